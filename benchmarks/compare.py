@@ -30,11 +30,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import look
 
 from pyinfra_gpu.engine.transport import one_line
+from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -98,14 +101,18 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         }
         for host in hosts
     ]  # fmt: skip
-    for name, command in (("floor", "true"), ("probe", f"sudo sh -c {shlex.quote(text)}")):
+    for name, command in (
+        ("floor", "true"),
+        ("probe", f"sudo /usr/bin/python3 -I -S -c {shlex.quote(text)}"),
+    ):
         given = {"hosts": told, "command": one_line(command)}
         (place / f"{name}.json").write_text(json.dumps(given))
-    shell = (PROJECT / "pyinfra_gpu/on_host/probe/torch.sh").read_text()
-    compared = shell.split("check='\n")[1].split("\n'\n")[0]
-    words = ["/opt/pyinfra-gpu/venv/bin/python", "-I", "-S", "-B", "-c", compared]
-    stamp, seconds = "/opt/pyinfra-gpu/smoke/stamp.json", "10"
-    command = shlex.join([*words, "/opt/pyinfra-gpu/venv", stamp, seconds])
+    paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
+    # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
+    request = replace(ProbeRequest.for_paths(paths, training=False), entries=(), compare_s=10)
+    compared = text_of(request)
+    words = ["/usr/bin/python3", "-I", "-S", "-c", compared]
+    command = shlex.join(words)
     rows = {
         host["name"]: {
             "ansible_host": host["address"], "ansible_port": int(host["port"]),

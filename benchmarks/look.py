@@ -26,7 +26,7 @@ from pyinfra_gpu_rehearsal import Lab, LabHost
 
 PROJECT = Path(__file__).resolve().parents[1]
 ROUNDS = 5
-PLACE = "/root/look.sh"
+PLACE = "/root/look.py"
 
 
 def look_texts() -> dict[str, str]:
@@ -43,7 +43,7 @@ def look_texts() -> dict[str, str]:
 
 def placed(host: LabHost, text: str) -> None:
     """Put the program onto the host, as PLACE."""
-    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(text)
         file.flush()
         host.put(Path(file.name), PLACE)
@@ -51,8 +51,9 @@ def placed(host: LabHost, text: str) -> None:
 
 def looks(host: LabHost, number: int) -> str:
     """Return the command that looks that many times, as a login user's sudo would."""
-    again = f'i=0; while [ $i -lt {number} ]; do i=$((i + 1)); sh -c "$text" >/dev/null; done'
-    return f"text=$(cat {PLACE}); export SUDO_USER={host.user}; {again}"
+    look = f"/usr/bin/python3 -I -S - <{PLACE} >/dev/null"
+    again = f"i=0; while [ $i -lt {number} ]; do i=$((i + 1)); {look}; done"
+    return f"export SUDO_USER={host.user}; {again}"
 
 
 def seconds(host: LabHost, number: int) -> float:

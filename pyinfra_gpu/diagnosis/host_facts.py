@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.storage import SHARED_MEMORY
+from pyinfra_gpu.facts.record import SHARED_MEMORY
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import compilers, proof
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage, repair, report
+from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
@@ -16,8 +17,7 @@ from pyinfra_gpu.packages import apt
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.nvidia import LostFile, NvidiaPackage
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.CUDA
@@ -36,6 +36,7 @@ TOOLKIT = (
     Id.CUDA_VERSION_DIFFERS,
     Id.CUDA_HALF_REMOVED,
     Id.CUDA_NOT_FROM_PACKAGE,
+    Id.CUDA_CLOSED,
     Id.CUDA_COMPILER_MISSING,
     Id.CUDA_COMPILER_OUT_OF_RANGE,
     Id.CUDA_METAPACKAGE_INSTALLED,
@@ -153,6 +154,21 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
     if nvcc is not None and nvcc != release:
         return f"the nvcc in {home(spec)} is of release {nvcc}"
     return None
+
+
+def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether the owner can use the toolkit; one made under umask 077 is root's alone."""
+    if not spec.cuda.toolkit or known(record.cuda.nvcc) is not None:
+        return
+    if of_release(spec, record) and _broken(spec, record) is None:
+        yield report(
+            Id.CUDA_CLOSED,
+            f"{owner_name(spec, record)} cannot run {home(spec)}/bin/nvcc, which is there",
+            "a toolkit that everybody may read and run",
+            "left alone, since somebody may have chosen those modes: open them",
+            f"sudo chmod -R a+rX {home(spec)}",
+            stops=True,
+        )
 
 
 def _of_no_package(spec: HostSpec, record: Record) -> Finding:
@@ -283,6 +299,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 
 judge = Rules(
     _toolkit,
+    _closed,
     compilers.missing,
     compilers.out_of_range,
     _shells,

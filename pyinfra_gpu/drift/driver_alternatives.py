@@ -17,8 +17,7 @@ from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.nvidia import Alternative
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import Alternative, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.DRIVER

@@ -176,7 +176,7 @@ def _version(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _incomplete(spec: HostSpec, record: Record) -> Iterator[Finding]:
     found = _installed(spec, record)
     if half := tuple(each.name for each in found.installed if not each.complete):
-        was, expected = f"{', '.join(half)} only partly installed", "every package all installed"
+        was, expected = f"{', '.join(half)} only partly installed", "whole packages"
         action = "finish their installation"
         yield repair(Id.DRIVER_PACKAGE_INCOMPLETE, was, expected, action, half)
 

@@ -106,6 +106,7 @@ class Id(StrEnum):
     CUDA_VERSION_DIFFERS = "cuda.version-differs"
     CUDA_HALF_REMOVED = "cuda.half-removed"
     CUDA_NOT_FROM_PACKAGE = "cuda.not-from-package"
+    CUDA_CLOSED = "cuda.closed"
     CUDA_COMPILER_MISSING = "cuda.compiler-missing"
     CUDA_COMPILER_OUT_OF_RANGE = "cuda.compiler-out-of-range"
     CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"

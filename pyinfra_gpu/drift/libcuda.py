@@ -32,8 +32,7 @@ from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.libcuda import CacheEntry, Link
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import CacheEntry, Link, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.LIBCUDA

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.rules import if_known
-from pyinfra_gpu.facts.libcuda import Link
+from pyinfra_gpu.facts.record import Link
 from pyinfra_gpu.packages.names import LIBRARIES, matching
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pyinfra_gpu.text import some
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyinfra_gpu.facts.nvidia import LostFile
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import LostFile, Record
 
 _NAMED = 3  # so many files are told
 

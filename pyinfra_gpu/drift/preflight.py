@@ -19,7 +19,7 @@ from pyinfra_gpu.drift import (
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.storage import SHARED_MEMORY
+from pyinfra_gpu.facts.record import SHARED_MEMORY
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.on_host.train.checks import SHM_MIB
 from pyinfra_gpu.stacks import catalogue

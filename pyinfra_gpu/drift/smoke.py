@@ -120,8 +120,8 @@ def stale(spec: HostSpec, record: Record) -> str | None:
     if not stamp.passed:
         return "the last test did not pass"
     there = record.smoke.verdict_sha256
-    if stamp.verdict and isinstance(there, str) and there != stamp.verdict:
-        return "the verdict there is not the one of the test that passed"
+    if stamp.verdict and not isinstance(there, Unknown) and there != stamp.verdict:
+        return f"the verdict of the test that passed was {'edited' if there else 'removed'}"
     if names := changed(spec, record):
         return f"{CHANGED}{', '.join(names)}"
     if stamp.mode != spec.smoke.mode:

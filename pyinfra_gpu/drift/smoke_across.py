@@ -9,6 +9,7 @@ from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp
+from pyinfra_gpu.on_host.smoke.document import Mode
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def stamp(record: Record) -> AcrossStamp | None:
     return whole.across if isinstance(whole, Stamp) else None
 
 
-def mode(spec: HostSpec) -> str:
+def mode(spec: HostSpec) -> Mode:
     """Return the mode of the step: simulated GPUs, and none, are tested on the CPU."""
     return "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
 

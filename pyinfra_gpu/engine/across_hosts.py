@@ -15,10 +15,14 @@ from typing import Any
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 
 from pyinfra_gpu.engine.together import Together
+from pyinfra_gpu.facts import document
 from pyinfra_gpu.on_host.smoke import across
-from pyinfra_gpu.on_host.smoke.across import GONE, End, Part, Step
+from pyinfra_gpu.on_host.smoke.across import End, Part, Step
+from pyinfra_gpu.on_host.smoke.document import AcrossVerdict
 
 _PART = "part"
+_PART_LIMIT = 4 * 2**20
+"""Bytes of one; sixteen ranks write some hundred thousand."""
 _NONSENSE = "told something that cannot be judged: is it the same pyinfra-gpu there?"
 _GRACE_S = 5.0
 """Seconds that the others go on after the first bad news: what follows often narrows the cause."""
@@ -41,7 +45,16 @@ class Member:
 
 def gone(host: str, why: str) -> Part:
     """Return the part of a host that has told nothing."""
-    return Part(host, End(GONE, host, why))
+    return Part(host, End("gone", host, why))
+
+
+def read(text: str, run_id: str) -> Part | None:
+    """Return the part in a host's file; None where it is of another run, or not a part."""
+    part = document.read(Part, text, limit=_PART_LIMIT)
+    if not isinstance(part, Part) or part.run_id != run_id:
+        return None
+    end = replace(part.end, sentence=part.end.sentence[:2000], tail=across.shortened(part.end.tail))
+    return replace(part, end=end)
 
 
 @dataclass
@@ -55,7 +68,7 @@ class Trained:
     _began: float = field(init=False, default_factory=time.monotonic)
     _started: str = field(init=False, default_factory=lambda: _now())
 
-    def take_part(self, member: Member) -> dict[str, Any]:
+    def take_part(self, member: Member) -> AcrossVerdict:
         """Run this host's ranks beside the others'; return the verdict, which differs in `host`."""
         watcher = gevent.spawn(self._end_with_the_others, member)
         try:
@@ -65,8 +78,8 @@ class Trained:
         self.meeting.say(_PART, member.name, part)
         patience = self._began + self.step.deadline + self.last_words_s - time.monotonic()
         told = self.meeting.hear(_PART, self.step.hosts, max(self.last_words_s, patience))
-        judged = self.meeting.once("verdict", lambda: self._judged(told))
-        return {**judged, "host": member.name}
+        judged: AcrossVerdict = self.meeting.once("verdict", lambda: self._judged(told))
+        return replace(judged, host=member.name)
 
     def _end_with_the_others(self, member: Member) -> None:
         """Wait for bad news of another host; then let this one's launcher end its ranks."""
@@ -80,7 +93,7 @@ class Trained:
         bad = any(not part.end.good for part in told.values())
         return bad or bool(self.meeting.silent(_PART, self.step.hosts))
 
-    def _judged(self, told: Mapping[str, Part]) -> dict[str, Any]:
+    def _judged(self, told: Mapping[str, Part]) -> AcrossVerdict:
         parts = {
             host: told.get(host) or Part(host, End("late", host, f"{host} did not finish in time"))
             for host in self.step.hosts
@@ -104,7 +117,7 @@ class Trained:
             return False
         return True
 
-    def _document(self, step: Step, parts: Mapping[str, Part]) -> dict[str, Any]:
+    def _document(self, step: Step, parts: Mapping[str, Part]) -> AcrossVerdict:
         return across.document(
             step,
             parts,

@@ -13,9 +13,10 @@ from pyinfra.api.state import StateStage
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.engine import journal, lease
-from pyinfra_gpu.engine.look import forget, look, unanswered
+from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
+from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.text import one_line
 
@@ -139,6 +140,9 @@ def _commands(
 ) -> Commands:
     """Yield what the body does of a host that can be looked at, and is this run's to write on."""
     record = look(spec)
+    if record is None and lacks_python() and spec.privilege != "none":
+        yield first_package(stage, spec)
+        record = look(spec)  # in a plan it is as before
     if record is None:
         yield unreadable(stage)
         return

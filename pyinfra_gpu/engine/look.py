@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyinfra import host, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.api.state import StateStage
 from pyinfra.connectors import util as connectors
 from pyinfra.context import ctx_host
 
@@ -26,8 +27,8 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.fields import LAST_LINE
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
-from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.text import shortened
 
@@ -82,18 +83,19 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     if isinstance(seen, Unanswered):
         if not beforehand:
             forget()
-        host.connector_data[_UNANSWERED] = seen.reason
+        host.connector_data[_UNANSWERED] = seen
         return None
     host.connector_data[_LAST] = seen
     return seen
 
 
-def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
+def request_text(spec: HostSpec, *, compare_s: int | None = None, keep: bool = False) -> str:
     """Return the program of a look, as it goes to a host's standard input.
 
     + compare_s: seconds for comparing the environment's files; None: as few as a check has
+    + keep: whether the host may keep the program
     """
-    request = ProbeRequest.for_spec(spec, packages=needed(spec))
+    request = replace(ProbeRequest.for_spec(spec, packages=needed(spec)), keep=keep)
     return text_of(replace(request, compare_s=compare_s) if compare_s else request)
 
 
@@ -105,7 +107,14 @@ def last_seen() -> Record | None:
 
 def unanswered() -> str:
     """Return why this host's last look brought nothing, and what helps: a clause."""
-    return str(host.connector_data.get(_UNANSWERED, "could not be looked at"))
+    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
+    return seen.reason if seen else "could not be looked at"
+
+
+def lacks_python() -> bool:
+    """Return whether this host's last look brought nothing since it has no Python."""
+    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
+    return seen is not None and seen.no_python
 
 
 def forget() -> None:
@@ -115,10 +124,11 @@ def forget() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
-    """A look that was not answered: why, and whether the host was reached at all."""
+    """A look that was not answered: why, whether the host was reached at all, and has a Python."""
 
     reason: str
     unreachable: bool = False
+    no_python: bool = False
 
 
 def answer(
@@ -161,13 +171,16 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         return Unanswered(reason=f"the connection was lost ({error})")
     except FactProcessError as error:
         return Unanswered(
-            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}"
+            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}",
+            no_python=isinstance(error, NoPythonError),
         )
 
 
 def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
     fact = RecordFact()
-    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
+    acting = state.current_stage == StateStage.Execute  # a plan and a check write nothing
+    text = request_text(spec, compare_s=compare_s, keep=acting)
+    given = {**as_root(spec), "_stdin": text}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(
         state, host, fact.command(), given, seconds=seconds, last=LAST_LINE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,9 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.engine.wire import within
-from pyinfra_gpu.facts.fields import NOT_REPORTED, Fields, Unknown, read_fields
-from pyinfra_gpu.facts.power import parse as parse_power
+from pyinfra_gpu.facts.answer import Answer as Told
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.probe import BOOTSTRAP
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ANSWER_S = 10
 _CONNECT_S = 30
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 # sudo writes every command line into the host's log: the program itself comes on standard input.
-_RESTART = ': pyinfra-gpu-restart; eval "$(cat)"'
+_RESTART = f": pyinfra-gpu-restart; {BOOTSTRAP}"
 # Units that load the driver's module and open the network are not done when sshd first answers.
 _BOOTED = "timeout 60 systemctl is-system-running --wait >/dev/null 2>&1 || true"
 
@@ -65,12 +65,12 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
         seconds=deadlines.PLAIN,
         _stdin=program(spec, reason),
     )
-    fields = read_fields(answer.stdout)
-    if obstacle := _obstacle(fields, answer):
+    told = Told(answer.stdout)
+    if obstacle := _obstacle(told, answer):
         return failed(host, stage, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
     host.connector_data[_DONE] = True
     host.log(f"reboot ({why}); waiting up to {spec.driver.reboot_wait_s} s")
-    if not _back(state, host, str(fields.text("restart.boot")), spec.driver.reboot_wait_s):
+    if not _back(state, host, str(told.value(str, "boot")), spec.driver.reboot_wait_s):
         return failed(
             host,
             stage,
@@ -99,47 +99,30 @@ def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
 
 def program(spec: HostSpec, reason: str) -> str:
     """Return the program that judges whether the host is idle, and reboots it if so."""
-    inputs = {
-        "PG_POLICY": spec.driver.reboot,
-        "PG_REASON": reason,
-        "PG_RECORD": system_files.REBOOTS,
-        "PG_LOCK": spec.paths.lock,
-        "PG_SERVICES": " ".join(SERVICES),
+    asked = {
+        "policy": spec.driver.reboot,
+        "reason": reason,
+        "record": system_files.REBOOTS,
+        "lock": spec.paths.lock,
+        "services": tuple(SERVICES),
     }
-    parts = [f"probe/{name}.sh" for name in ("start", "driver", "power")]
-    parts += ["packages/apt/probe.sh", "driver/restart.sh"]
-    lines = [f"{name}={shlex.quote(value)}\n" for name, value in inputs.items()]
-    return "".join([*lines, *map(on_host.text, parts)])
+    return on_host.probe_program("restart", asked)
 
 
-def _obstacle(fields: Fields, answer: Answer) -> str | None:
+def _obstacle(told: Told, answer: Answer) -> str | None:
     """Return why the host was not rebooted, a clause with its remedy; None if it was."""
-    done = fields.text("restart.done")
+    done = told.value(str, "done")
     if done == "rebooting":
         return None
     if done == "again":
-        return uncured(fields.number("restart.at"))
+        return uncured(told.value(int, "at"))
     if done == "busy":
-        return f"it is in use by {_who(fields)}: run again when it is idle"
+        against = told.value(tuple[str, ...], "against")
+        who = against.reason if isinstance(against, Unknown) else ", ".join(against[:4])
+        return f"it is in use by {who}: run again when it is idle"
     if done == "refused":
-        return str(fields.text("restart.why"))
+        return str(told.value(str, "why"))
     return f"it did not answer ({reason_of(answer.lines)}): run again"
-
-
-def _who(fields: Fields) -> str:
-    """Say what stands against a reboot, as the host has told it."""
-    power = parse_power(fields)
-    lists = [fields.items("driver.user"), power.sessions, power.inhibitors]
-    told = [text for one in lists for text in ((one.reason,) if isinstance(one, Unknown) else one)]
-    for key in ("packages.lock", "restart.lock"):
-        one = fields.text(key)
-        if one != Unknown(NOT_REPORTED) and one is not None:
-            told.append(one.reason if isinstance(one, Unknown) else one)
-    half = fields.items("packages.half_configured")
-    if half:
-        names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
-        told.append(f"an installation that is not done ({names})")
-    return ", ".join(told[:4])
 
 
 def _back(state: State, host: Host, before: str, wait_s: float) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
@@ -73,6 +74,14 @@ def finish_interrupted(stage: str, spec: HostSpec, *, entirely: bool = True) -> 
     """
     command = apt.finish() if entirely else f"{apt.finish()} || true"
     what = "finish an interrupted installation"
+    return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
+
+
+def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that installs the Python by which a host is looked at."""
+    wait_s = spec.preflight.apt_wait_s
+    command = f"{apt.update(wait_s)} && {apt.install((PYTHON,), wait_s)}"
+    what = f"install {PYTHON}"
     return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
 from pyinfra_gpu.text import shortened
@@ -30,7 +31,7 @@ _DIGITS = 40  # of a whole number; of more than that, a type could not even say 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
-D = TypeVar("D", bound=BaseModel)
+D = TypeVar("D")
 
 
 class _RefusedError(ValueError):
@@ -42,7 +43,7 @@ def read(
 ) -> D | Unknown | None:
     """Return a host's document as its type; None and `Unknown` are passed on.
 
-    + form: a frozen, strict model
+    + form: a frozen, strict model, or a dataclass with such a configuration
     + limit: bytes that the text may have
 
     Never raises, whatever the text is.
@@ -50,18 +51,32 @@ def read(
     if text is None or isinstance(text, Unknown):
         return text
     try:
-        _check(text, limit)
-        return form.model_validate_json(text)
+        loads(text, limit)
+        found: D = _adapter(form).validate_json(text)
+        return found
     except ValidationError as error:
-        return Unknown(_reason(error))
-    except _RefusedError as error:
+        return Unknown(reason(error))
+    except ValueError as error:
         return Unknown(shortened(str(error), _LONGEST_REASON))
+
+
+def loads(text: str, limit: int) -> Any:
+    """Return what a text in JSON says; `ValueError`, with a clause, where no program of ours did.
+
+    It refuses what pydantic would read, or only break at.
+    """
+    try:
+        return _loads(text, limit)
+    except _RefusedError:
+        raise
     except (ValueError, RecursionError):
-        return Unknown("it is no JSON")
+        raise _RefusedError("it is no JSON") from None
 
 
-def _check(text: str, limit: int) -> None:
-    """Refuse what pydantic would read, or only break at."""
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def _loads(text: str, limit: int) -> Any:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:
@@ -71,7 +86,7 @@ def _check(text: str, limit: int) -> None:
     steps = (_BRACKETS.get(each, 0) for each in _STRING.sub("", text))
     if max(accumulate(steps), default=0) > DEPTH:
         raise _RefusedError(f"it is nested more than {DEPTH} deep")
-    json.loads(
+    return json.loads(
         text,
         object_pairs_hook=_object,
         parse_int=_integer,
@@ -105,7 +120,7 @@ def _no_number(word: str) -> NoReturn:
     raise _RefusedError(f"it holds {word}, which is no JSON")
 
 
-def _reason(error: ValidationError) -> str:
+def reason(error: ValidationError) -> str:
     """Return the first thing that does not fit, in one clause; names in it are the host's."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))

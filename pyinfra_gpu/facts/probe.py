@@ -1,50 +1,39 @@
-"""The one command that looks at a host, and the pyinfra facts that send it.
+"""The one command that looks at a host, and the pyinfra fact that sends it.
 
-`ProbeRequest` says where to look, `command` joins it with the text of
-`on_host/probe/*.sh`. The probe's answer is read by `pyinfra_gpu.facts.parse` (the whole record) or
-by one concern's module.
+`ProbeRequest` says where to look, `text_of` joins it with the programs of `on_host/probe`. What a
+host answers is read by `pyinfra_gpu.facts.parse`.
 """
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
 
-from pyinfra_gpu.facts.fields import Fields, read_fields
+from pyinfra_gpu import on_host
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.parse import record_of
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec, Paths
 
-T = TypeVar("T")
+
+class NoPythonError(FactProcessError):
+    """The host has no Python that could look."""
+
 
 # What is looked for when nobody says more; a deploy asks for what its stages need.
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
-# The files of `on_host`: functions first, and last what calls them. The first ones are for root and
-# for the owner, the second for whoever looks at what the owner can write.
-_SHARED = ("probe/start.sh", "probe/watch.sh", "probe/entries.sh", "probe/needs.sh")
-_OWNERS = ("probe/torch.sh", "probe/training.sh", "probe/compilers.sh", "probe/theirs.sh")
-_ROOTS = (
-    "files/root_only.sh",
-    "probe/owner.sh",
-    "probe/system.sh",
-    "probe/driver.sh",
-    "probe/kernel.sh",
-    "probe/cuda.sh",
-    "probe/libcuda.sh",
-    "probe/power.sh",
-    "packages/apt/probe.sh",
-)
-_LAST = "probe/end.sh"
+BOOTSTRAP = on_host.text("probe/bootstrap.sh").strip()
+"""Runs the program that comes on standard input; says so where there is no Python to run it."""
+
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 _NO_PATHS = ("cuda_release", "compiler", "repository", "owner")
 
@@ -57,7 +46,6 @@ class ProbeRequest:
     + owner: the user as whom all is looked at that this user can write; "": who logged in;
       "-": whoever looks looks at all of it
     + build: where torch is built from source
-    + cudnn: folders in which a build looks for cuDNN's headers, the first that has them counts
     + venv, uv, env_file: the virtual environment, the installer, the environment's variables
     + python: the declared interpreter, where that is a path
     + training, requirements, training_stamp: the checkout, a file in it, its stamp
@@ -74,6 +62,7 @@ class ProbeRequest:
     + compare_s: for comparing the environment's files; digests of those that were touched are
       left out three seconds before that is over
     + seconds: after which what has not been told yet is left out
+    + kept: where root keeps the compiled programs of a look; keep: whether it may write there
 
     A path that is not absolute, or any text with a control character, raises `FactValueError`.
     """
@@ -90,7 +79,6 @@ class ProbeRequest:
     stamp: str
     verdict: str
     build: str = ""
-    cudnn: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     packages: tuple[str, ...] = PACKAGES
     nvidia: bool = False
@@ -103,6 +91,8 @@ class ProbeRequest:
     reboots: str = ""
     compare_s: int = 5
     seconds: int = 50
+    kept: str = system_files.KEPT
+    keep: bool = False
 
     def __post_init__(self) -> None:
         for name in _NO_PATHS:
@@ -146,7 +136,6 @@ class ProbeRequest:
         request = replace(
             request,
             build=paths.build if built else "",
-            cudnn=spec.pytorch.building.cudnn_headers if spec.pytorch.building else (),
             entries=(*request.entries, *folders, *((paths.build_bundle,) if built else ())),
             owner="-" if spec.privilege == "none" else spec.owner or "",
             python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
@@ -203,7 +192,7 @@ class ProbeRequest:
     def _paths(self) -> tuple[str, ...]:
         names = (field.name for field in fields(self) if field.name not in _NO_PATHS)
         single = (getattr(self, name) for name in names)
-        return (*(value for value in single if isinstance(value, str)), *self.entries, *self.cudnn)
+        return (*(value for value in single if isinstance(value, str)), *self.entries)
 
 
 def _own_entries(paths: Paths) -> tuple[str, ...]:
@@ -238,105 +227,57 @@ def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
 
 
 def text_of(request: ProbeRequest) -> str:
-    """The same as `command`, as the text of a program."""
-    return str(command(request).get_raw_value())
-
-
-@cache
-def script() -> str:
-    """The text of the probe's files as it travels with every look.
-
-    Without comments, continued lines and the tabs that indent it; of the blanks that indent its
-    lines of Python one for each four.
-    """
-    texts = {"shared_text": _joined(*_SHARED), "owners_text": _joined(*_OWNERS)}
-    given = "\n".join(f"{name}={shlex.quote(text)}" for name, text in texts.items())
-    return f'{given}\neval "$shared_text"\n{_joined(*_ROOTS, _LAST)}'
-
-
-def _joined(*names: str) -> str:
-    folder = files("pyinfra_gpu") / "on_host"
-    texts = ((folder / name).read_text(encoding="ascii") for name in names)
-    lines = (_unindented(line) for text in texts for line in text.splitlines())
-    kept = "\n".join(line for line in lines if line and not line.startswith("#"))
-    return kept.replace("\\\n", "")
-
-
-def _unindented(line: str) -> str:
-    text = line.lstrip("\t")
-    return " " * ((len(text) - len(text.lstrip(" "))) // 4) + text.lstrip(" ")
+    """The program that looks at a host as `request` says, for Python's standard input."""
+    asked = {field.name: getattr(request, field.name) for field in fields(request)}
+    return on_host.probe_program("look", asked)
 
 
 def command(request: ProbeRequest) -> StringCommand:
-    """The shell text that looks at a host as `request` says; it always exits with 0."""
-    values = {
-        "PG_PREFIX": request.prefix,
-        "PG_OWNER": request.owner,
-        "PG_VENV": request.venv,
-        "PG_BUILD": request.build,
-        "PG_CUDNN": "\n".join(request.cudnn),
-        "PG_UV": request.uv,
-        "PG_PYTHON": request.python,
-        "PG_ENV_FILE": request.env_file,
-        "PG_TRAINING": request.training,
-        "PG_REQUIREMENTS": request.requirements,
-        "PG_TRAINING_STAMP": request.training_stamp,
-        "PG_STAMP": request.stamp,
-        "PG_VERDICT": request.verdict,
-        "PG_PATHS": "\n".join(request.entries),
-        "PG_PACKAGES": " ".join(request.packages),
-        "PG_NVIDIA": "1" if request.nvidia else "",
-        "PG_CUDA": request.cuda_release,
-        "PG_COMPILER": request.compiler,
-        "PG_REPOSITORY": request.repository,
-        "PG_KEYRING": request.keyring,
-        "PG_CUDA_PROOF": request.cuda_proof,
-        "PG_LIBCUDA_PROOF": request.libcuda_proof,
-        "PG_REBOOTS": request.reboots,
-        "PG_COMPARE": str(request.compare_s),
-        "PG_SECONDS": str(request.seconds),
-    }
-    bits = [
-        StringCommand(name, "=", QuoteString(value), "\n", _separator="")
-        for name, value in values.items()
-    ]
-    return StringCommand(*bits, script(), _separator="")
+    """The same as one command line."""
+    given = QuoteString(text_of(request))
+    return StringCommand(": pyinfra-gpu-probe; printf %s", given, "| {", BOOTSTRAP, "\n}")
 
 
-class ProbeFact(FactBase[T], Generic[T]):
-    """A fact that is read out of the probe's answer by `read`."""
+class RecordFact(FactBase[Record]):
+    """The whole record, for operations: `host.get_fact(RecordFact, _stdin=text_of(request))`."""
 
-    abstract = True
+    def command(self, *_: Any, **__: Any) -> StringCommand:
+        """Run the program that comes on standard input.
 
-    def read(self, fields: Fields) -> T:
-        """The record that this fact returns."""
-        raise NotImplementedError
+        sudo writes every command line into the host's log; 40 KB a look would bury the rest.
+        """
+        return StringCommand(": pyinfra-gpu-probe;", BOOTSTRAP)
 
-    def process(self, output: list[str]) -> T:
+    def process(self, output: list[str]) -> Record:
         """The record; an answer that is not the probe's fails this host, and only this one."""
-        fields = read_fields(output)
-        if not fields.found:
-            answer = next((line.strip() for line in output if line.strip()), "")
-            said = f"it says {answer[:80]!r}" if answer else "it says nothing"
+        answer = Answer(output)
+        if not answer.found:
+            first = next((line.strip() for line in output if line.strip()), "")
+            said = f"it says {first[:80]!r}" if first else "it says nothing"
             raise FactProcessError(
                 f"the login shell does not run what it is given ({said}): `ssh HOST echo ok` must"
                 " print ok; what its start-up files do without a terminal keeps it from that"
             )
-        if not fields.whole:
+        if not answer.whole:
             raise FactProcessError(
                 "its answer was cut off, so nothing is concluded from it: run again, and if it"
                 " stays so, `ssh HOST` by hand says what ends the connection"
             )
+        if not answer.python:
+            raise NoPythonError(
+                "it has no /usr/bin/python3 that could look: a deploy installs python3-minimal"
+                " first; by hand, install that package"
+            )
+        if answer.refused:
+            raise FactProcessError(f"its answer could not be read: {answer.refused}")
         try:
-            return self.read(fields)
+            return record_of(answer)
         except Exception as error:  # any other kind would end the run on every host
             raise FactProcessError(f"the probe's output could not be read: {error!r}") from error
 
 
-class ConcernFact(ProbeFact[T], Generic[T]):
-    """One concern of the record, for `pyinfra INVENTORY fact ...`."""
-
-    abstract = True
+class Look(RecordFact):
+    """The same for a person: `pyinfra --json INVENTORY fact pyinfra_gpu.facts.probe.Look`."""
 
     def command(self, prefix: str | None = None, environment: str | None = None) -> StringCommand:
         """Look at the host.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
-from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.facts.fields import Unknown
 
 _Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -63,35 +61,3 @@ class Manifest(_Document):
     stand_in: bool
     observed: dict[str, Any]
     proven: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildRecord(Jsonable):
-    """What there is of builds on a host.
-
-    + stamp: of the torch that is installed; wheel: of the wheel that lies there
-    + state: of the last build; pid: of the process that builds now
-    """
-
-    stamp: Manifest | Unknown | None
-    wheel: Manifest | Unknown | None
-    state: BuildState | Unknown | None
-    pid: str | Unknown | None
-
-
-class Build(ConcernFact[BuildRecord]):
-    """Builds: `pyinfra INVENTORY fact pyinfra_gpu.facts.pytorch_build.Build`."""
-
-    def read(self, fields: Fields) -> BuildRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
-
-
-def parse(fields: Fields) -> BuildRecord:
-    """What the owner's documents say, from the probe's fields."""
-    return BuildRecord(
-        stamp=Manifest.read(fields.document("build.stamp")),
-        wheel=Manifest.read(fields.document("build.wheel")),
-        state=BuildState.read(fields.document("build.state")),
-        pid=fields.text("build.pid"),
-    )

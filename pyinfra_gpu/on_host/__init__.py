@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import shlex
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import distribution
@@ -43,6 +46,33 @@ def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
     return shlex.join(["sh", "-c", code, path.rpartition("/")[2], *arguments])
 
 
+_PROBE = (
+    *("frame", "files", "system", "storage", "driver", "power", "apt", "needs", "torch"),
+    *("training", "look"),
+)
+"""The modules of the look, each behind those that it imports."""
+
+
+def probe_program(name: str, asked: Mapping[str, object]) -> str:
+    """Return a program of `probe` for Python's standard input, with all that it imports.
+
+    + name: of the module whose `main` is called
+    + asked: what it is given, of plain types
+    """
+    begin = (_HERE / "probe/begin.py").read_text(encoding="ascii")
+    packed = _packed(name)
+    digest = hashlib.sha256(packed.encode()).hexdigest()[:16]
+    return f"{begin}\n\nbegin({packed!r}, {digest!r}, {dict(asked)!r})\n"
+
+
+@cache
+def _packed(name: str) -> str:
+    names = dict.fromkeys((*_PROBE, name))
+    texts = ((each, (_HERE / f"probe/{each}.py").read_text(encoding="ascii")) for each in names)
+    whole = "\0".join(f"{each}\n{text}" for each, text in texts)
+    return base64.b64encode(zlib.compress(whole.encode(), 9)).decode()
+
+
 def smoke_bundle(kinds: bytes) -> bytes:
     """Return the smoke test as a zipapp; the same sources and data give the same bytes, always.
 
@@ -73,7 +103,7 @@ def _travelling() -> Iterator[Path]:
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
-    names = ("__init__.py", "files.py", "listening.py", "nvidia_smi.py")
+    names = ("__init__.py", "document.py", "files.py", "listening.py", "nvidia_smi.py")
     yield from (_SMOKE / name for name in names)
 
 

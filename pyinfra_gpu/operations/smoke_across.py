@@ -15,7 +15,7 @@ from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.engine import journal, lease, reach
-from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
+from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -26,8 +26,10 @@ from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.write import write, written
 from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp
 from pyinfra_gpu.host_names import FEW
-from pyinfra_gpu.on_host.smoke.across import Part, Step, read
+from pyinfra_gpu.on_host.smoke import files
+from pyinfra_gpu.on_host.smoke.across import Part, Step
 from pyinfra_gpu.on_host.smoke.across import stamp as across_stamp
+from pyinfra_gpu.on_host.smoke.document import AcrossVerdict as WrittenVerdict
 from pyinfra_gpu.operations.smoke import EXIT_CODES, STAGE, bundle, stamp_file
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -276,10 +278,10 @@ def _train(
 
 
 def _concluded(
-    state: State, host: Host, spec: HostSpec, record: Record, document: dict[str, Any]
+    state: State, host: Host, spec: HostSpec, record: Record, document: WrittenVerdict
 ) -> bool:
     """Have the host keep what was judged of all ranks, and its stamp say so if they passed."""
-    judged, run_as = json.dumps(document), as_owner(spec, record)
+    judged, run_as = json.dumps(files.finite(document.as_json())), as_owner(spec, record)
     words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", spec.paths.across_verdict)
     if is_alive(host.connector):
         ask(state, host, quoted(*words), run_as, _stdin=judged, seconds=60)
@@ -301,7 +303,7 @@ def _own_stamp(record: Record) -> dict[str, Any]:
     return {name: value for name, value in stamp.as_json().items() if name != "across"}
 
 
-def _stamped(state: State, host: Host, spec: HostSpec, document: Mapping[str, Any]) -> bool:
+def _stamped(state: State, host: Host, spec: HostSpec, document: WrittenVerdict) -> bool:
     """Put a pass into the stamp of the host's own test, which root keeps.
 
     A host that has no stamp of its own stays without one: this step alone proves too little.
@@ -311,7 +313,7 @@ def _stamped(state: State, host: Host, spec: HostSpec, document: Mapping[str, An
     own = _own_stamp(record) if record else {}
     if not own:
         return True
-    file = stamp_file(spec, {**own, "across": across_stamp(document)})
+    file = stamp_file(spec, {**own, "across": across_stamp(document).as_json()})
     return written(state, host, STAGE, file, as_root(spec))
 
 

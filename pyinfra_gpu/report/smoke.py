@@ -13,8 +13,14 @@ from rich.text import Text
 from pyinfra_gpu.diagnosis.advice import ADVICE
 from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
-from pyinfra_gpu.facts.verdict_parts import AllReduce
+from pyinfra_gpu.facts.verdict import (
+    AcrossStamp,
+    AcrossVerdict,
+    AllReduce,
+    AnyVerdict,
+    Verdict,
+    finite,
+)
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.report.screen import BLANK, Sentence, alike, safe
 from pyinfra_gpu.text import one_line, shortened

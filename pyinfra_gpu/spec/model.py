@@ -268,13 +268,6 @@ class BuildSpec(Section):
         cuda = dict.fromkeys(("USE_CUDA", "USE_CUDNN", "USE_NCCL"), "1" if self.cuda else "0")
         return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **dict(self.flags)}
 
-    @property
-    def cudnn_headers(self) -> tuple[str, ...]:
-        """The folders in which NVIDIA's packages of cuDNN put their headers, where it is used."""
-        places = (f"/usr/include/{each}-linux-gnu" for each in ("x86_64", "aarch64"))
-        used = self.cuda and self.settings["USE_CUDNN"] == "1"
-        return ("/usr/include", *places) if used else ()
-
 
 _BY_CHANCE = {
     **dict.fromkeys(("USE_DISTRIBUTED", "USE_TENSORPIPE", "USE_GLOO"), "1"),

@@ -9,8 +9,8 @@ from typing import Any
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 
 TORCH_COMMIT = "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602"
 SOURCE: dict[str, object] = {
@@ -25,7 +25,7 @@ _VERSION = ["__version__ = '2.13.0+cpu'", "cuda = None", f"git_version = '{TORCH
 
 def record_of(host: FakeHost) -> Record:
     """Return what a look at a fake host brings."""
-    return from_fields(read_fields(host.probe_lines()))
+    return parse(host.probe_lines())
 
 
 def built_host(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import short
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.deploy import add_deploy
@@ -22,8 +23,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine import settled
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
 from tasks.base import base
 from tasks.cuda import cuda
@@ -153,7 +153,7 @@ class FakeHost:
 
     def probe_lines(self) -> list[str]:
         wanted = self.spec()
-        record = from_fields(read_fields(self._lines(wanted, stamped=False)))
+        record = parse(self._lines(wanted, stamped=False))
         noted = {
             "training.stamp": json.dumps(stamp(wanted, record)),
             "smoke.stamp": json.dumps(
@@ -187,13 +187,7 @@ class FakeHost:
                 lists[key] = []
         plain |= self.plain if stamped or not self.bare else {}
         lists |= self.lists
-        rows = [f"{PROBE} 1"]
-        for key, value in {**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}.items():
-            rows.append(f"{key} {_encoded(value)}")
-        for key, values in lists.items():
-            rows += [f"{key} {_encoded(value)}" for value in values]
-            rows.append(f"{key} .")
-        return [*rows, f"{PROBE} end"]
+        return short.lines({**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}, lists)
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
         files = [*environment.declared(wanted, "ubuntu")]
@@ -226,14 +220,6 @@ class FakeHost:
 def _digest(content: bytes) -> str:
     """The digest of a file; most hosts have the same ones, of which the launcher is large."""
     return hashlib.sha256(content).hexdigest()
-
-
-def _encoded(value: str | None) -> str:
-    if value is None:
-        return "-"
-    if value.startswith("?"):
-        return value
-    return f"={value}" if value.isprintable() else f"x{value.encode().hex()}"
 
 
 class FakeRun:

@@ -75,7 +75,7 @@ _PLAIN: dict[str, str | None] = {
     "libcuda.libdir": LIB,
     "libcuda.proof": None,
 }
-_LISTS: dict[str, list[str]] = {
+LISTS: dict[str, list[str]] = {
     "gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 0x030000 nvidia {WINDOWS}" for n in (1, 2)],
     "driver.user": [],
     "kernel.installed": [KERNEL],
@@ -155,17 +155,16 @@ class GpuHost(FakeHost):
     ) -> list[str]:
         changed_plain, changed_lists = self.plain, self.lists
         self.plain = {**_PLAIN, **changed_plain}
-        self.lists = {"kernel.source": self._sources(), **_LISTS, **changed_lists}
+        self.lists = {"kernel.source": self._sources(), **LISTS, **changed_lists}
         try:
-            rows = super()._lines(wanted, stamped=stamped, noted=noted)
+            self.plain["nvidia.keyring"] = None if self.keyring is None else self.keyring.hex()
+            return super()._lines(wanted, stamped=stamped, noted=noted)
         finally:
             self.plain, self.lists = changed_plain, changed_lists
-        key = "-" if self.keyring is None else f"x{self.keyring.hex()}"
-        return [*rows[:-1], f"nvidia.keyring {key}", rows[-1]]
 
     def _sources(self) -> list[str]:
         """What DKMS would have of the installed packages, whatever their versions."""
-        rows = self.lists.get("nvidia.package", _LISTS["nvidia.package"])
+        rows = self.lists.get("nvidia.package", LISTS["nvidia.package"])
         versions = [row.split()[1].partition(":")[2] or row.split()[1] for row in rows]
         return sorted({each.partition("-")[0] for each in versions})
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpu_host import KERNEL, LIB, WINDOWS, GpuHost
 
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.stacks import catalogue
 
@@ -165,7 +165,7 @@ def changed(host: GpuHost, **changes: Any) -> GpuHost:
 
 def record(host: GpuHost) -> Record:
     """Return what a look at the host shows."""
-    return from_fields(read_fields(host.probe_lines()))
+    return parse(host.probe_lines())
 
 
 __all__ = [

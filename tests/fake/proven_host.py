@@ -9,12 +9,12 @@ from gpu_host import DATA, GpuHost
 
 from pyinfra_gpu.drift import cuda, libcuda
 from pyinfra_gpu.drift.proof import fingerprint
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 
 
 def record_of(host: GpuHost) -> Record:
-    return from_fields(read_fields(host.probe_lines()))
+    return parse(host.probe_lines())
 
 
 def proofs(data: dict[str, object]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
-from gpu_host import DRIVER_PACKAGES, LIB, VERSION, GpuHost
+from gpu_host import DRIVER_PACKAGES, LIB, LISTS, VERSION, GpuHost
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
@@ -86,11 +86,9 @@ NEW = "580.105.08"
 
 def upgraded() -> GpuHost:
     """A GPU host whose driver was upgraded in the night, under the loaded module."""
-    healthy = proven_host()
-    lines = [line.replace(VERSION, NEW) for line in healthy.probe_lines()]
 
     def rows(key: str) -> list[str]:
-        return [line.partition(" =")[2] for line in lines if line.startswith(f"{key} =")]
+        return [row.replace(VERSION, NEW) for row in LISTS[key]]
 
     log = "2026-11-21 06:12:03|Upgrade|{}|{}-1, {}-1||/usr/bin/unattended-upgrade"
     changed = ("nvidia.package", "libcuda.cache", "libcuda.link", "libcuda.file")

@@ -7,8 +7,7 @@ from fake_host import DATA, FakeHost, FakeRun
 
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 
 NUMPY, MINE = "numpy numpy/__init__.py", "Labs.Tool labs_tool.py"
 WITHOUT_TRAINING: dict[str, object] = {"stack": DATA["stack"], "pytorch_lock": "ignore"}
@@ -28,7 +27,7 @@ def found(*damaged: str, needs: tuple[str, ...] = (), **changes: object) -> list
             ],
         },
     )
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     return pytorch.judge(host.spec(), record)
 
 

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 import pytest
+import short
 from gpu_host import (
     DRIVER_PACKAGES,
     KERNEL,
@@ -22,8 +23,7 @@ from pyinfra.context import ctx_state
 from pyinfra_gpu.engine import reboot, write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
@@ -370,7 +370,7 @@ def test_an_installation_that_was_cut_off_is_finished_before_a_reboot() -> None:
 
 def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     half, done = (
-        from_fields(read_fields(GpuHost(plain=NOUVEAU, lists=lists).probe_lines()))
+        parse(GpuHost(plain=NOUVEAU, lists=lists).probe_lines())
         for lists in ({"packages.half_configured": ["libc-bin"]}, {})
     )
     seen, asked = [half], []
@@ -395,13 +395,13 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
     ]
 
 
-def told_by_the_host(*rows: str) -> dict[str, Any]:
-    return {"pyinfra-gpu-restart": {"stdout": [FIRST_LINE, *rows, LAST_LINE]}}
+def told_by_the_host(**told: object) -> dict[str, Any]:
+    return {"pyinfra-gpu-restart": {"stdout": short.answered(told)}}
 
 
 def test_an_idle_host_is_asked_once_and_has_the_last_word() -> None:
     """Between our look and the reboot somebody began to install packages."""
-    busy = told_by_the_host("packages.lock =pid 7 (dpkg)", "restart.done =busy")
+    busy = told_by_the_host(done="busy", against=["pid 7 (dpkg)"])
     made, told = executed(GpuHost(plain=NOUVEAU, responses=busy))
     assert made.failed() == {"ws1"}
     assert len([c for c in made.executed("ws1") if "pyinfra-gpu-restart" in c]) == 1
@@ -425,7 +425,7 @@ def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
     """The same may come again in half a year, and one reboot may help then."""
     noted = {"power.reboots": f"1 {'7' * 36} nouveau has the GPUs\n"}
     host = GpuHost(plain=noted if cured else {**NOUVEAU, **noted})
-    seen = from_fields(read_fields(host.probe_lines()))
+    seen = parse(host.probe_lines())
     asked: list[str] = []
     monkeypatch.setattr(driver_running, "look", lambda spec: seen)
     monkeypatch.setattr(

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
+import short
 from fake_host import FakeHost
 from gpu_host import GpuHost
 from pydantic import BaseModel
@@ -25,9 +26,9 @@ from verdicts import across_stamp, document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
 from pyinfra_gpu.drift.proof import proven_state
-from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
@@ -174,7 +175,7 @@ def test_evidence(fuzz: Fuzz) -> None:
 
 @cache
 def seen() -> Record:
-    return from_fields(read_fields(FakeHost().probe_lines()))
+    return parse(FakeHost().probe_lines())
 
 
 def test_verdicts(fuzz: Fuzz) -> None:
@@ -202,36 +203,32 @@ def test_verdicts(fuzz: Fuzz) -> None:
 
 def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:
     """Yield so many answers that are almost this one."""
+    whole = json.loads(lines[1])
     for _ in range(count // fuzz.share):
-        changed = list(lines)
+        made, owner = dict(whole), json.loads(whole["owner"])
         for _ in range(fuzz.choice((1, 1, 1, 3, 20))):
-            if fuzz.random() < 0.1:
-                changed = changed[: fuzz.randrange(len(changed)) + 1]
-            else:
-                place = fuzz.randrange(len(changed))
-                changed[place : place + 1] = odd_line(fuzz, changed, place)
-                changed = changed or [""]
-        yield changed
+            half = fuzz.choice((made, owner))
+            half[fuzz.choice(list(half))] = odd_value(fuzz, fuzz.choice(list(whole.values())))
+        if made.get("owner") == whole["owner"]:
+            made["owner"] = json.dumps(owner)
+        text = json.dumps(made)
+        kind = fuzz.random()
+        if kind < 0.1:
+            text = torn(fuzz, text)
+        elif kind < 0.2:
+            made["owner"] = torn(fuzz, json.dumps(owner))
+            text = json.dumps(made)
+        yield [lines[0], text, *lines[2 : 2 + (kind < 0.95)]]
 
 
-def odd_line(fuzz: Fuzz, lines: list[str], place: int) -> list[str]:
-    """Return what comes in the place of one line of an answer."""
-    line = lines[place]
-    key, _, value = line.partition(" ")
-    other = fuzz.choice(lines)
-    text = fuzz.choice(ODD_TEXTS)
-    raw = text.encode("utf-8", "surrogatepass").hex()
-    return fuzz.choice(
-        (
-            [],
-            [torn(fuzz, line)],
-            [line, other],
-            [f"{key} ={text}"],
-            [f"{key} {fuzz.choice('x!')}{raw}"],
-            [f"{key} {fuzz.choice('=x?-!.')}{torn(fuzz, value[1:])}"],
-            [f"{key} {other.partition(' ')[2]}"],
-        )
-    )
+def odd_value(fuzz: Fuzz, other: object) -> object:
+    """Return what a host may tell in the place of a value."""
+    text = fuzz.choice(ODD_TEXTS).encode("utf-8", "replace").decode()
+    deep: object = text
+    for _ in range(fuzz.choice((1, 5, 60))):
+        deep = fuzz.choice(([deep], {"?": deep}, {text: deep}))
+    odd = (None, True, -1, 2**70, 1.5, text, [text] * 3, {text: text}, {"?": text}, {}, [], deep)
+    return fuzz.choice((*odd, other))
 
 
 HOSTS: dict[str, Callable[[], FakeHost]] = {"cpu": FakeHost, "gpu": GpuHost}
@@ -259,15 +256,16 @@ def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> 
     """2 MiB, as much as a look may bring, in values of every key."""
     host = GpuHost()
     lines = host.probe_lines()
-    long = (pattern * 30_000)[: (2 << 20) // len(lines)]
-    keys = [line.partition(" ")[0] for line in lines[1:-1]]
-    rows = [f"{key} x{long.encode().hex()}" for key in keys]
+    made = json.loads(lines[1])
+    long = (pattern * 30_000)[: (1 << 20) // len(made)]
+    odd = {key: [long] if isinstance(value, list) else long for key, value in made.items()}
+    odd |= {"owner": json.dumps(dict.fromkeys(json.loads(made["owner"]), long)), "missing": {}}
     began = time.process_time()
     answer = Answer(
         inventory="lab.py",
         checked="now",
         seconds=1.0,
-        hosts=(judge(host.spec(), parse([lines[0], *rows, lines[-1]])),),
+        hosts=(judge(host.spec(), parse(short.answered(odd))),),
     )
     harmless(render(answer))
     harmless(page(answer))

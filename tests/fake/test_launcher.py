@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import short
 from fake_host import DATA, FakeHost, FakeRun
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from tasks.driver import driver
 from tasks.preflight import preflight
 
@@ -56,7 +56,7 @@ def test_other_presets_are_another_site() -> None:
         data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
     )
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
-    (found,) = launcher.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
     told = "presets and settings of `train`"
     assert (found.found, found.action) == (f"{told} not as declared", told)
 
@@ -68,7 +68,7 @@ def test_without_root_nobody_is_asked_for_linger() -> None:
 
 
 def effects(host: FakeHost) -> dict[Id, Effect]:
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     return {
         each.id: each.effect
         for stage in drift.judge(host.spec(), record)
@@ -89,9 +89,8 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
     ):
         host = FakeHost(**changes)
         stamped = FakeHost(data=changes["data"]).probe_lines()
-        (stamp,) = [line for line in stamped if line.startswith("smoke.stamp ")]
-        host.plain = {**host.plain, "smoke.stamp": stamp.removeprefix("smoke.stamp =")}
-        (owed,) = smoke.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+        host.plain = {**host.plain, "smoke.stamp": short.told_of(stamped, "smoke.stamp")}
+        (owed,) = smoke.judge(host.spec(), parse(host.probe_lines()))
         assert owed.effect == "note"
         assert owed.found.endswith("; `train start` refuses without it") is trains
 
@@ -125,7 +124,7 @@ def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
 ) -> None:
     host = FakeHost(lists=lists, plain={"launcher.manager": "0"})
     assert effects(host) == {Id.TRAINING_MANAGER_MASKED: "report"}
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     assert [each.command for each in launcher.judge(host.spec(), record)] == [command]
 
 
@@ -162,7 +161,7 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
 
 def test_the_deploy_names_the_run_it_waits_for() -> None:
     host, _ = WAITS["another commit"]
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     sentences = [
         each.sentence("ws1")
         for stage in drift.judge(host.spec(), record)

@@ -18,8 +18,8 @@ from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import nightlies
 from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock, Platform, sha256
 
@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def seen(of: FakeHost, *locks: Lock) -> tuple[HostSpec, Record]:
     spec = of.spec()
     spec = spec.but(pytorch=spec.pytorch.but(locks=locks))
-    return spec, from_fields(read_fields(of.probe_lines()))
+    return spec, parse(of.probe_lines())
 
 
 def judged(of: FakeHost, *locks: Lock) -> Findings:

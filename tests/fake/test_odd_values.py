@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import short
 from fake_host import FakeHost
 from gpu_host import GpuHost
 
@@ -43,13 +45,13 @@ def test_versions_of_many_or_odd_digits_have_an_order(left: str, right: str, ord
 
 
 def test_20000_paths_are_gone_through_once() -> None:
-    lines = FakeHost().probe_lines()
-    kept = [line for line in lines if line.split(" ")[0] not in ("layout.stat", "layout.asked")]
-    paths = [f"/opt/{number}" for number in range(9_999)]
-    rows = [*(f"layout.stat =41ed 0 root 4096 {path}" for path in paths), "layout.stat ."]
-    rows += [*(f"layout.asked ={path}" for path in paths), "layout.asked ."]
+    made = json.loads(FakeHost().probe_lines()[1])
+    made["layout.entries"] = {
+        f"/opt/{number}": {"kind": "dir", "mode": "0755", "owner": "root"}
+        for number in range(9_999)
+    }
     began = time.process_time()
-    record = parse([*kept[:-1], *rows, kept[-1]])
+    record = parse(short.answered(made))
     assert time.process_time() - began < 20
     assert record.layout.entry("/opt/9998").kind == "dir"  # type: ignore[union-attr]
 

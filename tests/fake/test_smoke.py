@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import short
 import verdicts
 from fake_host import FakeHost
 from gpu_host import DATA, GpuHost, GpuRun, unwrapped
@@ -112,10 +113,7 @@ def test_without_root_or_by_data_the_test_is_left_to_itself(
 
 def stamp_of(host: FakeHost) -> dict[str, Any]:
     """The stamp that a test which passed on this very host has left."""
-    (line,) = [each for each in host.probe_lines() if each.startswith("smoke.stamp ")]
-    text = line.removeprefix("smoke.stamp ")
-    stamp = text[1:] if text[0] == "=" else bytes.fromhex(text[1:]).decode()
-    return dict(json.loads(stamp))
+    return dict(json.loads(short.told_of(host.probe_lines(), "smoke.stamp")))
 
 
 def owed(**changes: Any) -> bool:
@@ -124,13 +122,13 @@ def owed(**changes: Any) -> bool:
     return bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1"))
 
 
-def test_a_verdict_that_was_edited_since_it_passed_is_no_proof() -> None:
+def test_a_verdict_that_was_edited_or_removed_since_it_passed_is_no_proof() -> None:
     """The page showed its figures, and the stamp beside it still counted."""
     text = json.dumps(verdicts.document())
     edited = text.replace('"loss"', '"lost"')
     stamp = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(text.encode()).hexdigest()}
-    for there, is_owed in ((text, False), (f"{edited} ", True)):
-        plain = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
+    for there, is_owed in ((text, False), (f"{edited} ", True), (None, True)):
+        plain: dict[str, str | None] = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
         run = GpuRun(FakeHost(plain=plain), tasks=(smoke,)).prepare()
         assert bool(run.changing("ws1")) is is_owed
 

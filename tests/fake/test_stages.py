@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import short
 import verdicts
 from fake_host import FakeHost, FakeRun
 from gpu_host import DATA as HEALTHY_DATA
@@ -13,8 +14,7 @@ from gpu_host import GpuHost
 from pyinfra_gpu.drift import environment, layout
 from pyinfra_gpu.drift.concern import unread
 from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 
 PREFIX = "/opt/pyinfra-gpu"
 
@@ -216,9 +216,9 @@ def test_a_failed_test_is_not_hidden_by_an_older_stamp() -> None:
 
 def test_a_plan_knows_that_another_environment_file_means_another_test() -> None:
     stamped = FakeHost()
-    (stamp,) = (line for line in stamped.probe_lines() if line.startswith("smoke.stamp "))
+    stamp = short.told_of(stamped.probe_lines(), "smoke.stamp")
     changed = {**stamped.data, "environment_variables": {"A": "1"}}
-    host = FakeHost(data=changed, plain={"smoke.stamp": stamp.removeprefix("smoke.stamp =")})
+    host = FakeHost(data=changed, plain={"smoke.stamp": stamp})
     assert "Smoke | Train one checked step" in FakeRun(host).prepare().changing("ws1")
 
 
@@ -286,7 +286,7 @@ def given_away() -> FakeHost:
 
 def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so() -> None:
     host = given_away()
-    found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    found = layout.judge(host.spec(), parse(host.probe_lines()))
     assert {each.id for each in found} == {
         Id.LAYOUT_DIRECTORY_MISSING,
         Id.LAYOUT_OWNER_DIFFERS,
@@ -306,7 +306,7 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
 )
 def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen: bool) -> None:
     host = FakeHost(entries={f"{PREFIX}/venv": f"{mode} 1000 ubuntu 4096 {PREFIX}/venv"})
-    found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    found = layout.judge(host.spec(), parse(host.probe_lines()))
     assert [each.id for each in found] == [Id.LAYOUT_OPEN_TO_ALL] * seen
     assert [each.command for each in found] == [f"chmod o-w {PREFIX}/venv"] * seen
 
@@ -362,7 +362,7 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
     host = FakeHost(plain={"system.user": "?no id"})
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):
         assert "cannot tell what is there: no id" in unread(concern, host.spec(), record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import short
 from fake_host import FakeHost
 from gpu_host import KERNEL
 from proven_host import proven_host, record_of
@@ -10,8 +11,7 @@ from test_check import checked, upgraded
 
 from pyinfra_gpu.drift import driver_modules, pytorch
 from pyinfra_gpu.drift.concern import judged
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.packages.model import PackageChange
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -62,7 +62,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
 @pytest.mark.parametrize(("name", "explains"), [("python3-yaml", False), ("python3.11", True)])
 def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains: bool) -> None:
     host = FakeHost(plain={"torch.python_problem": "No such file or directory"})
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     (broken, *_) = judged(pytorch, host.spec(), record, [change(name)])
     assert (broken.since is not None) is explains
 
@@ -103,11 +103,7 @@ def actions(host: FakeHost) -> dict[str, str]:
 
 
 def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
-    (stamp,) = [line for line in before.probe_lines() if line.startswith("smoke.stamp ")]
-    value = stamp.partition(" ")[2]
-    after.plain["smoke.stamp"] = (
-        bytes.fromhex(value[1:]).decode() if value.startswith("x") else value[1:]
-    )
+    after.plain["smoke.stamp"] = short.told_of(before.probe_lines(), "smoke.stamp")
     return after
 
 

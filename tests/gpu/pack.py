@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "proofs").mkdir(parents=True)
     request = ProbeRequest.for_paths(Paths(prefix="/opt/pyinfra-gpu", name="training"), nvidia=True)
-    (folder / "probe.sh").write_text(text_of(request))
+    (folder / "probe.py").write_text(text_of(request))
     for proof in proofs.PROGRAMS:
         for name, content in proofs.programs(proof).items():
             (folder / "proofs" / name).write_bytes(content)

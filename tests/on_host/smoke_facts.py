@@ -67,7 +67,6 @@ WANT = Want(
     mode="gpu",
     torch=TORCH,
     torch_path=TORCH_PATH,
-    devices=2,
     gpus=2,
     gpu_host=HOST,
     kinds=[KIND],
@@ -97,6 +96,7 @@ def sound(rank: int) -> dict[str, Any]:
             "torch": TORCH,
             "torch_path": TORCH_PATH,
         },
+        "init": {},
         "store": {
             "class": "TCPStore",
             "host": "127.0.0.1",
@@ -136,7 +136,6 @@ def sound(rank: int) -> dict[str, Any]:
             "missing": 0,
             "non_finite": 0,
         },
-        "libuv": {"error": None, "threads": ["pt_tcpstore_uv"], "returned": "test"},
         "libraries": {
             "prefix": "/venv",
             "mapped": {
@@ -161,7 +160,6 @@ def sound(rank: int) -> dict[str, Any]:
             "compiled": [],
             "binaries": 1,
         },
-        "gpu": {"uuid": f"GPU-{rank}", "nccl": "2.28.3"},
         "cuda": {
             "torch_cuda": "13.0",
             "arch_list": ["sm_120"],
@@ -206,6 +204,7 @@ def launchers() -> dict[str, Any]:
             "by_pythonpath": False,
         },
         "ended": 0,
+        "libuv": {"error": None, "threads": ["pt_tcpstore_uv"], "returned": "test"},
         "transport": {"logs": 2, "ways": {"SHM/direct/direct": 4}, "versions": ["2.28.3"]},
         "own_choice": {"result": "passed", "interfaces": ["eth0"], "why": ""},
         "precision": {
@@ -307,9 +306,6 @@ ON_RANKS: list[tuple[Break, str, str, str]] = [
     (put("compiled_step", "missing", 2), "S4.compiled_step", "fail", "without a gradient 2"),
     (put("compiled_step", "non_finite", 2), "S4.compiled_step", "fail", "not finite 2"),
     (put("compiled_step", "compiled", False), "S4.compiled_step", "skip", "nothing is compiled"),
-    (put("libuv", "error", "built without"), "S2.libuv", "fail", "served: built without"),
-    (put("libuv", "threads", ["pt_tcpstore"]), "S2.libuv", "fail", "threads: pt_tcpstore"),
-    (put("libuv", "returned", "tset"), "S2.libuv", "fail", "'tset' for 'test'"),
     (put(*LIBRARY, "libc10", ["/a", "/b"]), "S1.libraries", "fail", "mapped 2 times: /a, /b"),
     (put(*LIBRARY, "libnccl", ["/usr/libnccl"]), "S1.libraries", "fail", "outside of /venv"),
     (put(*LIBRARY, "libcuda", ["/x/compat/l.so"]), "S1.libraries", "fail", "'compat' directory"),
@@ -333,9 +329,7 @@ ON_RANKS: list[tuple[Break, str, str, str]] = [
     (put("compile", "kernels", 0), "S3.compile", "fail", "0 kernels"),
     (put("compile", "binaries", 0), "S3.compile", "fail", "0 binaries"),
     (put("compile", "eager", []), "S3.compile", "fail", "in eager mode either"),
-    (put("gpu", "uuid", "GPU-0"), "S4.gpus", "fail", "two ranks share a GPU"),
-    (put("gpu", "uuid", "GPU-9"), "S4.gpus", "fail", "nvidia-smi does not list"),
-    (put("gpu", "nccl", "2.27"), "S4.gpus", "fail", "rank 1 has NCCL 2.27"),
+    (put("cuda", "nccl", "2.27"), "S1.cuda", "fail", "different versions of NCCL"),
     (put("cuda", "torch_cuda", None), "S1.cuda", "fail", "built for the CPU"),
     (put("cuda", "devices", 1), "S1.cuda", "fail", "sees 1 GPUs, 2 are declared"),
     (put("cuda", "available", False), "S1.cuda", "fail", "torch sees"),
@@ -361,6 +355,9 @@ ON_RANKS: list[tuple[Break, str, str, str]] = [
 
 # the same of what the launcher itself finds
 ON_THE_HOST: list[tuple[Break, str, str, str]] = [
+    (put("libuv", "error", "built without"), "S2.libuv", "fail", "served: built without"),
+    (put("libuv", "threads", ["pt_tcpstore"]), "S2.libuv", "fail", "threads: pt_tcpstore"),
+    (put("libuv", "returned", "tset"), "S2.libuv", "fail", "'tset' for 'test'"),
     (
         put("variables", ["MASTER_PORT"]),
         "S0.environment",

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 from test_across_pure import STEP, parts
 
-from pyinfra_gpu.engine.across_hosts import Trained
+from pyinfra_gpu.engine.across_hosts import Trained, read
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke import across
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 60_000, '{"run_id":' * 9_000, '{"run_id": "run", "journals": [{"rank": 1e999}]}']
 )
 def test_a_part_that_no_launcher_leaves_is_none(text: str) -> None:
-    assert across.read(text, "run") is None
+    assert read(text, "run") is None
 
 
 @pytest.mark.parametrize("odd", [None, 3, "x", [], {"a": []}, [[1]], float("nan"), "\x1b[2J"])
@@ -31,7 +30,7 @@ def test_facts_that_no_check_understands_are_their_hosts_failure(odd: Any) -> No
     }
     trained = Trained(Together(set), STEP)
     document = trained._judged({**told, "b": replace(told["b"], journals=journals)})
-    verdict = AcrossVerdict.read(json.dumps({**document, "host": "a"}))
+    verdict = AcrossVerdict.read(json.dumps(document.as_json()))
     assert isinstance(verdict, AcrossVerdict), verdict
     assert verdict.failed is not None
     assert "b told something that cannot be judged" in verdict.failed.sentence

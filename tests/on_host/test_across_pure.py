@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyinfra_gpu.engine.across_hosts import read
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke import across, options
+from pyinfra_gpu.on_host.smoke import across, files, options
 from pyinfra_gpu.on_host.smoke.across import End, Part, Step
+from pyinfra_gpu.on_host.smoke.document import Listens
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.listening import ANYONE
 from tests.on_host.smoke_facts import LN_V, WANT, sound
 
 STEP = Step("gpu", {"a": 2, "b": 2}, {"a": "aa", "b": "bb"}, "run", 60, WANT.allreduce_mib)
@@ -44,16 +45,20 @@ def parts(*changed: Part) -> dict[str, Part]:
     return {**sound, **{part.host: part for part in changed}}
 
 
+def written(part: Part) -> str:
+    """What a launcher leaves."""
+    return json.dumps(asdict(replace(part, run_id="run")))
+
+
 def judged(told: dict[str, Part]) -> dict[str, Any]:
     """The verdict, after the way that the parts take."""
-    read = {
-        host: across.read(json.dumps(part.as_json("run")), "run") or part
-        for host, part in told.items()
-    }
+    read_back = {host: read(written(part), "run") or part for host, part in told.items()}
     now = "2026-11-22T00:00:00Z"
-    document = across.document(STEP, read, started=now, finished=now, seconds=4.2)
-    found = AcrossVerdict.read(json.dumps({**document, "host": "a"}))
+    verdict = across.document(STEP, read_back, started=now, finished=now, seconds=4.2)
+    text = json.dumps(files.finite(verdict.as_json()))
+    found = AcrossVerdict.read(text)
     assert isinstance(found, AcrossVerdict), found
+    document: dict[str, Any] = {**json.loads(text), "stamp": across.stamp(verdict).as_json()}
     return document
 
 
@@ -71,7 +76,7 @@ def test_a_sound_step_passes_with_its_figures() -> None:
     details = {check["id"]: check["detail"] for check in document["checks"]}
     assert details["S6.met"] == "2 hosts, the first is a"
     assert details["S6.hosts"] == "4 ranks on 2 hosts"
-    stamp = across.stamp(document)
+    stamp = document["stamp"]
     assert stamp["hosts"] == {"a": "aa", "b": "bb"}
     assert (stamp["ranks"], round(stamp["taylor_ratio"], 3)) == (4, 0.995)
     assert stamp["all_reduce"]["bytes"] == WANT.allreduce_mib * 2**20
@@ -79,13 +84,11 @@ def test_a_sound_step_passes_with_its_figures() -> None:
 
 def test_a_host_that_others_could_connect_to_is_remembered_in_the_stamp() -> None:
     told = parts()
-    limited = replace(told["a"], listens={"to": "group", "how": "systemd lets them pass alone"})
-    document = judged(
-        parts(limited, replace(told["b"], listens={"to": ANYONE, "how": "no systemd"}))
-    )
+    limited = replace(told["a"], listens=Listens("group", "systemd lets them pass alone"))
+    document = judged(parts(limited, replace(told["b"], listens=Listens("anyone", "no systemd"))))
     assert document["listens"]["a"]["to"] == "group"
-    assert across.stamp(document)["open_to_others"] == {"b": "no systemd"}
-    assert across.stamp(judged(parts()))["open_to_others"] == {}
+    assert document["stamp"]["open_to_others"] == {"b": "no systemd"}
+    assert judged(parts())["stamp"]["open_to_others"] == {}
 
 
 WRONG: dict[str, tuple[str, dict[str, Part], str]] = {
@@ -164,7 +167,7 @@ def test_a_host_that_is_lost_in_the_middle_is_named() -> None:
         begun[rank].facts.pop("gradients")
     told = {
         "a": Part("a", End("stopped", "a", "ended with the others'"), "/logs", begun),
-        "b": Part("b", End(across.GONE, "b", "the connection to b was lost")),
+        "b": Part("b", End("gone", "b", "the connection to b was lost")),
     }
     document = judged(told)
     assert document["failed"]["id"] == "S6.finished"
@@ -175,7 +178,7 @@ def test_a_host_that_is_lost_in_the_middle_is_named() -> None:
 def test_a_host_that_was_lost_before_any_rank_began_did_not_meet_the_others() -> None:
     told = {
         "a": Part("a", End("absent", "b", "b did not come"), "/logs"),
-        "b": Part("b", End(across.GONE, "b", "the test on b ended without a word")),
+        "b": Part("b", End("gone", "b", "the test on b ended without a word")),
     }
     document = judged(told)
     assert document["failed"]["id"] == "S6.met"
@@ -230,28 +233,22 @@ def test_a_rank_that_lost_its_peer_is_told_from_one_that_failed(
 
 
 def test_a_part_survives_the_way_to_the_controller() -> None:
-    end, listens = (
-        End("raised", "b", "x" * 5000, 3, ("a", "b")),
-        {"to": "group", "how": "by systemd"},
-    )
-    part = Part("b", end, "/l", {3: journal(3)}, {3: "/x"}, listens)
-    told = json.loads(json.dumps(part.as_json("run")))
-    read = across.read(json.dumps(told), "run")
-    assert read == replace(part, end=replace(part.end, sentence="x" * 2000))
-    assert across.read(json.dumps(told), "another run") is None
-    unknown = {**told, "end": {**told["end"], "kind": "nonsense", "rank": "1"}}
-    assert across.read(json.dumps(unknown), "run").end.kind == across.GONE  # type: ignore[union-attr]
-    nobody = {**told, "listens": {"to": "nobody", "how": ""}}
-    assert across.read(json.dumps(nobody), "run").listens["to"] == ANYONE  # type: ignore[union-attr]
+    end = End("raised", "b", "x" * 5000, 3, ("a", "b"))
+    part = Part("b", end, "/l", {3: journal(3)}, {3: "/x"}, Listens("group", "by systemd"), "run")
+    told = json.loads(written(part))
+    assert read(json.dumps(told), "run") == replace(part, end=replace(end, sentence="x" * 2000))
+    assert read(json.dumps(told), "another run") is None
+    assert read(json.dumps({**told, "end": {**told["end"], "kind": "nonsense"}}), "run") is None
+    assert read(json.dumps({**told, "listens": {"to": "nobody", "how": ""}}), "run") is None
 
 
 @pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3], {"a": None}])
 @pytest.mark.parametrize("name", ["end", "journals", "logs", "directory", "host", "listens"])
 def test_a_damaged_part_is_none_or_can_be_judged(name: str, damage: object) -> None:
-    told = json.loads(json.dumps(parts()["b"].as_json("run")))
-    read = across.read(json.dumps({**told, name: damage}), "run")
-    if read is not None:
-        judged(parts(replace(read, host="b")))
+    told = json.loads(written(parts()["b"]))
+    part = read(json.dumps({**told, name: damage}), "run")
+    if part is not None:
+        judged(parts(replace(part, host="b")))
 
 
 def test_a_wrong_command_line_is_one_sentence(

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke.plans import checks_of
+from pyinfra_gpu.on_host.smoke.check import measurements
+from pyinfra_gpu.on_host.smoke.ranks import checks_of
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 from pyinfra_gpu.on_host.smoke.worker import MEASUREMENTS
 from pyinfra_gpu.stacks import catalogue
@@ -135,4 +136,4 @@ def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", LABELS)
 def test_every_fact_of_a_check_on_ranks_has_a_measurement(mode: str) -> None:
-    assert {check.by for check in checks_of(mode) if check.by} <= {*MEASUREMENTS}
+    assert {*measurements(checks_of(mode))} <= {*MEASUREMENTS}

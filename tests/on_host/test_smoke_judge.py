@@ -11,7 +11,7 @@ import pytest
 from pyinfra_gpu.on_host.smoke import bandwidth, collectives, libraries
 from pyinfra_gpu.on_host.smoke.check import Board, Check, Judged, Want
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.plans import checks_of
+from pyinfra_gpu.on_host.smoke.ranks import checks_of
 from tests.on_host.smoke_facts import (
     HOST,
     ON_CARDS,
@@ -111,7 +111,7 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     facts[0]["transport"]["ways"] = {}
     for check in ("S4.bandwidth", "S4.transport", "S4.pairs_exact"):
         assert judged(CHECKS[check], facts, want).status == "skip", check
-    assert judged(CHECKS["S4.gpus"], facts, want).status == "pass"
+    assert judged(CHECKS["S1.cuda"], facts, want).status == "pass"
 
 
 def test_nvlink_carries_more_than_the_pcie_link() -> None:

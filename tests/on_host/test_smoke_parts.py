@@ -24,9 +24,8 @@ from pyinfra_gpu.on_host.smoke import (
     transport,
     xid,
 )
-from pyinfra_gpu.on_host.smoke.check import Check
 from pyinfra_gpu.on_host.smoke.group import Group, Plan
-from pyinfra_gpu.on_host.smoke.journal import Journal, Writer, follow
+from pyinfra_gpu.on_host.smoke.journal import AGENT, Journal, Writer, follow
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from tests.on_host.smoke_gpu_simulated import PROPRIETARY, Simulated, rtx_5090, sound_host, tree
 
@@ -108,22 +107,21 @@ def test_torch_compile_is_off_by_data_alone() -> None:
 
 
 def test_a_journal_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None:
-    writer, journals = Writer(tmp_path, "rank", 1), {}
+    writer, journals = Writer(tmp_path, 1), {}
     with writer.measuring("store") as value:
         value["port"] = 7
-    assert follow(tmp_path, "rank", journals)
+    assert follow(tmp_path, journals, Journal(AGENT))
     assert (journals[1].facts, journals[1].step) == ({"store": {"port": 7}}, "store")
-    assert not follow(tmp_path, "rank", journals)
+    assert not follow(tmp_path, journals, Journal(AGENT))
     with (tmp_path / "rank1.jsonl").open("a") as file:
         file.write('{"kind": "fini')
-    assert not follow(tmp_path, "rank", journals)
+    assert not follow(tmp_path, journals, Journal(AGENT))
     assert not journals[1].finished
 
 
 def _group(*journals: Journal, codes: Mapping[int, int] | None = None, code: int = 1) -> Group:
-    nothing = Check("S4.finished", ("ended",), lambda _facts, _want: "")
-    plan = Plan([["x"]], {}, Path("/x"), "rank", 2, [], nothing)
-    made = Group(plan, {journal.rank: journal for journal in journals})
+    made = Group(Plan(["x"], {}, Path("/x"), 2, []), {each.rank: each for each in journals})
+    made.agent = Journal(AGENT, pid=9, finished=True)
     made.codes, made.code = dict(codes or {}), code
     return made
 
@@ -181,6 +179,17 @@ def test_the_first_cause_of_an_end_is_named(ended: Group, sentence: str, rank: i
     assert ended.failure("5 s") == (sentence, rank)
 
 
+def test_a_torchrun_that_fails_before_it_starts_a_rank_is_named() -> None:
+    made = _group(code=-6)
+    made.agent = Journal(AGENT, pid=9, steps=["import"])
+    assert made.failure("5 s") == (
+        "torchrun (pid 9) was ended by signal 6 (SIGABRT) at 'import', before its work was done",
+        None,
+    )
+    made.agent.error = "ImportError: libx.so: no such file\nmore"
+    assert made.failure("5 s")[0].endswith("raised at 'import': ImportError: libx.so: no such file")
+
+
 def test_of_a_hang_the_one_that_came_least_far_is_named() -> None:
     late = _group(_rank(0), _rank(1, steps=["import"]))
     late.reason = group.DEADLINE
@@ -199,7 +208,7 @@ def test_standard_error_is_shown_though_something_was_printed(tmp_path: Path) ->
     folder.mkdir(parents=True)
     (folder / "stdout.log").write_text("one word\n")
     (folder / "stderr.log").write_text("Traceback\nValueError: x\n")
-    made = Group(Plan([], {}, tmp_path, "rank", 1, [], _group().plan.ended), {0: Journal(0)})
+    made = Group(Plan([], {}, tmp_path, 1, []), {0: Journal(0)})
     assert [path.name for path in made.logs_of(0)] == ["stderr.log", "stdout.log"]
     assert made.tail(0) == ["Traceback", "ValueError: x"]
 
@@ -212,7 +221,7 @@ def _tried(*results: str) -> tuple[list[str], str]:
     tries, remark = hang.locate(
         hang.variants("gpu"), lambda _variant, _until: next(answers), 1e18, lambda: False
     )
-    return [each["result"] for each in tries], remark
+    return [each.result for each in tries], remark
 
 
 def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
@@ -310,14 +319,14 @@ def test_the_best_of_a_link_that_was_seen_counts() -> None:
 LINES: list[tuple[str, dict[str, Any] | None]] = [
     (
         "NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-        {"number": 79, "class": "bus", "pci": "0000:01:00.0", "serious": True},
+        {"number": 79, "pci": "0000:01:00.0", "serious": True},
     ),
-    ("NVRM: Xid (PCI:0000:41:00): 63, Row remapping", {"class": "memory", "serious": False}),
-    ("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 43, pid=7", {"class": "application", "number": 43}),
-    ("NVRM: Xid (PCI:0000:41:00): 999, x", {"class": "unknown", "serious": True}),
+    ("NVRM: Xid (PCI:0000:41:00): 63, Row remapping", {"number": 63, "serious": False}),
+    ("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 43, pid=7", {"number": 43, "serious": True}),
+    ("NVRM: Xid (PCI:0000:41:00): 999, x", {"number": 999, "serious": True}),
     (
         "NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x1 (x) to 0x0 (None)",
-        {"class": "recovery", "serious": False},
+        {"number": 154, "serious": False},
     ),
     ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, LTSSM Fault Up", {"kind": "sxid"}),
     (

@@ -19,6 +19,7 @@ import pytest
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.night import by_night
 from tests.on_host import smoke_runs
+from tests.on_host.smoke_gpu_simulated import executable, rtx_5090, tree
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
@@ -35,10 +36,11 @@ pytestmark = pytest.mark.torch
 _ALL_REDUCE = "            dist.all_reduce(tensor)\n            synchronize(it.device)\n"
 _STEP = "        torch.optim.SGD("
 _SLEEP = "__import__('time').sleep(10**6)"
+_ALL_THERE = "sum('gradients' in each.steps for each in self.journals.values()) == 2"
 _COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
 
 PLANS = {
-    "a rank sleeps for ever": broken(  # first, because others run while it waits
+    "a rank sleeps for ever": broken(
         "S4.grad_bitwise",
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *(
@@ -46,22 +48,23 @@ PLANS = {
             "        before = model(",
             f"        if it.rank: {_SLEEP}\n        before = model(",
         ),
-        *("hang.py", "_EACH_S = 15", "_EACH_S = 50"),  # a busy machine takes longer
-        deadline=150,
+        # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
+        *("group.py", "late = now > limit()[0] or", f"late = {_ALL_THERE} or"),
+        *("hang.py", "EXTRA_S = 60", "EXTRA_S = 600"),
+        *("hang.py", "_EACH_S = 15", "_EACH_S = 600"),
     ),
     "sound": Plan(allreduce_mib=64),
     "stray variables, three ranks": Plan(
         ranks=3, environment={**UNCOMPILED, "NCCL_P2P_DISABLE": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     ),
-    "one bit of one element of 64 MiB is wrong": broken(
+    "one bit of one element is wrong": broken(
         "S4.allreduce_exact",
-        ("64 MiB float32, repeat 1", "Mismatched elements: 1 / 16777216", "(12345678,)"),
+        ("1 MiB float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
         "collectives.py",
         _ALL_REDUCE,
         "            dist.all_reduce(tensor)\n"
-        "            if it.rank == 1 and size == 2**26: tensor[12345678] += 1\n"
+        "            if it.rank == 1 and size == 2**20: tensor[123456] += 1\n"
         "            synchronize(it.device)\n",
-        allreduce_mib=64,
     ),
     "a rank skips one all-reduce": broken(
         "S4.allreduce_exact",
@@ -134,7 +137,7 @@ PLANS = {
     ),
     "torch dies on import": broken(
         "S1.import",
-        ("process 0 (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
+        ("torchrun (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
         *("worker.py", "        import torch\n    identity", "        os.abort()\n    identity"),
     ),
     "shared memory is full": broken(
@@ -152,8 +155,7 @@ BROKEN = [name for name, plan in PLANS.items() if plan.check]
 
 ALWAYS = (
     "a rank sleeps for ever",
-    "one bit of one element of 64 MiB is wrong",
-    "gradients are summed in place of averaged",
+    "one bit of one element is wrong",
     "a rank is killed",
     "a rank raises",
     "the store is served without libuv",
@@ -182,7 +184,6 @@ def test_a_hang_leaves_the_stack_of_the_rank(plan: str, runs: Callable[[str], Ru
     tail = run.verdict["failed"]["tail"]
     assert any("step.py" in line and "in measure" in line for line in tail)
     assert [rerun["result"] for rerun in run.verdict["reruns"]] == ["passed"]
-    assert run.verdict["deadline_extra_s"] == 60
 
 
 @pytest.mark.parametrize("plan", ["a rank raises"])
@@ -211,7 +212,7 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
     assert max(map(len, run.output.splitlines())) <= 80
     assert [stage["status"] for stage in verdict["stages"]] == ["pass"] * 6
-    assert (verdict["evidence"], verdict["reruns"], verdict["deadline_extra_s"]) == (None, [], 0)
+    assert (verdict["evidence"], verdict["reruns"]) == (None, [])
     assert not (Path(verdict["logs"]) / "compiled").exists()
     command = shlex.split(verdict["rerun_command"])
     assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]
@@ -326,3 +327,53 @@ def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(
     assert (run.code, run.verdict["mode"], run.verdict["status"]) == (FAILED, mode, "fail")
     assert run.verdict["failed"]["id"] == "S0.gpus"
     assert {each["status"] for each in run.verdict["stages"][1:]} == {"skip"}
+
+
+ON_THE_CPU = (
+    ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
+    (
+        "worker.py",
+        "        if on_cpu:\n            # Longer",
+        "        if True:\n            # Longer",
+    ),
+    ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
+    ("device.py", "torch.version.cuda", '"13.0"'),
+    ("device.py", "torch.cuda.get_arch_list()", '["sm_120"]'),
+    ("device.py", 'value["nccl"] = nccl_version()', 'value["nccl"] = "2.28"'),
+    ("device.py", "torch.cuda.is_available()", "True"),
+    ("device.py", "torch.cuda.device_count()", "2"),
+    ("device.py", "        torch.cuda.set_device(device)\n", ""),
+    (
+        "device.py",
+        "value.update(identity(device.index))",
+        'value.update({"uuid": f"GPU-{it.rank:08d}-1111-2222-3333-444444444444",'
+        ' "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]})',
+    ),
+    ("device.py", "_MEMORY_BYTES = 2**30", "_MEMORY_BYTES = 2**20"),
+    ("device.py", "speed(device, 8192, 2**30)", "speed(device, 64, 2**10)"),
+    ("device.py", 'if share < kind["fail"]', "if False"),
+    ("libraries.py", "_WITH_GPU = (", "_WITH_GPU = () and ("),
+    ("bandwidth.py", "_MIB = 256", "_MIB = 1"),
+    ("bandwidth.py", "LINK_WARN, LINK_FAIL = 0.25, 0.10", "LINK_WARN, LINK_FAIL = 0.0, 0.0"),
+)
+"""What makes a test of two RTX 5090 run on a CPU, up to the number formats."""
+
+
+@pytest.mark.night
+def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
+    """Nothing here is a GPU: what is proven is the launcher's way, in lack of two GPUs."""
+    (tmp_path / "root").mkdir()
+    root = ("gpus.py", 'root: Path = Path("/")', f'root: Path = Path("{tree(tmp_path / "root")}")')
+    file = tmp_path / "smoke_test.pyz"
+    file.write_bytes(smoke_runs.bundle(*ON_THE_CPU, root))
+    cards = executable(tmp_path / "bin", [rtx_5090(0), rtx_5090(1)])
+    command = [python, str(file), "--mode", "gpu", "--gpus", "2", "--allreduce-mib", "1"]
+    command += ["--deadline", "900", "--output", str(tmp_path / "verdict.json")]
+    environment = {**os.environ, **UNCOMPILED, **cards}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=1000)
+    run = Run(done.returncode, done.stdout, tmp_path)
+    assert run.verdict["failed"]["id"] == "S4.precision", run.output  # without CUDA
+    passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}
+    assert {"S0.gpus", "S1.cuda", "S1.memory", "S4.bandwidth", "S4.finished"} <= passed
+    assert [gpu["pcie"]["gen_loaded"] for gpu in run.verdict["gpus"]] == [1, 1]
+    assert run.status("S4.transport") == "warn"  # gloo writes none of NCCL's logs

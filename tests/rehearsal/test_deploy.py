@@ -109,7 +109,7 @@ def test_what_a_host_says_can_be_gathered_without_its_name(
             for member in archive.getmembers()
         }
     assert '"status": "pass"' in texts["host-1/owner.txt"]
-    assert "torch.version_line" in texts["host-1/probe.txt"]
+    assert "torch.git_version" in texts["host-1/probe.txt"]
     whole = "\n".join(texts.values())
     assert "gpu1" not in whole
     assert lab.host("gpu1").address not in whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import secrets
 import signal
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from reaching import answers, ssh
 from running import PATIENCE_S, quietly
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
+from pyinfra_gpu_rehearsal.cli import run_command
 from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
 from pyinfra_gpu_rehearsal.placing import lab_place
@@ -211,10 +215,12 @@ def test_a_lab_whose_folder_was_removed_is_cleaned_by_the_next_up(
 
 
 def rehearsal(lab: Lab, *words: str) -> str:
-    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(lab.directory)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run a command of the command line in this process, and return what it printed."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        words = ("--directory", str(lab.directory), *words)
+        assert run_command(argparse.ArgumentParser(), words) == 0
+    return printed.getvalue()
 
 
 def test_each_command_of_the_command_line_does_what_it_says(lab: Lab, gpu1: LabHost) -> None:

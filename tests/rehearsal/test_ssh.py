@@ -31,12 +31,12 @@ def home(lab: Lab, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(host: str, home: Path) -> dict[str, object]:
+def look(host: str, home: Path) -> dict[str, dict[str, object]]:
     pyinfra = str(Path(sys.executable).parent / "pyinfra")
     done = subprocess.run(
         [
             *(pyinfra, "--json", "--data", "stack=cpu-torch2.13", host),
-            *("fact", "pyinfra_gpu.facts.system.System"),
+            *("fact", "pyinfra_gpu.facts.probe.Look"),
         ],
         cwd=PROJECT,
         env={**os.environ, "HOME": str(home), "PYINFRA_PROGRESS": "off"},
@@ -51,11 +51,11 @@ def look(host: str, home: Path) -> dict[str, object]:
 
 
 def test_address_user_and_key_come_from_the_users_ssh_config(lab: Lab, home: Path) -> None:
-    assert look("gpu1", home)["hostname"] == "gpu1"
+    assert look("gpu1", home)["system"]["hostname"] == "gpu1"
 
 
 def test_a_host_behind_a_jump_host_is_reached(lab: Lab, home: Path) -> None:
-    assert look("behind", home)["hostname"] == "gpu2"
+    assert look("behind", home)["system"]["hostname"] == "gpu2"
 
 
 def test_the_one_tcp_connection_through_a_jump_host_is_tuned_too(lab: Lab, home: Path) -> None:

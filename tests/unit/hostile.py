@@ -8,14 +8,14 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pyinfra_gpu import spec
+from pyinfra_gpu import on_host, spec
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import ProbeRequest
 from pyinfra_gpu.facts.record import Record
 
 NOBODY = 65534
@@ -83,24 +83,32 @@ class Place:
         """As whom planted programs ran."""
         return {path.read_text().strip() for path in self.trace.iterdir()}
 
-    def look(self, timeout: float = 60, tick: int = 5) -> Record:
+    def look(self, timeout: float = 60, patience: float = 25) -> Record:
         """Look at this host as root, as a run does.
 
-        + tick: in seconds; what hangs is given up after five of them
+        + patience: seconds after which a part that hangs is given up
         """
-        program = text_of(ProbeRequest.for_spec(self.spec()))
+        request = ProbeRequest.for_spec(self.spec())
+        asked = {each.name: getattr(request, each.name) for each in fields(request)}
+        text = self.looked({**asked, "patience": patience}, timeout)
+        assert SECRET not in text
+        assert text.endswith("pyinfra-gpu-probe end\n")
+        return parse(text.splitlines())
+
+    @staticmethod
+    def looked(asked: Mapping[str, object], timeout: float = 60) -> str:
+        """Return what a look at this host prints."""
         done = subprocess.run(
-            ["sh", "-c", f"PG_TICK={tick}\n{program}"],
+            ["/usr/bin/python3", "-I", "-S", "-"],
+            input=on_host.probe_program("look", asked),
             capture_output=True,
             check=True,
             timeout=timeout,
             cwd="/",
+            text=True,
+            encoding="ascii",
         )
-        text = done.stdout.decode("ascii")
-        assert SECRET not in text
-        assert SECRET.encode().hex() not in text
-        assert text.endswith("pyinfra-gpu-probe end\n")
-        return parse(text.splitlines())
+        return done.stdout
 
     def run(self, command: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of an operation's as root, with the folder of a user's own below it."""

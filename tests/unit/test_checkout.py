@@ -15,10 +15,10 @@ from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
-from pyinfra_gpu.facts.record import Record, from_fields
-from pyinfra_gpu.facts.training import TrainingRecord
+from pyinfra_gpu.facts.record import Record, TrainingRecord
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, Paths
 
@@ -101,9 +101,14 @@ class Place:
     def looked_at(self) -> TrainingRecord:
         request = replace(ProbeRequest.for_paths(self.paths), owner="-")
         said = subprocess.run(
-            ["sh", "-c", text_of(request)], capture_output=True, text=True, check=True, timeout=60
+            ["/usr/bin/python3", "-I", "-S", "-"],
+            input=text_of(request),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
-        return from_fields(read_fields(said.stdout.splitlines())).training
+        return parse(said.stdout.splitlines()).training
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +236,7 @@ def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, wher
     for name in files:
         (place.folder / name).write_text("mine")
     host = FakeHost(data={**DATA, "training_commit": place.second})
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     found = training.judge(host.spec(), replace(record, training=place.looked_at()))
     (stops,) = [each for each in found if each.stops]
     assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
@@ -287,7 +292,7 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
 def asking(place: Place, commit: str) -> tuple[HostSpec, Record]:
     """A host of which this commit is asked, and what is known of it: what is at this place."""
     host = FakeHost(data={**DATA, "training_commit": commit})
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     return host.spec(), replace(record, training=place.looked_at())
 
 
@@ -399,7 +404,7 @@ def test_changes_that_git_was_told_not_to_look_at_are_changes(place: Place, flag
 
 def test_a_file_that_hides_an_installed_package_is_told() -> None:
     host = FakeHost()
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     dirty = ("?? torch.py", "?? notes.py", "?? sub/torch.py")
     record = replace(record, training=replace(record.training, dirty=dirty, dirty_count=3))
     found = {each.id: each for each in training.judge(host.spec(), record)}
@@ -415,7 +420,7 @@ def found(rows: list[str], lfs: str | None = None, **data: object) -> list[tuple
         lists={"training.submodule": rows},
         plain={"training.lfs": lfs} if lfs else {},
     )
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     findings = training.judge(host.spec(), record)
     return [(each.id.partition(".")[2], each.effect, each.found) for each in findings]
 

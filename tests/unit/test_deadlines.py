@@ -95,26 +95,13 @@ def test_every_deadline_of_the_table_is_used_and_no_longer_than_half_a_day() -> 
         assert 30 <= getattr(deadlines, name) <= 12 * 3600
 
 
-def test_the_probe_runs_no_program_that_may_hang_without_a_limit() -> None:
-    """What belongs to the owner, or asks something that can hang, is bounded or its concern is."""
-    folder = PRODUCT / "on_host/probe"
-    programs = re.compile(
-        r'"\$python" -|"\$program" "|"\$2" --|"\$PG_PYTHON" -|"\$1/bin/python" -|\bgit -c'
-        r"|setpriv --|chroot --|\bnvcc \"\$8\"|\buv \"\$5\""
-    )
-    # By itself; in a line of what `together` asks within one limit; by as_owner, which has its own.
-    limited = re.compile(r"""(bounded ended \d+|answer \S+ \d+|(^|['"])a \w*|as_owner|git=') ?$""")
-    found = 0
-    for path in sorted(folder.glob("*.sh")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            code = line.strip()
-            for each in () if code.startswith("#") else programs.finditer(code):
-                found += 1
-                assert limited.search(code[: each.start()]), f"{path.name}:{number}"
-    begun = {"start.sh": "ended $seconds sh -c 'a() {", "owner.sh": 'ended $rest "$@"'}
-    for name, words in begun.items():
-        assert words in (folder / name).read_text(encoding="utf-8")
-    assert found >= 10
-    for name in ("end.sh", "theirs.sh"):
-        text = (folder / name).read_text(encoding="utf-8")
-        assert not re.search(r"(?m)^\t*\(\w+", text), "each concern is run by `told` or `below`"
+def test_the_probe_runs_programs_by_what_gives_each_a_limit_alone() -> None:
+    begun = re.compile(r"\b(?:posix_spawn|subprocess|os\.system|os\.popen|os\.exec)\(")
+    for path in sorted((PRODUCT / "on_host/probe").glob("*.py")):
+        code = ast.parse(path.read_text(encoding="ascii"))
+        for call in (node for node in ast.walk(code) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "run":
+                named = {word.arg for word in call.keywords}
+                assert "seconds" in named, f"{path.name}:{call.lineno}"
+        found = begun.findall(path.read_text(encoding="ascii"))
+        assert len(found) == {"frame.py": 1, "restart.py": 1}.get(path.name, 0), path.name

@@ -7,11 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import verdicts
 
 from pyinfra_gpu.diagnosis.explained import of_file
 from pyinfra_gpu.drift.proof import proven_state
-from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
@@ -82,12 +80,3 @@ def test_a_check_that_was_kept_and_damaged_is_passed_over(kind: str, tmp_path: P
     good = '{"when": "2026-11-22T10:00:00Z", "verdict": "drift", "hosts": {"a": "drift"}}'
     file.write_text(f"{ODD[kind][0]}\n{good}\n", encoding="utf-8")
     assert [each.hosts for each in past.earlier(file)] == [{"a": "drift"}]
-
-
-def test_a_document_of_ours_is_as_deep_as_it_needs_to_be() -> None:
-    verdict = verdicts.document()
-    assert isinstance(Verdict.read(json.dumps(verdict)), Verdict)
-    for depth, form in ((5, Verdict), (document.DEPTH, Unknown)):
-        gpu = {**verdicts.gpu(0), "odd": json.loads("[" * depth + "]" * depth)}
-        deep = {**verdict, "mode": "gpu", "gpus": [gpu]}
-        assert isinstance(Verdict.read(json.dumps(deep)), form)

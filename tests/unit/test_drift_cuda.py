@@ -117,6 +117,10 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"lists": packages(TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0")},
         {"cuda.half-removed": REPAIR},
     ),
+    "its folder is root's alone, and the owner finds no nvcc": (
+        {"plain": {"cuda.nvcc": None}},
+        {"cuda.closed": REPORT, "cuda.unproven": REPAIR},
+    ),
     "its nvcc is another release's": (
         {"plain": {"cuda.nvcc": "Cuda compilation tools, release 13.1, V13.1.80"}},
         {"cuda.half-removed": REPAIR, "cuda.unproven": REPAIR},

@@ -26,8 +26,9 @@ from pyinfra_gpu.drift.driver_packages import library_version, target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import owed, users
 from pyinfra_gpu.drift.finding import Finding, Id
-from pyinfra_gpu.facts.fields import Unknown, read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations.driver_packages import requests
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
@@ -38,7 +39,7 @@ PIN = "nvidia-driver-pinning-580 580-1 0 1"
 
 
 def record(host: GpuHost) -> Record:
-    return from_fields(read_fields(host.probe_lines()))
+    return parse(host.probe_lines())
 
 
 def judged(host: GpuHost) -> list[Finding]:

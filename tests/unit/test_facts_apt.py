@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import FINGERPRINT, KEY
 
 from pyinfra_gpu.facts import nvidia
-from pyinfra_gpu.facts.fields import Unknown, as_json, read_fields
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages.model import PackageChange, Source
 
@@ -23,10 +25,9 @@ LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sou
 
 def sources(file: str, text: str, declared: str | None = None) -> object:
     """What is read off one file's lines, as the probe sends them."""
-    rows = [f"nvidia.source_line ={file}:{line}" for line in text.splitlines()]
-    mirror = f"nvidia.repository ={declared}" if declared else "nvidia.repository -"
-    lines = ["pyinfra-gpu-probe 1", *rows, "nvidia.source_line .", mirror, "pyinfra-gpu-probe end"]
-    return nvidia.sources(read_fields(lines))
+    rows = [f"{file}:{line}" for line in text.splitlines()]
+    told = json.dumps({"nvidia.source_lines": rows, "nvidia.repository": declared})
+    return nvidia.sources(Answer(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]))
 
 
 # line -> (URI, keyring), or None where it is not an enabled source of NVIDIA's packages

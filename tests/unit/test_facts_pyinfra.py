@@ -5,38 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
-from pyinfra_gpu.facts import (
-    cuda,
-    driver,
-    environment,
-    gpus,
-    kernel,
-    launcher,
-    layout,
-    libcuda,
-    nvidia,
-    packages,
-    power,
-    pytorch_build,
-    smoke,
-    storage,
-    system,
-    training,
-)
-from pyinfra_gpu.facts import pytorch as torch
 from pyinfra_gpu.facts.fields import Unknown, as_json
-from pyinfra_gpu.facts.probe import ProbeRequest, command
-from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.facts.parse import hidden
+from pyinfra_gpu.facts.probe import Look, NoPythonError, ProbeRequest, RecordFact, command, text_of
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked
@@ -46,71 +25,31 @@ ANSWER = (
     .read_text()
     .splitlines()
 )
+_FIRST = ANSWER.index("pyinfra-gpu-probe 1")
+ANSWERED = "\n".join(ANSWER[_FIRST + 1 : -1])
 PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
-CONCERNS: dict[str, type[FactBase[object]]] = {
-    "system": system.System,
-    "gpus": gpus.Gpus,
-    "driver": driver.Driver,
-    "kernel": kernel.Kernel,
-    "packages": packages.Packages,
-    "cuda": cuda.Cuda,
-    "libcuda": libcuda.Libcuda,
-    "nvidia": nvidia.Nvidia,
-    "power": power.Power,
-    "storage": storage.Storage,
-    "layout": layout.Layout,
-    "torch": torch.Torch,
-    "build": pytorch_build.Build,
-    "launcher": launcher.Launcher,
-    "environment": environment.Environment,
-    "training": training.Training,
-    "smoke": smoke.Smoke,
-}
 
 
-def test_every_concern_of_the_record_has_a_fact_of_its_own() -> None:
-    record = RecordFact().process(ANSWER)
-    assert isinstance(record, Record)
-    assert set(CONCERNS) == set(Record.__annotations__)
-    for name, fact in CONCERNS.items():
-        assert fact().process(ANSWER) == getattr(record, name)
-
-
-@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
-def test_a_fact_of_a_host_that_says_nothing_is_none(fact: type[FactBase[object]]) -> None:
-    assert fact().default() is None
-
-
-@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
-def test_another_answer_than_the_probes_fails_that_host_in_one_sentence(
-    fact: type[FactBase[object]],
-) -> None:
+def test_another_answer_than_the_probes_fails_that_host_in_one_sentence() -> None:
     with pytest.raises(FactProcessError) as caught:
-        fact().process(["", "  This account is currently not available.", "x"])
+        RecordFact().process(["", "  This account is currently not available.", "x"])
     message = str(caught.value)
     assert "'This account is currently not available.'" in message
     assert "\n" not in message
 
 
-def test_an_error_of_our_own_fails_that_host_and_not_the_run() -> None:
-    class Broken(torch.Torch):
-        def read(self, fields: object) -> torch.TorchRecord:
-            raise KeyError("oops")
-
-    with pytest.raises(FactProcessError, match="oops"):
-        Broken().process(ANSWER)
-
-
-def test_no_fact_takes_an_argument_that_pyinfra_keeps_for_itself() -> None:
+def test_the_fact_takes_no_argument_that_pyinfra_keeps_for_itself() -> None:
     reserved = {name for name, _ in all_global_arguments()}
-    for fact in CONCERNS.values():
-        names = set(fact.command.__annotations__)
-        assert {"prefix", "environment"} <= names
-        assert names & reserved == set()
+    names = set(Look.command.__annotations__)
+    assert {"prefix", "environment"} <= names
+    assert names & reserved == set()
 
 
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
-    record = RecordFact().process([*ANSWER[:30], "pyinfra-gpu-probe end"])
+    told = json.loads(ANSWERED)
+    told.pop("smoke.stamp")
+    lines = ["pyinfra-gpu-probe 1", json.dumps(told), "pyinfra-gpu-probe end"]
+    record = RecordFact().process(lines)
     data = json.loads(json.dumps(record, default=lambda thing: thing.to_json()))
     assert data["driver"]["loaded"] == "580.95.05"
     assert data["gpus"]["devices"][0]["bar1_mib"] == 32768
@@ -180,15 +119,12 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     assert request.keyring == system_files.KEYRING
     assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
     assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= set(request.entries)
-    text = command(request).get_raw_value()
-    for line in ("PG_NVIDIA=1", "PG_CUDA=13.0", "PG_COMPILER=gcc-13"):
-        assert line in text.splitlines()
+    assert "'cuda_release': '13.0'" in text_of(request)
 
     spec.accelerator = "cpu"
     without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
     assert not {*system_files.ALL, *files.ALL} & set(without.entries)
-    assert "PG_NVIDIA=''" in command(without).get_raw_value().splitlines()
 
 
 @pytest.mark.parametrize("name", ["cuda_release", "compiler", "repository"])
@@ -204,13 +140,15 @@ def test_a_path_that_would_break_the_framing_is_refused(path: str) -> None:
         ProbeRequest.for_paths(Paths(prefix=path, name="training"))
 
 
-def test_the_command_carries_every_value_as_one_quoted_word() -> None:
-    prefix = '/opt/it\'s; rm -rf $HOME `x` "y"'
+def test_the_command_carries_every_value_as_it_is(tmp_path: Path) -> None:
+    prefix = f'{tmp_path}/it\'s; rm -rf $HOME `x` "y"'
+    Path(prefix, "env").mkdir(parents=True)
+    Path(prefix, "env/training.env").write_text("A=1\n")
     request = ProbeRequest.for_paths(Paths(prefix=prefix, name="training"))
     text = command(request).get_raw_value()
-    line = next(row for row in text.splitlines() if row.startswith("PG_ENV_FILE="))
-    assert shlex.split(line) == [f"PG_ENV_FILE={prefix}/env/training.env"]
-    assert len(repr(request)) < 80
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    assert RecordFact().process(done.stdout.splitlines()).environment.text == hidden("A=1\n")
+    assert repr(request) == f"<what lies under {prefix}>"
 
 
 def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -224,17 +162,17 @@ def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
     (tmp_path / "prefix/env/lab.env").write_text("A=1\n")
     done = pyinfra(
         *(tmp_path, "--json", "inventory.py", "fact"),
-        "pyinfra_gpu.facts.environment.Environment",
+        "pyinfra_gpu.facts.probe.Look",
         *(f"prefix={tmp_path}/prefix", "environment=lab"),
     )
     assert done.returncode == 0, done.stderr
     (facts,) = json.loads(done.stdout).values()
-    assert facts["@local"]["text"] == "A=***"
+    assert facts["@local"]["environment"]["text"] == "A=***"
 
 
 def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
-    fact = "pyinfra_gpu.facts.storage.Storage"
+    fact = "pyinfra_gpu.facts.probe.Look"
     done = pyinfra(tmp_path, "inventory.py", "fact", fact, "prefix=opt")
     assert "the path 'opt' must be absolute" in done.stderr
     assert "Traceback" not in done.stderr
@@ -242,7 +180,13 @@ def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_pa
 
 def test_nothing_is_concluded_from_an_answer_without_its_end() -> None:
     """Each fact that it lacked was one more thing that could not be told, beside deviations."""
-    begun = ["pyinfra-gpu-probe 1", "system.user =ubuntu"]
+    begun = ["pyinfra-gpu-probe 1", '{"system.user": "ubuntu"}']
     with pytest.raises(FactProcessError, match=r"^its answer was cut off, so nothing"):
         RecordFact().process(begun)
     assert RecordFact().process([*begun, "pyinfra-gpu-probe end"]).system.user == "ubuntu"
+
+
+def test_a_host_without_python_is_told_what_helps() -> None:
+    lines = ["pyinfra-gpu-probe 1", '{"python3": null}', "pyinfra-gpu-probe end"]
+    with pytest.raises(NoPythonError, match="installs python3-minimal first"):
+        RecordFact().process(lines)

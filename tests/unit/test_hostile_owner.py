@@ -8,7 +8,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import ProbeRequest
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.operations.layout import command as directories
@@ -163,8 +163,9 @@ def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
     (root / "dev").mkdir()
     (root / "dev/nvidia0").touch()
     request = ProbeRequest.for_spec(place.spec())
-    text = text_of(replace(request, nvidia=True, libcuda_proof=str(proof)))
-    record = parse(place.run(f"PG_ROOT={root}\n{text}").stdout.splitlines())
+    asked = {each.name: getattr(request, each.name) for each in fields(request)}
+    asked |= {"root": str(root), "nvidia": True, "libcuda_proof": str(proof)}
+    record = parse(place.looked(asked).splitlines())
     assert record.driver.users == ("pid 7",)
     assert record.libcuda.proof == Unknown(f"{proof} is not a file of root's")
 
@@ -226,7 +227,7 @@ def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
     python = place.prefix / "venv/bin/python"
     python.write_text("#!/bin/sh\ntrap '' TERM\nsetsid sleep 60 >/proc/$PPID/fd/1 &\nsleep 60\n")
     started = time.monotonic()
-    record = place.look(DEADLINE_S, tick=1)
+    record = place.look(DEADLINE_S, patience=5)
     assert time.monotonic() - started < 10 * DEADLINE_S
     assert isinstance(record.torch.python, Unknown)
     assert record.layout.open is None

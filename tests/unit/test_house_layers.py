@@ -116,10 +116,7 @@ def test_an_operation_claims_findings_of_its_own_stage_alone() -> None:
 def test_every_operation_has_its_twin_in_drift() -> None:
     acting = {path.stem for path in (PRODUCT / "operations").glob("[a-z]*.py")}
     judging = {path.stem for path in (PRODUCT / "drift").glob("[a-z]*.py")}
-    looking = {path.stem for path in (PRODUCT / "facts").glob("[a-z]*.py")}
     assert acting <= judging
-    # driver_packages is looked at by facts/driver.py; preflight looks at every concern.
-    assert {name.partition("_")[0] for name in acting} - {"preflight"} <= looking
 
 
 def test_every_concern_is_judged_for_the_whole_host() -> None:

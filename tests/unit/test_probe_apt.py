@@ -18,14 +18,12 @@ from nvidia_tree import (
     look,
     package,
 )
-from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import NOBODY, ROOT, Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.nvidia import NvidiaPackage
+from pyinfra_gpu.facts.record import NvidiaPackage
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
-
-CONCERNS = ("packages", "package_lock", "nvidia_packages", "kernel")
 
 LOG = "var/log/apt/history.log"
 
@@ -34,9 +32,9 @@ def status(tree: Tree, *stanzas: str) -> None:
     write(tree.root / "var/lib/dpkg/status", "".join(stanzas))
 
 
-def test_packages_of_the_driver_are_told_with_their_hold(gpu_host: Tree, shell: str) -> None:
+def test_packages_of_the_driver_are_told_with_their_hold(gpu_host: Tree) -> None:
     held = ("libcuda1", "libnvidia-ml1", "nvidia-kernel-open-dkms")
-    assert look(gpu_host, shell).nvidia.packages == tuple(
+    assert look(gpu_host).nvidia.packages == tuple(
         NvidiaPackage(name=name, version=f"{VERSION}-1", held=True, complete=True) for name in held
     )
 
@@ -55,15 +53,13 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", sorted(STATES))
-def test_a_package_is_complete_or_not_or_not_there(
-    gpu_host: Tree, any_shell: str, state: str
-) -> None:
+def test_a_package_is_complete_or_not_or_not_there(gpu_host: Tree, state: str) -> None:
     text = package("libcuda1", "1:580-1", state)
     if "triggers" in state:
         text = text.replace("Description", "Triggers-Pending: x\nDescription")
     status(gpu_host, text)
     expected = STATES[state]
-    found = look(gpu_host, any_shell).nvidia.package("libcuda1")
+    found = look(gpu_host).nvidia.package("libcuda1")
     if expected is None:
         assert found is None
     else:
@@ -79,27 +75,21 @@ OURS = (
 OTHERS = ("libnvme1", "libnvpair3linux", "linux-image-amd64", "libcurl4", "barracuda", "libc6")
 
 
-def test_only_packages_of_driver_and_toolkit_are_told(gpu_host: Tree, shell: str) -> None:
+def test_only_packages_of_driver_and_toolkit_are_told(gpu_host: Tree) -> None:
     status(gpu_host, *(package(name, "1") for name in (*OURS, *OTHERS)))
-    packages = look(gpu_host, shell).nvidia.packages
+    packages = look(gpu_host).nvidia.packages
     assert {each.name for each in packages} == set(OURS)  # type: ignore[union-attr]
 
 
-def test_a_package_of_another_architecture_says_so(gpu_host: Tree, shell: str) -> None:
+def test_a_package_of_another_architecture_says_so(gpu_host: Tree) -> None:
     same = [package(name, "1").replace("Desc", "Multi-Arch: same\nDesc") for name in ("libcuda1",)]
     other = [text.replace(": amd64", ": i386").replace(": arm64", ": i386") for text in same]
     status(gpu_host, *same, *other, package("cuda-keyring", "1.1-1", arch="all"))
-    names = [each.name for each in look(gpu_host, shell).nvidia.packages]  # type: ignore[union-attr]
+    names = [each.name for each in look(gpu_host).nvidia.packages]  # type: ignore[union-attr]
     assert names == ["cuda-keyring", "libcuda1", "libcuda1:i386"]
 
 
-def test_what_was_always_told_of_packages_is_told_as_before(gpu_host: Tree, shell: str) -> None:
-    packages = look(gpu_host, shell).packages
-    assert packages.installed == {"git": "1:2.39.5-0+deb12u2"}
-    assert packages.half_configured == ("curl",)
-
-
-def test_sources_in_both_forms_are_told(gpu_host: Tree, shell: str) -> None:
+def test_sources_in_both_forms_are_told(gpu_host: Tree) -> None:
     folder = gpu_host.root / "etc/apt/sources.list.d"
     write(
         folder / "cuda-debian12-x86_64.list",
@@ -112,7 +102,7 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree, shell: str) -> None:
         "Types: deb\nEnabled: no\nURIs: https://nvidia.example/off\n",
     )
     write(folder / "c.list.save", "deb https://nvidia.example/saved /\n")
-    sources = look(gpu_host, shell).nvidia.sources
+    sources = look(gpu_host).nvidia.sources
     assert [(each.file.split("/")[-1], each.uri) for each in sources] == [  # type: ignore[union-attr]
         (
             "cuda-debian12-x86_64.list",
@@ -124,14 +114,8 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree, shell: str) -> None:
     assert sources[0].signed_by == "/usr/share/keyrings/cuda-archive-keyring.gpg"  # type: ignore[index,union-attr]
 
 
-def test_without_lists_there_are_no_sources(gpu_host: Tree, shell: str) -> None:
-    for file in (gpu_host.root / "etc/apt").rglob("*.list"):
-        file.unlink()
-    assert look(gpu_host, shell).nvidia.sources == ()
-
-
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
+def test_what_a_plain_user_may_not_read_is_unknown() -> None:
     import shutil
     import tempfile
 
@@ -140,14 +124,14 @@ def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host", concerns=CONCERNS)
+        tree = Tree(base / "host")
         furnish_nvidia(tree)
         list_ = tree.root / files.SOURCES[1:]
         log, rule = tree.root / LOG, tree.root / "etc/modprobe.d/pyinfra-gpu-nvidia.conf"
         for file in (list_, log, tree.root / system_files.KEYRING[1:]):
             file.chmod(0o600)
         (tree.root / "boot").chmod(0o700)
-        record = tree.look(shell, asked(tree), user=NOBODY)
+        record = tree.look(asked(tree), user=NOBODY)
         assert record.nvidia.sources == Unknown(f"no permission to read {list_}")
         assert record.nvidia.history == Unknown(f"no permission to read {log}")
         assert isinstance(record.nvidia.keyring, Unknown)
@@ -159,32 +143,32 @@ def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
         os.utime(rule, (2**32, 2**32))  # some shells compare whole seconds
         rule.rename(rule.with_name("a.conf"))
         rule.with_name("a.conf").chmod(0)
-        record = tree.look(shell, asked(tree), user=NOBODY)
+        record = tree.look(asked(tree), user=NOBODY)
         assert record.kernel.initramfs == Unknown(
             f"no permission to read {rule.with_name('a.conf')}"
         )
         list_.parent.chmod(0o700)
-        record = tree.look(shell, asked(tree), user=NOBODY)
+        record = tree.look(asked(tree), user=NOBODY)
         assert record.nvidia.sources == Unknown(f"no permission to look at {list_.parent}")
     finally:
         shutil.rmtree(base)
 
 
-def test_the_keyring_is_told_by_its_fingerprints(gpu_host: Tree, shell: str) -> None:
-    assert look(gpu_host, shell).nvidia.keyring == (FINGERPRINT,)
+def test_the_keyring_is_told_by_its_fingerprints(gpu_host: Tree) -> None:
+    assert look(gpu_host).nvidia.keyring == (FINGERPRINT,)
     keyring = gpu_host.root / system_files.KEYRING[1:]
     keyring.write_bytes(KEY[:50])
-    assert isinstance(look(gpu_host, shell).nvidia.keyring, Unknown)
+    assert isinstance(look(gpu_host).nvidia.keyring, Unknown)
     keyring.write_bytes(bytes(70_000))
-    assert isinstance(look(gpu_host, shell).nvidia.keyring, Unknown)
+    assert isinstance(look(gpu_host).nvidia.keyring, Unknown)
     keyring.unlink()
-    assert look(gpu_host, shell).nvidia.keyring is None
+    assert look(gpu_host).nvidia.keyring is None
     keyring.mkdir()
-    assert look(gpu_host, shell).nvidia.keyring is None
+    assert look(gpu_host).nvidia.keyring is None
 
 
-def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree, shell: str) -> None:
-    history = look(gpu_host, shell).nvidia.history
+def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree) -> None:
+    history = look(gpu_host).nvidia.history
     assert [
         (each.when, each.action, each.name, each.old, each.new)
         for each in history  # type: ignore[union-attr]
@@ -202,17 +186,17 @@ def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree, shell: str
     assert history[1].by == "alice (1000)"  # type: ignore[index,union-attr]
 
 
-def test_a_log_without_an_older_one_or_none_at_all_is_no_error(gpu_host: Tree, shell: str) -> None:
+def test_a_log_without_an_older_one_or_none_at_all_is_no_error(gpu_host: Tree) -> None:
     (gpu_host.root / f"{LOG}.1.gz").write_bytes(b"this is no gzip file")
-    assert len(look(gpu_host, shell).nvidia.history) == 3  # type: ignore[arg-type]
+    assert len(look(gpu_host).nvidia.history) == 3  # type: ignore[arg-type]
     (gpu_host.root / f"{LOG}.1.gz").unlink()
     (gpu_host.root / LOG).unlink()
-    assert look(gpu_host, shell).nvidia.history == ()
+    assert look(gpu_host).nvidia.history == ()
     write(gpu_host.root / f"{LOG}.1", "Start-Date: 2026-11-01  01:00:00\nInstall: gcc:x (1)\n")
-    assert len(look(gpu_host, shell).nvidia.history) == 1  # type: ignore[arg-type]
+    assert len(look(gpu_host).nvidia.history) == 1  # type: ignore[arg-type]
 
 
-def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree, shell: str) -> None:
+def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree) -> None:
     text = "".join(
         f"Start-Date: 2026-11-{day:02}  06:00:00\nCommandline: apt upgrade {day}\nUpgrade: "
         + ", ".join(f"libnvidia-{n}:amd64 (1, {day}), lib{n}:amd64 (1, 2)" for n in range(30))
@@ -220,14 +204,14 @@ def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree, shell: str) -> 
         for day in range(1, 21)
     )
     write(gpu_host.root / LOG, text)
-    history = look(gpu_host, shell).nvidia.history
+    history = look(gpu_host).nvidia.history
     assert len(history) == 200  # type: ignore[arg-type]
     assert history[-1].new == "20"  # type: ignore[index,union-attr]
     assert history[0].when == "2026-11-14T06:00:00"  # type: ignore[index,union-attr]
     assert {each.action for each in history} == {"Upgrade"}  # type: ignore[union-attr]
 
 
-def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree, shell: str) -> None:
+def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree) -> None:
     odd = b"Start-Date: 2026-11-21  06:00:00\nCommandline: apt | caf\xc3\xa9 \x1b[0m\nUpgrade: "
     odd += b"libcuda1:amd64 (1, 2), nvidia-smi:amd64, cuda (, gcc:amd64 (4)\n"
     odd += (
@@ -235,28 +219,28 @@ def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree, shell: str) -> Non
     )
     (gpu_host.root / LOG).write_bytes(odd + b"Start-Date: 2026-11-22  0")
     (gpu_host.root / f"{LOG}.1.gz").write_bytes(gzip.compress(b"Upgrade: x"))
-    history = look(gpu_host, shell).nvidia.history
+    history = look(gpu_host).nvidia.history
     assert ("libcuda1", "1", "2") in {(each.name, each.old, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "1") in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "2") not in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert str(history[0].command).startswith("apt ? caf")  # type: ignore[index,union-attr]
 
 
-def test_settings_that_apt_cannot_read_are_told_in_its_words(tree: Tree, shell: str) -> None:
+def test_settings_that_apt_cannot_read_are_told_in_its_words(tree: Tree) -> None:
     write(tree.root / "var/cache/apt/pkgcache.bin", "")
-    assert tree.look(shell).packages.settings is None
+    assert tree.look().packages.settings is None
     write(tree.root / "etc/apt/apt.conf.d/99mine", "APT::Get { broken")
     said = "E: Syntax error /etc/apt/apt.conf.d/99mine:1: Extra junk at end of file"
     tree.tool("apt-config", f"echo '{said}' >&2; exit 100")
     os.utime(tree.root / "var/cache/apt/pkgcache.bin", (0, 0))
-    assert tree.look(shell).packages.settings == said
+    assert tree.look().packages.settings == said
     (tree.root / "var/cache/apt/pkgcache.bin").unlink()
-    assert tree.look(shell).packages.settings == said, "apt-get clean takes the cache away"
+    assert tree.look().packages.settings == said, "apt-get clean takes the cache away"
 
 
-def test_settings_are_not_asked_for_where_apt_has_read_them_since(tree: Tree, shell: str) -> None:
+def test_settings_are_not_asked_for_where_apt_has_read_them_since(tree: Tree) -> None:
     write(tree.root / "etc/apt/apt.conf.d/99mine", 'APT::Get "x";')
     os.utime(tree.root / "etc/apt/apt.conf.d/99mine", (0, 0))
     write(tree.root / "var/cache/apt/pkgcache.bin", "")
     tree.tool("apt-config", "exit 100")
-    assert tree.look(shell).packages.settings is None
+    assert tree.look().packages.settings is None

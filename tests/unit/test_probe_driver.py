@@ -9,65 +9,25 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import VERSION, gpu_host_fixture, look, modules, opened, unit  # noqa: F401
-from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
-from test_probe_script import impatient
+from probing import NOBODY, ROOT, Tree, tree_fixture, write  # noqa: F401
+from test_probe_hangs import impatient
 
 from pyinfra_gpu.facts.fields import Unknown
 
-CONCERNS = ("system", "programs")
-
 
 def test_processes_with_a_gpu_open_are_told_once_and_the_persistence_daemon_is_not(
-    gpu_host: Tree, shell: str
+    gpu_host: Tree,
 ) -> None:
     opened(gpu_host, 813, "tor(ch) run", "/dev/nvidia-caps/nvidia-cap1")
     opened(gpu_host, 814, "editor", "/home/x/nvidia0", "/dev/null")
-    assert sorted(look(gpu_host, shell).driver.users) == [  # type: ignore[arg-type]
+    assert sorted(look(gpu_host).driver.users) == [  # type: ignore[arg-type]
         "pid 812 (python3)",
         "pid 813 (tor(ch) run)",
     ]
 
 
-def test_a_process_that_ends_while_it_is_looked_at_has_no_name(gpu_host: Tree, shell: str) -> None:
-    (gpu_host.root / "proc/812/comm").unlink()
-    assert look(gpu_host, shell).driver.users == ("pid 812",)
-
-
-def test_without_a_device_nobody_is_looked_for(gpu_host: Tree, shell: str) -> None:
-    for device in (gpu_host.root / "dev").glob("nvidia*"):
-        device.unlink()
-    gpu_host.tool("find", "echo /bad; exit 2")
-    assert look(gpu_host, shell).driver.users == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (
-            "echo \"find: '/proc/1/fd': Permission denied\" >&2; exit 1",
-            "it may not see what other users' processes have open",
-        ),
-        ("echo 'find: unrecognized: -lname' >&2; exit 1", "find: unrecognized: -lname"),
-        ("exit 124", "find: it did not answer in time"),
-        ("exit 3", "find ended with status 3"),
-    ],
-)
-def test_users_that_cannot_be_seen_are_unknown(
-    gpu_host: Tree, any_shell: str, text: str, reason: str
-) -> None:
-    gpu_host.tool("find", text)
-    assert look(gpu_host, any_shell).driver.users == Unknown(reason)
-
-
-def test_a_process_that_vanished_meanwhile_is_no_error(gpu_host: Tree, shell: str) -> None:
-    real = (gpu_host.tools / "find").readlink()
-    gone = "echo \"find: '/proc/77/fd': No such file or directory\" >&2"
-    gpu_host.tool("find", f'{real} "$@"\n{gone}\nexit 1')
-    assert look(gpu_host, shell).driver.users == ("pid 812 (python3)",)
-
-
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_a_plain_user_does_not_take_unseen_processes_for_none(shell: str) -> None:
+def test_a_plain_user_does_not_take_unseen_processes_for_none() -> None:
     import shutil
     import tempfile
 
@@ -76,10 +36,10 @@ def test_a_plain_user_does_not_take_unseen_processes_for_none(shell: str) -> Non
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host", concerns=CONCERNS)
+        tree = Tree(base / "host")
         furnish_nvidia(tree)
         (tree.root / "proc/812/fd").chmod(0o500)
-        record = tree.look(shell, asked(tree), user=NOBODY)
+        record = tree.look(asked(tree), user=NOBODY)
         assert record.driver.users == Unknown(
             "it may not see what other users' processes have open"
         )
@@ -103,37 +63,37 @@ UNITS: dict[tuple[str, str, str], tuple[object, object]] = {
 
 @pytest.mark.parametrize(("load", "active", "file"), sorted(UNITS))
 def test_the_persistence_daemons_unit_is_told(
-    gpu_host: Tree, any_shell: str, load: str, active: str, file: str
+    gpu_host: Tree, load: str, active: str, file: str
 ) -> None:
     unit(gpu_host, load=load, active=active, file=file)
-    driver = look(gpu_host, any_shell).driver
+    driver = look(gpu_host).driver
     assert (driver.persistenced, driver.persistenced_enabled) == UNITS[load, active, file]
 
 
-def test_a_service_manager_that_hangs_is_given_up(gpu_host: Tree, shell: str) -> None:
+def test_a_service_manager_that_hangs_is_given_up(gpu_host: Tree) -> None:
     """The bound is seconds long; here `timeout` itself is shortened."""
     impatient(gpu_host)
     gpu_host.tool("systemctl", "exec sleep 30")
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert driver.persistenced == Unknown("systemctl: it did not answer in time")
     assert driver.loaded == VERSION
 
 
-def test_without_systemd_there_is_no_unit(gpu_host: Tree, shell: str) -> None:
+def test_without_systemd_there_is_no_unit(gpu_host: Tree) -> None:
     (gpu_host.root / "run/systemd/system").rmdir()
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert (driver.persistenced, driver.persistenced_enabled) == (None, None)
 
 
 def test_a_driver_past_the_package_manager_is_told_by_its_uninstaller(
-    gpu_host: Tree, shell: str
+    gpu_host: Tree,
 ) -> None:
-    assert look(gpu_host, shell).driver.runfile is False
+    assert look(gpu_host).driver.runfile is False
     write(gpu_host.root / "usr/bin/nvidia-uninstall", "", 0o755)
     write(gpu_host.root / "var/lib/dpkg/info/git.list", "/.\n/usr\n/usr/bin/git\n")
-    assert look(gpu_host, shell).driver.runfile is True
+    assert look(gpu_host).driver.runfile is True
     write(gpu_host.root / "var/lib/dpkg/info/x.list", "/.\n/usr/bin/nvidia-uninstall\n")
-    assert look(gpu_host, shell).driver.runfile is False
+    assert look(gpu_host).driver.runfile is False
 
 
 KEYS = {
@@ -158,46 +118,40 @@ def test_under_secure_boot_the_firmware_knows_the_modules_key_or_not(
     gpu_host.tool(
         "mokutil", f'[ "$*" = "--test-key {key}" ] && echo "{said.format(key=key)}"; exit 1'
     )
-    assert look(gpu_host, "dash").driver.mok == KEYS[said]
+    assert look(gpu_host).driver.mok == KEYS[said]
 
 
-def test_dkms_own_setting_names_the_key(gpu_host: Tree, shell: str) -> None:
+def test_dkms_own_setting_names_the_key(gpu_host: Tree) -> None:
     root = gpu_host.root
     write(root / "sys/firmware/efi/efivars/SecureBoot-1", b"\x06\0\0\0\x01")
     write(root / "var/lib/dkms/mok.pub", "")
     write(root / "etc/keys/a.der", "")
     write(root / "etc/dkms/framework.conf", '# x\nmok_certificate="/etc/keys/a.der"\n')
     gpu_host.tool("mokutil", 'case $2 in */etc/keys/a.der) echo "$2 is already enrolled" ;; esac')
-    assert look(gpu_host, shell).driver.mok is True
+    assert look(gpu_host).driver.mok is True
     gpu_host.tool("mokutil", "exit 3")
     reason = "mokutil: it ended with status 3 and said nothing"
-    assert look(gpu_host, shell).driver.mok == Unknown(reason)
+    assert look(gpu_host).driver.mok == Unknown(reason)
 
 
-def test_without_secure_boot_or_a_key_there_is_nothing_to_enrol(gpu_host: Tree, shell: str) -> None:
+def test_without_secure_boot_or_a_key_there_is_nothing_to_enrol(gpu_host: Tree) -> None:
     gpu_host.tool("mokutil", "echo it is not enrolled")
-    assert look(gpu_host, shell).driver.mok is None
+    assert look(gpu_host).driver.mok is None
     variable = gpu_host.root / "sys/firmware/efi/efivars/SecureBoot-1"
     write(variable, b"\x06\0\0\0\x01")
-    assert look(gpu_host, shell).driver.mok is None
+    assert look(gpu_host).driver.mok is None
     write(gpu_host.root / "var/lib/dkms/mok.pub", "")
-    assert look(gpu_host, shell).driver.mok is False
+    assert look(gpu_host).driver.mok is False
     write(variable, b"\x06\0\0\0\0")
-    assert look(gpu_host, shell).driver.mok is None
+    assert look(gpu_host).driver.mok is None
     write(variable, b"")
-    assert isinstance(look(gpu_host, shell).driver.mok, Unknown)
+    assert isinstance(look(gpu_host).driver.mok, Unknown)
 
 
-def test_the_library_of_the_management_interface_is_told_too(gpu_host: Tree, shell: str) -> None:
-    driver = look(gpu_host, shell).driver
-    assert str(driver.libml).endswith(f"/libnvidia-ml.so.{VERSION}")
-    assert str(driver.libcuda).endswith(f"/libcuda.so.{VERSION}")
-
-
-def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(gpu_host: Tree, shell: str) -> None:
+def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(gpu_host: Tree) -> None:
     for tool in ("systemctl", "find", "mokutil", "sort", "gcc", "getconf"):
         gpu_host.tool(tool, f"echo called >{gpu_host.base}/called")
-    record = gpu_host.look(shell)
+    record = gpu_host.look()
     assert not (gpu_host.base / "called").exists()
     assert (record.driver.users, record.driver.persistenced, record.driver.mok) == ((), None, None)
     assert (record.kernel.installed, record.nvidia.packages, record.power.sessions) == ((), (), ())
@@ -214,19 +168,21 @@ def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(gpu_host: Tree, 
     ],
 )  # fmt: skip
 def test_a_damaged_module_is_none(
-    error: str, found: Unknown | None, gpu_host: Tree, shell: str
+    error: str,
+    found: Unknown | None,
+    gpu_host: Tree,
 ) -> None:
     said = f"modinfo: ERROR: could not get modinfo from 'nvidia': {error}"
     gpu_host.tool("modinfo", f'echo "{said}" >&2; exit 1')
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert (driver.on_disk, driver.on_disk_open) == (found, found)
 
 
-def test_a_module_that_names_no_version_is_unknown(gpu_host: Tree, shell: str) -> None:
+def test_a_module_that_names_no_version_is_unknown(gpu_host: Tree) -> None:
     gpu_host.tool("modinfo", "echo 'license:  NVIDIA'")
     reason = Unknown("modinfo finds a module nvidia without a version")
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert (driver.on_disk, driver.on_disk_open) == (reason, reason)
     modules(gpu_host)
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert (driver.on_disk, driver.on_disk_open) == (None, None)

@@ -18,31 +18,32 @@ from probing import (  # noqa: F401
     RECORD,
     SITE,
     Tree,
-    any_shell_fixture,
     checkout,
-    shell_fixture,
     tree_fixture,
     write,
 )
-from test_probe_script import impatient
 
-from pyinfra_gpu.facts.fields import LATE, Unknown
+from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, LATE, Unknown
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host.probe import files
+from pyinfra_gpu.on_host.probe import look as whole
+from pyinfra_gpu.on_host.probe.frame import Part, collect
 
 LATE_FOR_GIT = Unknown("git: it did not answer in time")
 YES = f"{shutil.which('yes')} 0123456789"  # more than may be kept, long before its time is over
 DEAF = "trap '' TERM INT HUP\nn=0\nwhile [ $n -lt 25 ]; do n=$((n + 1)); sleep 1; done"
 
 
-def without_limits(tree: Tree) -> None:
-    """Have no program ended by a limit: what waits in the kernel is beyond every signal."""
-    tree.tool("timeout", 'shift 2\nexec "$@"')
+def impatient(tree: Tree, seconds: float = 1) -> None:
+    """Shorten the time of every program."""
+    tree.more["limit"] = seconds
 
 
-def look(tree: Tree, shell: str, at_most: float, **changes: object) -> Record:
+def look(tree: Tree, at_most: float, **changes: object) -> Record:
     """Look at the tree, which must be done in so many seconds, on a machine with work to do."""
     began = time.monotonic()
-    record = tree.look(shell, tree.request(**changes))
+    record = tree.look(tree.request(**changes))
     assert time.monotonic() - began < 10 * at_most
     return record
 
@@ -60,76 +61,84 @@ def still_running(tree: Tree) -> list[str]:
         time.sleep(0.1)
 
 
-def test_a_program_that_does_not_care_for_a_signal_is_killed(tree: Tree, shell: str) -> None:
+def test_a_program_that_does_not_care_for_a_signal_is_killed(tree: Tree) -> None:
     checkout(tree)
     tree.tool("git", DEAF)
     impatient(tree, 0.2)
-    record = look(tree, shell, 5)
+    record = look(tree, 5)
     assert record.training.commit == LATE_FOR_GIT
     assert record.smoke.stamp is None
 
 
-def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tree: Tree, shell: str) -> None:
+def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tree: Tree) -> None:
     """Its parent has ended, and was no shell's child that anybody could wait for."""
     checkout(tree)
     tree.tool("python3", "sleep 40 &\necho Python 3.11.2")
     tree.tool("git", "sleep 40 &\necho fatal: it broke >&2\nexit 128")
-    record = look(tree, shell, 2)
+    record = look(tree, 2)
     assert record.system.python3 == "3.11.2"
     assert record.training.commit == Unknown("git: fatal: it broke")
 
 
 @pytest.mark.parametrize("said", ["echo 0123456789", "printf 0", YES])
-def test_a_program_that_never_stops_talking_is_cut(tree: Tree, shell: str, said: str) -> None:
+def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> None:
     checkout(tree)
     tree.tool("git", f"while :; do {said}; done")
     impatient(tree, 0.2)
-    record = look(tree, shell, 10)
+    record = look(tree, 10)
     assert isinstance(record.training.commit, Unknown)
     assert record.training.commit != Unknown(LATE)  # cut by its own limit, not by that of the look
     assert still_running(tree) == []
 
 
-def test_a_file_system_that_does_not_answer_leaves_the_rest_told(tree: Tree, shell: str) -> None:
+def late(parts: list[Part], seconds: float) -> tuple[list[str], dict[str, str]]:
+    """Collect parts, for so many seconds."""
+    began = time.monotonic()
+    found = collect(parts, began + seconds)
+    assert time.monotonic() - began < 10 * seconds
+    return found
+
+
+def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
+    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": lambda: time.sleep(60)})
+    members, missing = late([hangs, Part("c", lambda: {"c.d": lambda: "x"})], 1)
+    assert members == ['"a.b":1', '"c.d":"x"']
+    assert missing == dict.fromkeys(("a", "b.d"), LATE)
+
+
+def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
+    dies = Part("dies", lambda: {"dies.now": lambda: os._exit(1)})
+    floods = Part("floods", lambda: {f"floods.{n}": lambda: "x" * 1000 for n in range(5000)})
+    members, missing = late([dies, floods], 5)
+    assert set(missing) == {"dies", "floods"}
+    assert len(members) < 1200
+
+
+def test_where_the_prefix_does_not_answer_all_else_is_told(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What hangs in the kernel cannot be ended: only the process that waits for it is left."""
     furnish_nvidia(tree)
     checkout(tree)
-    write(Path(tree.paths.cuda_proof), "{}")
-    tree.environment["PG_TICK"] = "1"
-    tree.tool("df", DEAF)
-    without_limits(tree)
-    began = time.monotonic()
-    record = tree.look(shell, asked(tree, seconds=30))
-    assert time.monotonic() - began < 60
+    monkeypatch.setattr(files, "entry", lambda *_: time.sleep(60))
+    for name, value in {"PATH": str(tree.tools), "SUDO_USER": "ubuntu"}.items():
+        monkeypatch.setenv(name, value)
+    text = whole.look({**tree.asked(asked(tree)), "patience": 1}, str(tree.root))
+    record = parse([FIRST_LINE, text, LAST_LINE])
     late = Unknown(LATE)
     assert record.storage.free_mib == late
     assert record.layout.entry(tree.paths.venv) == late
     assert (record.torch.python, record.training.commit, record.smoke.stamp) == (late, late, late)
-    assert record.environment.text == late
+    assert (record.environment.text, record.cuda.proof) == (late, late)
     assert record.cuda.nvcc == "13.0"
-    assert record.cuda.proof == Unknown(
-        f"the file system of {tree.paths.cuda_proof} does not answer"
-    )
     assert record.system.hostname == "gpu-1"
     assert isinstance(record.nvidia.packages, tuple)
-
-
-def test_what_is_not_told_in_time_is_left_out_and_the_answer_has_its_end(
-    tree: Tree, any_shell: str
-) -> None:
-    tree.environment["PG_TICK"] = "1"
-    without_limits(tree)
-    for tool in ("python3", "modinfo", "dpkg-query", "df", "stat"):
-        tree.tool(tool, DEAF)
-    record = look(tree, any_shell, 3, seconds=3)
-    assert record.system.kernel == "6.1.0-37-amd64"
-    assert record.packages.installed == Unknown(LATE)
 
 
 HUGE = 200 << 30
 
 
-def test_files_that_are_mostly_holes_are_not_read(tree: Tree, shell: str) -> None:
+def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
     site = tree.venv()
     checkout(tree)
     paths = tree.paths
@@ -145,7 +154,7 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree, shell: str) -> Non
             file.truncate(HUGE)
     requirements = Path(paths.training) / "requirements.txt"
     (Path(paths.training) / ".git/index").unlink()
-    record = look(tree, shell, 12, requirements=str(requirements))
+    record = look(tree, 12, requirements=str(requirements))
     assert record.training.requirements_sha256 == Unknown(f"{requirements} is larger than 4 MiB")
     assert isinstance(record.smoke.stamp, Unknown)
     assert record.environment.text == Unknown("the file is longer than 64 KiB")
@@ -153,9 +162,9 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree, shell: str) -> Non
     assert record.torch.version is None
 
 
-def test_a_folder_of_100000_names_is_told_of_in_one_word(tree: Tree, any_shell: str) -> None:
+def test_a_folder_of_100000_names_is_told_of_in_one_word(tree: Tree) -> None:
     site = tree.venv()
     crowd(site, "-1.dist-info")
-    record = look(tree, any_shell, 15)
+    record = look(tree, 15)
     where = Path(tree.paths.venv) / SITE
     assert record.torch.distributions == Unknown(f"{where} holds more than 5000")

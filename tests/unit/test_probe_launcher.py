@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import ROOT, Tree, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import ROOT, Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-
-CONCERNS = ("launcher",)
 
 
 def unit(tree: Tree, user: int, name: str) -> Path:
@@ -22,27 +20,22 @@ def unit(tree: Tree, user: int, name: str) -> Path:
     return folder
 
 
-def test_no_run_is_on_where_there_is_no_unit(tree: Tree, shell: str) -> None:
-    launcher = tree.look(shell).launcher
-    assert (launcher.linger, launcher.runs) == (False, ())
-
-
-def test_the_owners_runs_are_told_and_no_other_users(tree: Tree, shell: str) -> None:
+def test_the_owners_runs_are_told_and_no_other_users(tree: Tree) -> None:
     own = os.geteuid()
     unit(tree, own, "20261122-200000-balanced")
     unit(tree, own, "20261122-210000-run-2")
     # Whoever may log in could keep every repair waiting, with an empty unit of that name.
     unit(tree, own + 4711, "20261122-220000-not-ours")
-    assert tree.look(shell).launcher.runs == ("20261122-200000-balanced", "20261122-210000-run-2")
+    assert tree.look().launcher.runs == ("20261122-200000-balanced", "20261122-210000-run-2")
 
 
-def test_a_name_that_is_no_runs_is_none(tree: Tree, shell: str) -> None:
+def test_a_name_that_is_no_runs_is_none(tree: Tree) -> None:
     unit(tree, os.geteuid(), "a\nlauncher.run =forged")
-    runs = tree.look(shell).launcher.runs
+    runs = tree.look().launcher.runs
     assert isinstance(runs, Unknown) or "forged" not in runs
 
 
-def test_linger_is_told(tree: Tree, shell: str) -> None:
+def test_linger_is_told(tree: Tree) -> None:
     name = pwd.getpwuid(os.geteuid()).pw_name
     write(tree.root / f"var/lib/systemd/linger/{name}", "")
-    assert tree.look(shell).launcher.linger is True
+    assert tree.look().launcher.linger is True

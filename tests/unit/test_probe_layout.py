@@ -7,7 +7,6 @@ import getpass
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,25 +15,22 @@ import pytest
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import Tree, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
-CONCERNS = ("packages", "package_lock", "storage", "layout", "believed", "theirs")
 
-
-def look_at(tree: Tree, shell: str, *paths: Path) -> list[Entry | Unknown]:
+def look_at(tree: Tree, *paths: Path) -> list[Entry | Unknown]:
     """What stands at these paths."""
     names = tuple(str(path) for path in paths)
-    layout = tree.look(shell, tree.request(entries=names)).layout
+    layout = tree.look(tree.request(entries=names)).layout
     assert list(layout.entries) == list(names)  # type: ignore[arg-type]
     return [layout.entry(name) for name in names]
 
 
-def test_each_kind_of_entry_is_told_as_what_it_is(tree: Tree, shell: str) -> None:
+def test_each_kind_of_entry_is_told_as_what_it_is(tree: Tree) -> None:
     me = getpass.getuser()
     file = write(tree.prefix / "file", "content", 0o640)
     folder = tree.prefix / "folder"
@@ -45,7 +41,7 @@ def test_each_kind_of_entry_is_told_as_what_it_is(tree: Tree, shell: str) -> Non
     pipe = tree.prefix / "pipe"
     os.mkfifo(pipe, 0o600)
     digest = hashlib.sha256(b"content").hexdigest()
-    assert look_at(tree, shell, file, folder, link, pipe, file / "x", tree.prefix / "none") == [
+    assert look_at(tree, file, folder, link, pipe, file / "x", tree.prefix / "none") == [
         Entry(kind="file", mode="0640", owner=me, size=7, sha256=digest),
         Entry(kind="dir", mode="2750", owner=me),
         Entry(kind="link", mode="0777", owner=me, target="gone -> away"),
@@ -55,103 +51,52 @@ def test_each_kind_of_entry_is_told_as_what_it_is(tree: Tree, shell: str) -> Non
     ]
 
 
-def test_large_files_have_no_digest_and_a_size(tree: Tree, shell: str) -> None:
+def test_large_files_have_no_digest_and_a_size(tree: Tree) -> None:
     at_limit, above = tree.prefix / "limit", tree.prefix / "above"
     for path, size in ((at_limit, 4 << 20), (above, (4 << 20) + 1)):
         with path.open("wb") as file:
             file.truncate(size)
-    first, second = look_at(tree, shell, at_limit, above)
+    first, second = look_at(tree, at_limit, above)
     assert isinstance(first, Entry)
     assert first.sha256 == hashlib.sha256(bytes(4 << 20)).hexdigest()
     assert isinstance(second, Entry)
     assert (second.sha256, second.size) == (None, (4 << 20) + 1)
 
 
-def test_names_with_blanks_backslashes_and_other_alphabets_are_found(
-    tree: Tree, shell: str
-) -> None:
-    names = [
-        " lead",
-        "trail ",
-        "a  b",
-        "back\\slash",
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
-        "*",
-        "-x",
-    ]
-    paths = [write(tree.prefix / name, name) for name in names]
-    link = tree.prefix / "a link -> with an arrow"
-    link.symlink_to("target\nof two lines")
-    *files, arrow = look_at(tree, shell, *paths, link)
-    digests = [entry.sha256 for entry in files if isinstance(entry, Entry)]
-    assert digests == [hashlib.sha256(name.encode()).hexdigest() for name in names]
-    assert isinstance(arrow, Entry)
-    assert arrow.target == "target\nof two lines"
-
-
-def test_an_owner_without_a_name_is_told_by_number(tree: Tree, shell: str) -> None:
+def test_an_owner_without_a_name_is_told_by_number(tree: Tree) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     file = write(tree.prefix / "file", "")
     os.chown(file, 54321, 54321)
-    (entry,) = look_at(tree, shell, file)
+    (entry,) = look_at(tree, file)
     assert isinstance(entry, Entry)
     assert entry.owner == "54321"
 
 
-TEXTS = {
-    "plain": (b"A=1\nB=2\n", "A=1\nB=2\n"),
-    "no last newline": (b"A=1", "A=1"),
-    "only newlines": (b"\n\n\n", "\n\n\n"),
-    "empty": (b"", ""),
-    "other alphabets": (
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode(),
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n",
-    ),
-    "not UTF-8": (b"A=\xff\xfe\n", "A=\\xff\\xfe\n"),
-    "zero bytes": (b'{"status"\0\0\0', '{"status"\0\0\0'),
-    "the markers": (b"pyinfra-gpu-probe end\n", "pyinfra-gpu-probe end\n"),
-    "largest": (b"x" * 65536, "x" * 65536),
-}
-
-
-@pytest.mark.parametrize("kind", sorted(TEXTS))
-def test_texts_are_told_byte_for_byte(tree: Tree, shell: str, kind: str) -> None:
-    content, text = TEXTS[kind]
-    write(Path(tree.paths.env_file), content)
-    write(Path(tree.paths.stamp), content)
-    write(Path(tree.paths.verdict), content)
-    record = tree.look(shell)
-    assert record.environment.text == hidden(text)
-    assert record.smoke.stamp == Stamp.read(text)
-    assert record.smoke.verdict == Verdict.read(text)
-    assert isinstance(record.smoke.verdict, Unknown)
-
-
-def test_the_smoke_tests_documents_are_told_whole(tree: Tree, shell: str) -> None:
+def test_the_smoke_tests_documents_are_told_whole(tree: Tree) -> None:
     label = "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n\tpyinfra-gpu-probe end"
     documents = verdicts.stamp(across=verdicts.across_stamp()), verdicts.document(label=label)
     write(Path(tree.paths.stamp), json.dumps(documents[0], indent=1))
     write(Path(tree.paths.verdict), json.dumps(documents[1], ensure_ascii=False))
-    record = tree.look(shell)
+    record = tree.look()
     assert isinstance(record.smoke.stamp, Stamp)
     assert isinstance(record.smoke.verdict, Verdict)
     assert record.smoke.stamp.as_json() == documents[0]
     assert record.smoke.verdict.as_json() == documents[1]
 
 
-def test_a_text_that_is_too_long_is_unknown(tree: Tree, shell: str) -> None:
+def test_a_text_that_is_too_long_is_unknown(tree: Tree) -> None:
     write(Path(tree.paths.verdict), "x" * 65537)
-    assert tree.look(shell).smoke.verdict == Unknown("the file is longer than 64 KiB")
+    assert tree.look().smoke.verdict == Unknown("the file is longer than 64 KiB")
 
 
-def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree, shell: str) -> None:
+def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree) -> None:
     Path(tree.paths.env_file).mkdir(parents=True)
     Path(tree.paths.smoke).mkdir()
     Path(tree.paths.state).mkdir()
     os.mkfifo(tree.paths.stamp)  # to open it would be to wait for a writer
     Path(tree.paths.verdict).symlink_to("/nowhere")
-    record = tree.look(shell)
+    record = tree.look()
     assert record.environment.text is None
     assert record.layout.entry(tree.paths.env_file).kind == "dir"  # type: ignore[union-attr]
     assert record.smoke.stamp is None
@@ -170,38 +115,33 @@ def lock_line(path: Path, pid: int, kind: str = "POSIX", device: str = "") -> st
 LOCK = "var/lib/dpkg/lock-frontend"
 
 
-def test_the_holder_of_a_lock_is_named(tree: Tree, shell: str) -> None:
+def test_the_holder_of_a_lock_is_named(tree: Tree) -> None:
     write(tree.root / "proc/4242/comm", "apt-get\n")
     write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242))
-    assert tree.look(shell).packages.lock_holder == "pid 4242 (apt-get)"
-
-
-def test_a_holder_that_is_gone_meanwhile_is_told_by_number(tree: Tree, shell: str) -> None:
-    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242))
-    assert tree.look(shell).packages.lock_holder == "pid 4242"
+    assert tree.look().packages.lock_holder == "pid 4242 (apt-get)"
 
 
 @pytest.mark.parametrize("kind", ["FLOCK", "LEASE", "-> POSIX"])
-def test_what_does_not_keep_apt_out_is_no_lock(tree: Tree, shell: str, kind: str) -> None:
+def test_what_does_not_keep_apt_out_is_no_lock(tree: Tree, kind: str) -> None:
     write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, kind))
-    assert tree.look(shell).packages.lock_holder is None
+    assert tree.look().packages.lock_holder is None
 
 
-def test_the_same_inode_number_on_another_disk_is_no_lock(tree: Tree, shell: str) -> None:
+def test_the_same_inode_number_on_another_disk_is_no_lock(tree: Tree) -> None:
     write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, device="ff:ff"))
     write(tree.root / "proc/4242/comm", "postgres\n")
-    assert tree.look(shell).packages.lock_holder is None
+    assert tree.look().packages.lock_holder is None
 
 
 def test_another_device_number_counts_when_the_process_has_the_file_open(
-    tree: Tree, shell: str
+    tree: Tree,
 ) -> None:
     """The kernel and stat may name the device of one file differently, on btrfs for one."""
     write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, device="00:2a"))
     write(tree.root / "proc/4242/comm", "dpkg\n")
     (tree.root / "proc/4242/fd").mkdir()
     (tree.root / "proc/4242/fd/5").symlink_to("/var/lib/dpkg/lock-frontend")
-    assert tree.look(shell).packages.lock_holder == "pid 4242 (dpkg)"
+    assert tree.look().packages.lock_holder == "pid 4242 (dpkg)"
 
 
 def real_locks(tree: Tree) -> None:
@@ -211,51 +151,14 @@ def real_locks(tree: Tree) -> None:
         (tree.root / "proc" / name).symlink_to(f"/proc/{name}")
 
 
-def test_a_real_lock_is_seen_and_not_contended(tree: Tree, shell: str) -> None:
+def test_a_real_lock_is_seen_and_not_contended(tree: Tree) -> None:
     real_locks(tree)
-    assert tree.look(shell).packages.lock_holder is None
+    assert tree.look().packages.lock_holder is None
     with (tree.root / LOCK).open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         comm = Path("/proc/self/comm").read_text().strip()
         expected = f"pid {os.getpid()} ({comm})"
-        assert tree.look(shell).packages.lock_holder == expected
-
-
-COME_AND_GO = """
-import fcntl, sys
-files = [open(f"{sys.argv[1]}/{n}", "w") for n in range(6)]
-print("begun", flush=True)
-while True:
-    for how in (fcntl.LOCK_EX, fcntl.LOCK_UN):
-        for file in files:
-            fcntl.lockf(file, how)
-"""
-
-
-def test_a_lock_is_seen_while_others_come_and_go(tree: Tree, shell: str, tmp_path: Path) -> None:
-    """The kernel lists them anew for each piece that is read; a shell reads a byte at a time."""
-    real_locks(tree)
-    command = [sys.executable, "-c", COME_AND_GO, str(tmp_path)]
-    with (
-        (tree.root / LOCK).open("w") as file,
-        subprocess.Popen(command, stdout=subprocess.PIPE) as others,
-    ):
-        try:
-            assert others.stdout is not None
-            assert others.stdout.readline() == b"begun\n"
-            fcntl.lockf(file, fcntl.LOCK_EX)
-            for _ in range(3):
-                holder = tree.look(shell).packages.lock_holder
-                assert isinstance(holder, str)
-                assert holder.startswith(f"pid {os.getpid()} ")
-        finally:
-            others.kill()
-
-
-def test_a_host_without_dpkg_has_no_lock(tree: Tree, shell: str) -> None:
-    for name in ("lock-frontend", "lock", "status"):
-        (tree.root / "var/lib/dpkg" / name).unlink()
-    assert tree.look(shell).packages.lock_holder is None
+        assert tree.look().packages.lock_holder == expected
 
 
 @pytest.mark.parametrize(
@@ -273,9 +176,7 @@ def test_a_host_without_dpkg_has_no_lock(tree: Tree, shell: str) -> None:
         ("deinstall ok config-files", "no"),
     ],
 )
-def test_each_state_of_a_package_counts_as_what_it_is(
-    tree: Tree, shell: str, status: str, state: str
-) -> None:
+def test_each_state_of_a_package_counts_as_what_it_is(tree: Tree, status: str, state: str) -> None:
     write(
         tree.root / "var/lib/dpkg/status",
         f"Package: git\nStatus: {status}\nArchitecture: amd64\nVersion: 1:2\n"
@@ -283,33 +184,33 @@ def test_each_state_of_a_package_counts_as_what_it_is(
         + ("Triggers-Pending: x\n" if "pending" in status else "")
         + "Maintainer: a <a@example.org>\nDescription: -\n\n",
     )
-    packages = tree.look(shell).packages
+    packages = tree.look().packages
     assert packages.installed == ({"git": "1:2"} if state == "installed" else {})
     assert packages.half_configured == (("git",) if state == "half" else ())
 
 
 def test_an_emptied_list_of_packages_is_no_host_without_packages(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     """It was "no driver installed", and advice to move the toolkit away."""
     write(tree.root / "var/lib/dpkg/status", "")
     reason = f"{tree.root}/var/lib/dpkg/status is empty: see /var/backups"
-    assert tree.look(any_shell).packages.installed == Unknown(reason)
+    assert tree.look().packages.installed == Unknown(reason)
 
 
-def test_file_systems_that_became_read_only_are_told(tree: Tree, any_shell: str) -> None:
+def test_file_systems_that_became_read_only_are_told(tree: Tree) -> None:
     mounts = tree.root / "proc/self/mounts"
-    assert tree.look(any_shell, tree.request(owner="")).storage.readonly is None
+    assert tree.look(tree.request(owner="")).storage.readonly is None
     write(mounts, "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /var ext4 noatime,ro 0 0\n")
-    assert tree.look(any_shell, tree.request(owner="")).storage.readonly == "/var"
+    assert tree.look(tree.request(owner="")).storage.readonly == "/var"
     write(mounts, f"/dev/sda1 / ext4 ro,errors=remount-ro 0 0\n/dev/sda2 {tree.base} ext4 rw 0 0\n")
-    assert tree.look(any_shell, tree.request(owner="")).storage.readonly == "/"
+    assert tree.look(tree.request(owner="")).storage.readonly == "/"
     # Without root nothing is written there.
-    assert tree.look(any_shell).storage.readonly is None
+    assert tree.look().storage.readonly is None
 
 
 def test_a_boot_that_is_read_only_is_told_where_an_initramfs_may_be_made(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     write(
         tree.root / "proc/self/mounts",
@@ -317,9 +218,9 @@ def test_a_boot_that_is_read_only_is_told_where_an_initramfs_may_be_made(
     )
     (tree.root / "boot").mkdir(exist_ok=True)
     asked = tree.request(owner="")
-    assert tree.look(any_shell, asked).storage.readonly is None
-    assert tree.look(any_shell, replace(asked, nvidia=True)).storage.readonly == "/boot"
-    assert tree.look(any_shell, replace(tree.request(), nvidia=True)).storage.readonly is None
+    assert tree.look(asked).storage.readonly is None
+    assert tree.look(replace(asked, nvidia=True)).storage.readonly == "/boot"
+    assert tree.look(replace(tree.request(), nvidia=True)).storage.readonly is None
 
 
 @pytest.mark.parametrize(
@@ -334,25 +235,25 @@ def test_a_boot_that_is_read_only_is_told_where_an_initramfs_may_be_made(
     ],
 )
 def test_file_systems_in_memory_are_told_where_something_is_to_last(
-    tree: Tree, any_shell: str, place: str, kind: str, told: bool
+    tree: Tree, place: str, kind: str, told: bool
 ) -> None:
     place = place.format(base=tree.base)
     write(
         tree.root / "proc/self/mounts",
         f"/dev/sda1 / ext4 rw 0 0\n{kind} {place} {kind} rw,nosuid,size=1g 0 0\n",
     )
-    found = tree.look(any_shell, tree.request(owner="")).storage
+    found = tree.look(tree.request(owner="")).storage
     assert found.volatile == (place if told else None)
     assert (found.readonly, found.noexec) == (None, None)
 
 
 def test_a_root_without_a_disk_is_told_and_a_disk_below_it_is_none(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     """Of what is mounted twice in one place the later counts, as rootfs below a real root shows."""
     mounts = tree.root / "proc/self/mounts"
     write(mounts, f"rootfs / rootfs rw 0 0\n/dev/sda1 {tree.base} xfs rw 0 0\n")
-    assert tree.look(any_shell, tree.request(owner="")).storage.volatile == "/"
-    assert tree.look(any_shell).storage.volatile is None  # without root nothing else is written
+    assert tree.look(tree.request(owner="")).storage.volatile == "/"
+    assert tree.look().storage.volatile is None  # without root nothing else is written
     write(mounts, "rootfs / rootfs rw 0 0\n/dev/sda1 / ext4 rw 0 0\n")
-    assert tree.look(any_shell, tree.request(owner="")).storage.volatile is None
+    assert tree.look(tree.request(owner="")).storage.volatile is None

@@ -9,18 +9,16 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import ABI, LIBDIR, VERSION, gpu_host_fixture, linker_cache, look  # noqa: F401
-from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.libcuda import CacheEntry, Link
-
-CONCERNS = ("programs",)
+from pyinfra_gpu.facts.record import CacheEntry, Link
 
 FILE = f"{LIBDIR}/libcuda.so.{VERSION}"
 
 
-def test_a_healthy_host_is_told_whole(gpu_host: Tree, shell: str) -> None:
-    libcuda, root = look(gpu_host, shell).libcuda, gpu_host.root
+def test_a_healthy_host_is_told_whole(gpu_host: Tree) -> None:
+    libcuda, root = look(gpu_host).libcuda, gpu_host.root
     assert libcuda.libdir == LIBDIR
     assert libcuda.cache == (
         CacheEntry(name="libcuda.so.1", path=f"{root}{LIBDIR}/libcuda.so.1", real=f"{root}{FILE}"),
@@ -46,12 +44,12 @@ def test_a_healthy_host_is_told_whole(gpu_host: Tree, shell: str) -> None:
     assert libcuda.proof == "{}\n"
 
 
-def test_a_link_may_be_missing_dangle_or_be_something_else(gpu_host: Tree, shell: str) -> None:
+def test_a_link_may_be_missing_dangle_or_be_something_else(gpu_host: Tree) -> None:
     plain = gpu_host.root / f"{LIBDIR[1:]}/libcuda.so"
     name = f"{LIBDIR}/libcuda.so"
 
     def seen() -> Link:
-        links = look(gpu_host, shell).libcuda.links
+        links = look(gpu_host).libcuda.links
         assert not isinstance(links, Unknown)
         return links[name]
 
@@ -60,7 +58,7 @@ def test_a_link_may_be_missing_dangle_or_be_something_else(gpu_host: Tree, shell
     plain.symlink_to("libcuda.so.570.1")
     assert seen() == Link(kind="link", target="libcuda.so.570.1", real=None)
     Path(f"{gpu_host.root}{FILE}").write_bytes(b"")
-    assert look(gpu_host, shell).libcuda.files == ()
+    assert look(gpu_host).libcuda.files == ()
     plain.unlink()
     plain.symlink_to("libcuda.so.1")
     assert seen() == Link(kind="link", target="libcuda.so.1", real=None)
@@ -73,18 +71,18 @@ def test_a_link_may_be_missing_dangle_or_be_something_else(gpu_host: Tree, shell
 
 
 def test_the_toolkits_own_link_is_told_where_a_release_is_declared(
-    gpu_host: Tree, shell: str
+    gpu_host: Tree,
 ) -> None:
     link = gpu_host.root / "usr/local/cuda-13.0/lib64/libcuda.so"
     link.symlink_to(gpu_host.root / f"{LIBDIR[1:]}/libcuda.so.1")
-    links = look(gpu_host, shell).libcuda.links
+    links = look(gpu_host).libcuda.links
     name = "/usr/local/cuda-13.0/lib64/libcuda.so"
     assert links[name].real == FILE  # type: ignore[index]
-    assert name not in look(gpu_host, shell, cuda_release="").libcuda.links  # type: ignore[operator]
+    assert name not in look(gpu_host, cuda_release="").libcuda.links  # type: ignore[operator]
 
 
 def test_the_cache_is_told_in_its_order_and_for_this_architecture(
-    gpu_host: Tree, shell: str
+    gpu_host: Tree,
 ) -> None:
     other = write(gpu_host.root / "opt/other/libcuda.so.1", "")
     linker_cache(
@@ -96,7 +94,7 @@ def test_the_cache_is_told_in_its_order_and_for_this_architecture(
         f"libcuda.so.10 (libc6,{ABI}) => /x/libcuda.so.10",
         f"xlibcuda.so.1 (libc6,{ABI}) => /x/xlibcuda.so.1",
     )
-    record = look(gpu_host, shell)
+    record = look(gpu_host)
     assert record.libcuda.cache == (
         CacheEntry(name="libcuda.so.1", path=str(other), real=str(other)),
         CacheEntry(name="libcuda.so.1", path="/gone/libcuda.so.1", real=None),
@@ -104,14 +102,14 @@ def test_the_cache_is_told_in_its_order_and_for_this_architecture(
     assert record.driver.libcuda == str(other)
     assert record.driver.libml is None
     linker_cache(gpu_host)
-    assert look(gpu_host, shell).libcuda.cache == ()
+    assert look(gpu_host).libcuda.cache == ()
 
 
-def test_every_version_that_was_left_behind_is_told(gpu_host: Tree, shell: str) -> None:
+def test_every_version_that_was_left_behind_is_told(gpu_host: Tree) -> None:
     folder = gpu_host.root / LIBDIR[1:]
     write(folder / "libcuda.so.570.133.20", "x")
     (folder / "libcuda.so.2").symlink_to("nowhere")
-    assert look(gpu_host, shell).libcuda.files == (f"{LIBDIR}/libcuda.so.570.133.20", FILE)
+    assert look(gpu_host).libcuda.files == (f"{LIBDIR}/libcuda.so.570.133.20", FILE)
 
 
 CONF = {
@@ -128,24 +126,18 @@ CONF = {
 
 @pytest.mark.parametrize("text", sorted(CONF))
 def test_folders_that_must_not_be_searched_are_told_with_their_file(
-    gpu_host: Tree, any_shell: str, text: str
+    gpu_host: Tree, text: str
 ) -> None:
     write(gpu_host.root / "etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n")
     write(gpu_host.root / "etc/ld.so.conf.d/z.conf", text)
     write(gpu_host.root / "etc/ld.so.conf.d/z.conf.bak", "/x/stubs\n")
     expected = tuple(f"/etc/ld.so.conf.d/z.conf: {folder}" for folder in CONF[text])
-    assert look(gpu_host, any_shell).libcuda.loader_paths == expected
+    assert look(gpu_host).libcuda.loader_paths == expected
 
 
-def test_the_loaders_main_file_counts_too(gpu_host: Tree, shell: str) -> None:
-    write(gpu_host.root / "etc/ld.so.conf", "/usr/local/cuda/compat")
-    paths = look(gpu_host, shell).libcuda.loader_paths
-    assert paths == ("/etc/ld.so.conf: /usr/local/cuda/compat",)
-
-
-def test_a_cache_that_is_not_there_names_nothing(gpu_host: Tree, shell: str) -> None:
+def test_a_cache_that_is_not_there_names_nothing(gpu_host: Tree) -> None:
     said = "ldconfig: Can't open cache file /etc/ld.so.cache\n: No such file or directory"
     gpu_host.tool("ldconfig", f'echo "{said}" >&2; exit 1')
-    record = look(gpu_host, shell)
+    record = look(gpu_host)
     assert record.libcuda.cache == ()
     assert record.driver.libcuda is None

@@ -9,12 +9,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import RUNNING, gpu_host_fixture, look  # noqa: F401
-from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.nvidia import Alternative
-
-CONCERNS = ("system", "programs", "nvidia_packages", "kernel")
+from pyinfra_gpu.facts.record import Alternative
 
 DEBIANS = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"
 GROUP = """\
@@ -68,40 +66,38 @@ def debian_fixture(gpu_host: Tree) -> Tree:
     return gpu_host
 
 
-def glx(tree: Tree, shell: str) -> Alternative:
-    (found,) = look(tree, shell).nvidia.alternatives  # type: ignore[misc]
+def glx(tree: Tree) -> Alternative:
+    (found,) = look(tree).nvidia.alternatives  # type: ignore[misc]
     return found
 
 
-def test_a_group_that_leads_where_it_says_is_whole(debian: Tree, any_shell: str) -> None:
-    assert glx(debian, any_shell) == Alternative(
+def test_a_group_that_leads_where_it_says_is_whole(debian: Tree) -> None:
+    assert glx(debian) == Alternative(
         name="glx", auto=True, leads_to="/usr/lib/nvidia", broken=None
     )
 
 
-def test_a_choice_by_hand_for_which_some_links_are_not_there(debian: Tree, shell: str) -> None:
+def test_a_choice_by_hand_for_which_some_links_are_not_there(debian: Tree) -> None:
     file(debian, "var/lib/dpkg/alternatives/glx", GROUP.replace("auto", "manual", 1))
     (debian.root / "usr/lib/mesa-diverted").mkdir()
     link(debian, "etc/alternatives/glx", "/usr/lib/mesa-diverted")
     link(debian, "usr/lib/glx", "usr/lib/mesa-diverted")
-    assert glx(debian, shell) == Alternative(
+    assert glx(debian) == Alternative(
         name="glx", auto=False, leads_to="/usr/lib/mesa-diverted", broken=None
     )
 
 
 @pytest.mark.parametrize("name", ["usr/lib/cfg.so", "etc/modprobe.d/nvidia.conf", "usr/lib/glx"])
-def test_a_link_that_is_gone_or_leads_elsewhere_is_named(
-    debian: Tree, shell: str, name: str
-) -> None:
+def test_a_link_that_is_gone_or_leads_elsewhere_is_named(debian: Tree, name: str) -> None:
     (debian.root / name).unlink()
-    assert glx(debian, shell).broken == f"/{name}"
+    assert glx(debian).broken == f"/{name}"
     file(debian, name, "mine\n")
-    assert glx(debian, shell).broken == f"/{name}"
+    assert glx(debian).broken == f"/{name}"
 
 
-def test_without_the_groups_own_link_it_leads_nowhere(debian: Tree, shell: str) -> None:
+def test_without_the_groups_own_link_it_leads_nowhere(debian: Tree) -> None:
     (debian.root / "etc/alternatives/glx").unlink()
-    assert glx(debian, shell).leads_to is None
+    assert glx(debian).leads_to is None
 
 
 @pytest.mark.parametrize(
@@ -115,22 +111,20 @@ def test_without_the_groups_own_link_it_leads_nowhere(debian: Tree, shell: str) 
         ("install\tnvidia  modprobe  -i nvidia $CMDLINE_OPTS", "nvidia"),
     ],
 )
-def test_the_module_that_a_rule_has_loaded(
-    gpu_host: Tree, any_shell: str, text: str, module: str | None
-) -> None:
+def test_the_module_that_a_rule_has_loaded(gpu_host: Tree, text: str, module: str | None) -> None:
     file(gpu_host, "etc/modprobe.d/nvidia.conf", text)
     said = (
         'case "$*" in *nvidia-*) echo "version:        535.261.03" ;; *) exec %s/usual "$@" ;; esac'
     )
     (gpu_host.tools / "modinfo").rename(gpu_host.tools / "usual")
     gpu_host.tool("modinfo", said % gpu_host.tools)
-    driver = look(gpu_host, any_shell).driver
+    driver = look(gpu_host).driver
     assert driver.module == (None if module is None else f"{module} /etc/modprobe.d/nvidia.conf")
     assert driver.on_disk == ("535.261.03" if "-" in str(module) else "580.95.05")
 
 
-def test_rules_that_may_not_be_read_are_no_rules(gpu_host: Tree, shell: str) -> None:
+def test_rules_that_may_not_be_read_are_no_rules(gpu_host: Tree) -> None:
     link(gpu_host, "etc/modprobe.d/nvidia.conf", "nowhere")
-    driver = look(gpu_host, shell).driver
+    driver = look(gpu_host).driver
     assert driver.module is None and not isinstance(driver.on_disk, Unknown)
-    assert look(gpu_host, shell).kernel.modules[RUNNING] == "580.95.05"  # type: ignore[index]
+    assert look(gpu_host).kernel.modules[RUNNING] == "580.95.05"  # type: ignore[index]

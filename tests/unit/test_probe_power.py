@@ -11,12 +11,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import gpu_host_fixture, inhibitor, look, session  # noqa: F401
-from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import Tree, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.power import Reboot
+from pyinfra_gpu.facts.record import Reboot
 from pyinfra_gpu.spec import system_files
-
-CONCERNS = ("power",)
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -43,40 +41,34 @@ SESSIONS: list[tuple[dict[str, str], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("noted", "told"), SESSIONS)
 def test_people_at_a_terminal_or_a_display_are_told(
-    gpu_host: Tree, any_shell: str, noted: dict[str, str], told: tuple[str, ...]
+    gpu_host: Tree, noted: dict[str, str], told: tuple[str, ...]
 ) -> None:
     (gpu_host.root / "run/systemd/sessions/3").unlink()
     session(gpu_host, "c1", **{**PERSON, **noted})
     session(gpu_host, "c1.ref", TTY="pts/9", **PERSON)
-    assert look(gpu_host, any_shell).power.sessions == told
-
-
-def test_two_sessions_of_one_person_are_told_once(gpu_host: Tree, shell: str) -> None:
-    session(gpu_host, "4", USER="alice", UID="1000", CLASS="user", TTY="pts/0")
-    session(gpu_host, "5", USER="carol", UID="1001", CLASS="user", TTY="pts/1")
-    assert look(gpu_host, shell).power.sessions == ("alice on pts/0", "carol on pts/1")
+    assert look(gpu_host).power.sessions == told
 
 
 def test_a_session_of_which_logind_knows_no_terminal_has_its_users_one(
-    gpu_host: Tree, shell: str
+    gpu_host: Tree,
 ) -> None:
     """As on systems without utmp: the connection of a person at work looks like ours."""
     (gpu_host.root / "run/systemd/sessions/3").unlink()
     uid = os.geteuid()
     session(gpu_host, "4", USER=ME, UID=str(uid), CLASS="user", TYPE="tty", REMOTE="1")
     session(gpu_host, "5", USER="bob", UID=str(uid + 1), CLASS="user", TYPE="tty", REMOTE="1")
-    assert look(gpu_host, shell).power.sessions == ()
+    assert look(gpu_host).power.sessions == ()
     write(gpu_host.root / "dev/pts/ptmx", "")
     write(gpu_host.root / "dev/pts/7", "")
-    assert look(gpu_host, shell).power.sessions == (f"{ME} on pts/7",)
+    assert look(gpu_host).power.sessions == (f"{ME} on pts/7",)
 
 
-def test_without_logind_whoever_has_a_terminal_counts(gpu_host: Tree, shell: str) -> None:
+def test_without_logind_whoever_has_a_terminal_counts(gpu_host: Tree) -> None:
     (gpu_host.root / "run/systemd/sessions/3").unlink()
     (gpu_host.root / "run/systemd/sessions").rmdir()
-    assert look(gpu_host, shell).power.sessions == ()
+    assert look(gpu_host).power.sessions == ()
     write(gpu_host.root / "dev/pts/0", "")
-    assert look(gpu_host, shell).power.sessions == (f"{ME} on pts/0",)
+    assert look(gpu_host).power.sessions == (f"{ME} on pts/0",)
 
 
 LOCKS: list[tuple[dict[str, str], tuple[str, ...]]] = [
@@ -96,34 +88,20 @@ LOCKS: list[tuple[dict[str, str], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("changes", "told"), LOCKS)
 def test_locks_that_block_a_shutdown_are_told(
-    gpu_host: Tree, any_shell: str, changes: dict[str, str], told: tuple[str, ...]
+    gpu_host: Tree, changes: dict[str, str], told: tuple[str, ...]
 ) -> None:
     noted = {"WHAT": "shutdown", "MODE": "block", "WHO": "job", "WHY": "nightly dump", **changes}
     inhibitor(gpu_host, "1", **noted)
     inhibitor(gpu_host, "1.ref", **noted)
-    assert look(gpu_host, any_shell).power.inhibitors == told
+    assert look(gpu_host).power.inhibitors == told
 
 
-def test_where_no_lock_was_ever_taken_there_is_none(gpu_host: Tree, shell: str) -> None:
-    (gpu_host.root / "run/systemd/inhibit/1").unlink()
-    (gpu_host.root / "run/systemd/inhibit").rmdir()
-    assert look(gpu_host, shell).power.inhibitors == ()
-
-
-def test_a_file_that_ends_without_a_line_end_is_read_whole(gpu_host: Tree, shell: str) -> None:
-    text = "WHAT=shutdown\nMODE=block\nWHO=x\nWHY=y"
-    write(gpu_host.root / "run/systemd/inhibit/1", text)
-    write(gpu_host.root / "run/systemd/sessions/3", "CLASS=user\nUSER=x\nUID=1\nTTY=tty3")
-    power = look(gpu_host, shell).power
-    assert (power.sessions, power.inhibitors) == (("x on tty3",), ("x: y",))
-
-
-def test_the_reboots_that_were_asked_for_are_told(gpu_host: Tree, shell: str) -> None:
-    assert look(gpu_host, shell).power.reboots == ()
+def test_the_reboots_that_were_asked_for_are_told(gpu_host: Tree) -> None:
+    assert look(gpu_host).power.reboots == ()
     text = f"1763777520 {BOOT} nouveau has the GPUs; a 'b' \\ $c\nodd\n1763777521 {BOOT} two\n17"
     write(Path(f"{gpu_host.root}{system_files.REBOOTS}"), text)
     first = Reboot(at=1763777520, boot_id=BOOT, reason="nouveau has the GPUs; a 'b' \\ $c")
-    assert look(gpu_host, shell).power.reboots == (
+    assert look(gpu_host).power.reboots == (
         first,
         Reboot(at=1763777521, boot_id=BOOT, reason="two"),
     )

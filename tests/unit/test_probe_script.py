@@ -1,30 +1,38 @@
-"""The probe as a whole: one healthy host, the same record from every shell, and nothing written."""
+"""The look as a whole: one healthy host, and nothing written."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import marshal
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import asked, furnish_nvidia
-from probing import NOBODY, ROOT, SHELLS, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.environment import hidden
+from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.layout import Entry
-from pyinfra_gpu.facts.probe import script
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.parse import hidden
+from pyinfra_gpu.facts.probe import BOOTSTRAP, ProbeRequest, text_of
+from pyinfra_gpu.facts.record import Entry, Record
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.on_host import probe
+from pyinfra_gpu.on_host.probe import storage
+from pyinfra_gpu.on_host.probe.frame import Host
+from pyinfra_gpu.spec import Paths
 
 
 def furnish(tree: Tree) -> None:
@@ -48,8 +56,8 @@ def unknowns(record: object, name: str = "") -> Iterator[str]:
             yield from unknowns(value, f"{name}.{key}".lstrip("."))
 
 
-def test_a_bare_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
-    record = tree.look(shell)
+def test_a_bare_host_is_described_without_anything_unknown(tree: Tree) -> None:
+    record = tree.look()
     assert list(unknowns(record)) == []
     system = record.system
     assert (system.os_id, system.os_version) == ("debian", "12")
@@ -77,9 +85,9 @@ def test_a_bare_host_is_described_without_anything_unknown(tree: Tree, shell: st
 
 
 def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
-    tree: Tree, shell: str
+    tree: Tree,
 ) -> None:
-    record = tree.look(shell, tree.request(prefix=str(tree.prefix / "not/yet there")))
+    record = tree.look(tree.request(prefix=str(tree.prefix / "not/yet there")))
     free = os.statvfs(tree.prefix)
     assert isinstance(record.storage.free_mib, int)
     assert abs(record.storage.free_mib - free.f_bavail * free.f_frsize // 2**20) < 200
@@ -88,32 +96,23 @@ def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
-    [("655360 0", 0), ("655360 12", 12), ("0 0", None), ("5 18446744073709551615", 2**64 - 1)],
+    ("every", "free", "found"), [(655360, 0, 0), (655360, 12, 12), (0, 0, None), (5, 2**64 - 1, -1)]
 )
 def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
-    tree: Tree, told: str, found: int | None
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, every: int, free: int, found: int | None
 ) -> None:
     """Btrfs says 0 of 0, CephFS more than there are."""
-    stat = (tree.tools / "stat").rename(tree.base / "stat").resolve()
-    tree.tool("stat", f'case $1 in -f) echo "{told}" ;; *) exec {stat} "$@" ;; esac')
-    record = tree.look("dash")
-    assert record.storage.inodes == ({} if found is None else {tree.paths.prefix: found})
+    told = SimpleNamespace(f_files=every, f_ffree=free)
+    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    host = Host(str(tree.root), tree.asked())
+    inodes = storage.facts(host, as_root=False)["storage.inodes"]()
+    wanted = free if found == -1 else found
+    assert inodes == ({} if wanted is None else {tree.paths.prefix: wanted})
 
 
-def test_inodes_are_those_of_the_nearest_folder_that_exists(tree: Tree, shell: str) -> None:
-    place = str(tree.prefix / "not/yet there")
-    record = tree.look(shell, tree.request(prefix=place))
-    room = os.statvfs(tree.prefix)
-    assert isinstance(record.storage.inodes, Mapping)
-    assert set(record.storage.inodes) == ({place} if room.f_files else set())
-    if room.f_files:
-        assert abs(record.storage.inodes[place] - room.f_ffree) < 2000
-
-
-def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
+def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> None:
     furnish(tree)
-    record = tree.look(shell)
+    record = tree.look()
     assert list(unknowns(record)) == []
     assert record.torch.version == "2.13.0+cpu"
     assert record.torch.uv == "0.13.8"
@@ -128,26 +127,6 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell
     assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
 
 
-def test_a_finished_gpu_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
-    furnish(tree)
-    furnish_nvidia(tree)
-    record = tree.look(shell, asked(tree))
-    assert list(unknowns(record)) == []
-    assert record.layout.entry(str(tree.prefix / "proofs")) != Entry(kind="absent")
-    assert json.loads(json.dumps(record.to_json()))["nvidia"]["packages"][0]["name"] == "libcuda1"
-
-
-def test_every_shell_gives_the_same_answer(tree: Tree) -> None:
-    furnish(tree)
-    furnish_nvidia(tree)
-    answers = set()
-    for shell in SHELLS:
-        if shutil.which(SHELLS[shell][0]):
-            text = tree.output(shell, asked(tree)).decode()
-            answers.add(re.sub(r"(?m)^storage\..*\n", "", text))
-    assert len(answers) == 1
-
-
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
     """Kind, mode, times and content of everything below a folder."""
     seen = {}
@@ -159,19 +138,18 @@ def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
     return seen
 
 
-def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree, shell: str) -> None:
+def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree) -> None:
     furnish(tree)
     furnish_nvidia(tree)
     # An index whose notes on a file are out of date is what tempts git to write it anew.
     os.utime(tree.prefix / "training/training/train.py", (1, 1))
-    tree.shell(shell)
     before = snapshot(tree.base)
-    tree.look(shell, asked(tree))
+    tree.look(asked(tree))
     assert snapshot(tree.base) == before
 
 
 def test_the_probe_leaves_no_file_in_the_folders_for_temporary_files(
-    tree: Tree, shell: str
+    tree: Tree,
 ) -> None:
     furnish(tree)
     furnish_nvidia(tree)
@@ -179,12 +157,12 @@ def test_the_probe_leaves_no_file_in_the_folders_for_temporary_files(
     temporary.mkdir()
     tree.environment["TMPDIR"] = str(temporary)
     before = snapshot(temporary)
-    tree.look(shell, asked(tree))
+    tree.look(asked(tree))
     assert snapshot(temporary) == before
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shell: str) -> None:
+def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong() -> None:
     import tempfile
 
     base = Path(tempfile.mkdtemp(prefix="probe-"))
@@ -193,7 +171,7 @@ def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shel
         tree = Tree(base / "host")
         furnish(tree)
         tree.prefix.chmod(0o700)
-        record = tree.look(shell, user=NOBODY)
+        record = tree.look(user=NOBODY)
         where = str(tree.prefix)
         assert record.system.uid == NOBODY
         assert record.environment.text == Unknown(
@@ -216,7 +194,7 @@ def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shel
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(shell: str) -> None:
+def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not() -> None:
     import tempfile
 
     base = Path(tempfile.mkdtemp(prefix="probe-"))
@@ -224,7 +202,7 @@ def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(s
         base.chmod(0o755)
         tree = Tree(base / "host")
         file = write(tree.prefix / "env/training.env", "A=1\n", 0o600)
-        record = tree.look(shell, user=NOBODY)
+        record = tree.look(user=NOBODY)
         reason = Unknown(f"no permission to read {file}")
         assert record.environment.text == reason
         assert record.layout.entry(str(file)) == Entry(
@@ -234,38 +212,48 @@ def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(s
         shutil.rmtree(base)
 
 
-def test_the_answer_comes_in_few_pieces(tree: Tree, shell: str) -> None:
-    """What they cost the controller, packets of SSH's all of them, is most of a look."""
-    furnish(tree)
-    program = Path(__file__).parent / "fixtures/probe/pieces.py"
-    words = [sys.executable, "-I", program, *tree.words(shell)]
-    told = subprocess.run(words, capture_output=True, check=True, cwd="/", env=tree.variables)
-    pieces = [int(size) for size in told.stdout.split()]
-    assert len(pieces) <= sum(pieces) // 4096 + 1, pieces
-
-
-def test_the_script_that_travels_is_small_ascii_and_free_of_comments() -> None:
-    text = script()
+def test_what_travels_is_ascii_and_one_argument_at_most() -> None:
+    text = text_of(ProbeRequest.for_paths(Paths(prefix="/opt/pyinfra-gpu", name="training")))
     assert text.isascii()
     assert len(text) < 69_000, "one argument of a command may have 131,071 (execve(2))"
-    assert not any(line.startswith("#") for line in text.splitlines())
 
 
-def impatient(tree: Tree, seconds: float = 1) -> None:
-    """Shorten every time limit to a second, or less where only what is cut is looked at."""
-    real = (tree.tools / "timeout").readlink()
-    text = f'[ "$1" = -k2 ] || exit 99\nshift 2\nexec {real} -k{seconds:g} {seconds:g} "$@"'
-    (tree.tools / "timeout").unlink()
-    write(tree.tools / "timeout", f"#!/bin/sh\n{text}\n", 0o755)
+def test_a_host_without_python_says_so(tree: Tree) -> None:
+    """As Docker's images of Debian come: the first package of a deploy is Python."""
+    begin = BOOTSTRAP.replace("/usr/bin/python3", str(tree.base / "none"))
+    done = subprocess.run(["sh", "-c", begin], input="", capture_output=True, text=True, check=True)
+    assert Answer(done.stdout.splitlines()).python is False
 
 
-def test_a_file_server_that_never_answers_is_given_up(tree: Tree, shell: str) -> None:
-    """The bound is seconds long; here `timeout` itself is shortened, and git never ends."""
-    checkout(tree)
-    (tree.tools / "git").unlink()
-    write(tree.tools / "git", "#!/bin/sh\nexec sleep 30\n", 0o755)
-    impatient(tree)
-    record = tree.look(shell)
-    assert record.training.commit == Unknown("git: it did not answer in time")
-    assert record.training.dirty_count == Unknown("git: it did not answer in time")
-    assert record.smoke.stamp is None
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_every_python_of_a_supported_host_can_read_it(version: str) -> None:
+    minor = int(version.partition(".")[2])
+    for path in Path(probe.__file__).parent.glob("*.py"):
+        ast.parse(path.read_text(encoding="ascii"), feature_version=(3, minor))
+
+
+@pytest.mark.skipif(not ROOT, reason="only root keeps anything")
+def test_what_root_keeps_is_used_while_it_is_whole_and_roots_alone(tree: Tree) -> None:
+    folder = tree.base / "kept"
+    request = replace(tree.request(), kept=str(folder))
+    first = tree.look(request).system
+    assert not folder.exists()
+    assert tree.look(replace(request, keep=True)).system == first
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    names = marshal.loads(whole[4:])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    other = marshal.dumps(
+        [(name, compile("def main(asked): ...", name, "exec")) for name, _ in names]
+    )
+    kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
+    assert not tree.output(request)  # it is what is kept that runs
+    for damage in (other, whole[:-9], b""):
+        kept.write_bytes(damage)
+        assert tree.look(request).system == first
+    kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
+    folder.chmod(0o755)
+    assert tree.look(request).system == first
+    folder.chmod(0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    assert tree.look(replace(request, keep=True)).system == first

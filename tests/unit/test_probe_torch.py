@@ -23,19 +23,13 @@ from probing import (
     ROOT,
     TORCH,
     Tree,
-    any_shell_fixture,  # noqa: F401
     recorded,
-    shell_fixture,  # noqa: F401
     tree_fixture,  # noqa: F401
     write,
 )
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.probe import ProbeRequest
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec import Paths
-
-CONCERNS = ("theirs",)
 
 
 @pytest.fixture
@@ -43,13 +37,13 @@ def open_tree() -> Iterator[Tree]:
     """A tree that every user of this machine can reach."""
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     base.chmod(0o755)
-    yield Tree(base / "host", concerns=CONCERNS)
+    yield Tree(base / "host")
     shutil.rmtree(base)
 
 
-def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree, shell: str) -> None:
+def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree) -> None:
     tree.venv()
-    torch = tree.look(shell).torch
+    torch = tree.look().torch
     assert torch.python == sys.version.split()[0]
     assert torch.python_problem is None
     assert (torch.version, torch.cuda) == ("2.13.0+cpu", None)
@@ -59,130 +53,116 @@ def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree, shell: s
     assert torch.distributions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
 
 
-def test_both_interpreters_are_told_by_what_is_behind_them(tree: Tree, shell: str) -> None:
+def test_both_interpreters_are_told_by_what_is_behind_them(tree: Tree) -> None:
     tree.venv()
     real = os.path.realpath(sys.executable)
     beside = tree.base / "beside"  # a virtual environment's python, as someone may declare it
     subprocess.run([real, "-m", "venv", "--without-pip", beside], check=True)
     shim = write(tree.base / "shims/python3", f'#!/bin/sh\nexec {real} "$@"\n', 0o755)
     for path in (real, f"{beside}/bin/python", str(shim)):
-        torch = tree.look(shell, replace(tree.request(), python=path)).torch
+        torch = tree.look(replace(tree.request(), python=path)).torch
         assert (torch.base, torch.declared) == (real, real)
-    torch = tree.look(shell, replace(tree.request(), python="/opt/none/bin/python3")).torch
+    torch = tree.look(replace(tree.request(), python="/opt/none/bin/python3")).torch
     assert (torch.base, torch.declared) == (real, None)
     broken = write(tree.base / "broken", "#!/bin/sh\nexit 3\n", 0o755)
-    torch = tree.look(shell, replace(tree.request(), python=str(broken))).torch
+    torch = tree.look(replace(tree.request(), python=str(broken))).torch
     assert isinstance(torch.declared, Unknown)
-    assert tree.look(shell).torch.declared is None
+    assert tree.look().torch.declared is None
 
 
-def test_a_cuda_build_names_its_cuda(tree: Tree, shell: str) -> None:
+def test_a_cuda_build_names_its_cuda(tree: Tree) -> None:
     tree.venv({**TORCH, "torch/version.py": "__version__ = '2.14.1+cu130'\ncuda: str = '13.0'\n"})
-    torch = tree.look(shell).torch
+    torch = tree.look().torch
     assert (torch.version, torch.cuda) == ("2.14.1+cu130", "13.0")
     assert torch.git_version == Unknown("torch/version.py has no plain line for git_version")
 
 
 @pytest.mark.parametrize("value", ["open('/etc/passwd').read()", "'2.13.0\x01+cpu'", "'2.13"])
-def test_a_version_that_is_no_plain_text_is_none(tree: Tree, shell: str, value: str) -> None:
+def test_a_version_that_is_no_plain_text_is_none(tree: Tree, value: str) -> None:
     """Wheels write it plainly: another line is damage, which an installation repairs."""
     tree.venv({**TORCH, "torch/version.py": f"__version__ = {value}\n"})
-    assert tree.look(shell).torch.version is None
+    assert tree.look().torch.version is None
 
 
-def test_a_version_file_without_a_last_newline_is_read_whole(tree: Tree, shell: str) -> None:
-    tree.venv({**TORCH, "torch/version.py": "cuda = None\n__version__ = '2.13.0'"})
-    assert tree.look(shell).torch.version == "2.13.0"
-
-
-def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree, any_shell: str) -> None:
+def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree) -> None:
     site = tree.venv()
     (site / "torch/lib/libtorch_cpu.so").unlink()
     (site / "torch/__init__.py").write_text("x")
-    assert tree.look(any_shell).torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
+    assert tree.look().torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
 
 
 def test_a_library_that_no_wheel_brought_is_told_and_one_that_was_set_aside_is_not(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     site = tree.venv({**TORCH, "torch/_C.cpython-311-x86_64-linux-gnu.so": "x"})
-    assert tree.look(any_shell).torch.foreign == ()
+    assert tree.look().torch.foreign == ()
     (site / "torch/lib/libnccl.so.2").write_text("x")
     (site / "torch/lib/libold.so").symlink_to("/nowhere")
     (site / "torch/own.so").write_text("x")
     (site / "torch/lib/notes.txt").write_text("x")
     names = ("torch/own.so", "torch/lib/libnccl.so.2", "torch/lib/libold.so")
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert (torch.foreign, torch.damaged) == (names, ())
     aside = program("pytorch/set_aside.sh", tree.paths.venv, *names)
     subprocess.run(["sh", "-c", aside], check=True)
-    assert tree.look(any_shell).torch.foreign == ()
+    assert tree.look().torch.foreign == ()
     assert (site / "torch/lib/libnccl.so.2.before-pyinfra-gpu").read_text() == "x"
 
 
-def test_at_most_five_damaged_files_are_told(tree: Tree, any_shell: str) -> None:
+def test_at_most_five_damaged_files_are_told(tree: Tree) -> None:
     site = tree.venv({**TORCH, **{f"torch/{n}.py": "" for n in range(20)}})
     for number in range(20):
         (site / f"torch/{number}.py").write_text("x")
-    assert len(tree.look(any_shell).torch.damaged) == 5  # type: ignore[arg-type]
-
-
-def test_a_folder_in_place_of_a_parent_is_damage(tree: Tree, any_shell: str) -> None:
-    site = tree.venv()
-    shutil.rmtree(site / "torch/lib")
-    (site / "torch/lib").write_text("")
-    assert tree.look(any_shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
+    assert len(tree.look().torch.damaged) == 5  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe,,\n,\n\n", None])
-def test_a_list_of_files_lost_in_a_power_cut_is_damage(
-    tree: Tree, any_shell: str, content: bytes | None
-) -> None:
+def test_a_list_of_files_lost_in_a_power_cut_is_damage(tree: Tree, content: bytes | None) -> None:
     site = tree.venv()
     (site / RECORD).unlink()
     if content is not None:
         (site / RECORD).write_bytes(content)
-    assert tree.look(any_shell).torch.damaged == (RECORD,)
+    assert tree.look().torch.damaged == (RECORD,)
 
 
-def test_torch_without_any_list_of_files_is_damage(tree: Tree, any_shell: str) -> None:
+def test_torch_without_any_list_of_files_is_damage(tree: Tree) -> None:
     site = tree.venv()
     shutil.rmtree((site / RECORD).parent)
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert torch.damaged == ("torch-*.dist-info/RECORD",)
     assert torch.version == "2.13.0+cpu"
 
 
-def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree, any_shell: str) -> None:
+def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree) -> None:
     site = tree.venv()
-    whole = tree.look(any_shell).torch
+    whole = tree.look().torch
     assert (whole.damaged_others, whole.needs) == ({}, ())
     (site / "typing_extensions.py").unlink()
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert torch.damaged == ()
     assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert torch.needs == ("torch", "typing-extensions")
 
 
 def test_a_damaged_wheel_beside_a_torch_without_its_folder_is_told_too(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     site = tree.venv()
     shutil.rmtree((site / RECORD).parent)
     (site / "typing_extensions.py").unlink()
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert torch.python_problem is None
     assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert torch.needs == ()
 
 
-def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, any_shell: str) -> None:
+def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree) -> None:
     site = tree.venv()
     for name in ("optree", "Labs_own.tool", "this_is_the_description"):
         info = f"{name}-1.0.dist-info"
         tree.wheel(site, info, {f"{name}.py": "as it was", f"{info}/METADATA": "Name: x\n"})
         (site / f"{name}.py").write_text("edited")
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert torch.damaged_others == {
         "labs-own-tool": "Labs_own.tool.py",
         "optree": "optree.py",
@@ -191,19 +171,19 @@ def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, any_shell: st
     assert torch.needs == ("torch", "typing-extensions")
 
 
-def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree, any_shell: str) -> None:
+def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree) -> None:
     site = tree.venv()
     for name, needs in (("filelock", "Inner.Wheel (>=2)"), ("inner_wheel", "filelock[all]>1")):
         info = f"{name}-1.0.dist-info"
         metadata = {f"{info}/METADATA": f"Name: {name}\nRequires-Dist: {needs}\n\n"}
         tree.wheel(site, info, {f"{name}.py": "x", **metadata})
     (site / "inner_wheel.py").unlink()
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert torch.damaged_others == {"inner-wheel": "inner_wheel.py"}
     assert torch.needs == ("filelock", "inner-wheel", "torch", "typing-extensions")
 
 
-def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, any_shell: str) -> None:
+def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree) -> None:
     """torch 2.14 asks for `cuda-toolkit[cublas,...]`: a damaged cuFFT was called a user's own."""
     site = tree.venv()
     wheels = {
@@ -221,21 +201,21 @@ def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, any_sh
         info = f"{name}-1.0.dist-info"
         tree.wheel(site, info, {f"{name}.py": "x", f"{info}/METADATA": f"{metadata}\n\n"})
         (site / f"{name}.py").unlink()
-    needs = tree.look(any_shell).torch.needs
+    needs = tree.look().torch.needs
     assert {"toolkit", "nvidia-cufft", "nvidia-nvtx"} < set(needs)  # type: ignore[arg-type]
     assert "nvidia-npp" not in needs  # type: ignore[operator]
 
 
-def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, any_shell: str) -> None:
+def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree) -> None:
     site = tree.venv()
     for number in range(120):
         info = f"own{number}-1.0.dist-info"
         tree.wheel(site, info, {f"own{number}.py": "x"})
         (site / f"own{number}.py").unlink()
-    assert len(tree.look(any_shell).torch.damaged_others) == 100  # type: ignore[arg-type]
+    assert len(tree.look().torch.damaged_others) == 100  # type: ignore[arg-type]
 
 
-def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_shell: str) -> None:
+def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree) -> None:
     site = tree.venv()
     files = {"one.py": b"as it was", "two.py": b"as it was", "big.so": b"\x7fELF" * 9}
     info = "numpy-2.4.0.dist-info"
@@ -244,53 +224,53 @@ def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_s
     for name, text in files.items():
         write(site / name, text)
     (site / "one.py").write_bytes(b"as it WAS")  # before a proof, whoever proves it has it so
-    assert tree.look(any_shell).torch.damaged_others == {}
+    assert tree.look().torch.damaged_others == {}
     stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
-    assert tree.look(any_shell).torch.damaged_others == {}
+    assert tree.look().torch.damaged_others == {}
     os.utime(stamp, (1, 1))
     (site / "two.py").chmod(0o600)
-    torch = tree.look(any_shell).torch
+    torch = tree.look().torch
     assert (torch.damaged_others, torch.touched) == ({"numpy": "one.py"}, 0)
     before = (site / "two.py").stat()
     write(site / "one.py", files["one.py"])
     (site / "two.py").write_bytes(b"AS it was")
     # The time of its change is the kernel's: who changed it can set the other one back alone.
     os.utime(site / "two.py", ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert tree.look(any_shell).torch.damaged_others == {"numpy": "two.py"}
+    assert tree.look().torch.damaged_others == {"numpy": "two.py"}
 
 
-def test_a_link_since_the_proof_has_to_lead_to_the_same(tree: Tree, any_shell: str) -> None:
+def test_a_link_since_the_proof_has_to_lead_to_the_same(tree: Tree) -> None:
     site = tree.venv()
     library = site / "torch/lib/libtorch_cpu.so"
     other = write(tree.base / "other.so", b"\x7fELF")
     another = write(tree.base / "another.so", b"ELF\x7f")
     library.unlink()
     library.symlink_to(another)  # no wheel brings links, so it counts before any proof as well
-    assert tree.look(any_shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
+    assert tree.look().torch.damaged == ("torch/lib/libtorch_cpu.so",)
     stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
     time.sleep(0.02)
     os.utime(stamp)
     for target, damaged in ((other, ()), (another, ("torch/lib/libtorch_cpu.so",))):
         library.unlink()
         library.symlink_to(target)  # which is older than the proof, and of the same size
-        assert tree.look(any_shell).torch.damaged == damaged
+        assert tree.look().torch.damaged == damaged
 
 
-def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree, any_shell: str) -> None:
+def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree) -> None:
     """A deploy has more of it: what it does not compare counts as proven by its next test."""
     site = tree.venv()
     stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
     os.utime(stamp, (1, 1))
     (site / "typing_extensions.py").write_text("y")
-    hurried = tree.look(any_shell, replace(tree.request(), compare_s=2)).torch
+    hurried = tree.look(replace(tree.request(), compare_s=2)).torch
     assert hurried.damaged_others == {}
     assert hurried.touched == len(TORCH) + 2
-    thorough = tree.look(any_shell, replace(tree.request(), compare_s=13)).torch
+    thorough = tree.look(replace(tree.request(), compare_s=13)).torch
     assert thorough.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert thorough.touched == 0
 
 
-def test_what_was_touched_last_is_compared_first(tree: Tree, any_shell: str) -> None:
+def test_what_was_touched_last_is_compared_first(tree: Tree) -> None:
     """Of wheels that were installed again since the proof, each file was touched, and is sound: a
     look's time must not go to them while another file was changed."""
     site = tree.venv()
@@ -302,12 +282,12 @@ def test_what_was_touched_last_is_compared_first(tree: Tree, any_shell: str) -> 
     with (site / "again.so").open("wb") as file:
         file.truncate(size)
     (site / "typing_extensions.py").write_text("y")
-    torch = tree.look(any_shell, replace(tree.request(), compare_s=4)).torch
+    torch = tree.look(replace(tree.request(), compare_s=4)).torch
     assert isinstance(torch.damaged_others, dict)
     assert torch.damaged_others["typing-extensions"] == "typing_extensions.py"
 
 
-def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:
+def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree) -> None:
     site = tree.venv()
     rows = [
         '"torch/a, ""b"".py",sha256=x,3',
@@ -316,43 +296,33 @@ def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str)
     ]
     write(site / RECORD, "\r\n".join(rows))
     write(site / 'torch/a, "b".py', "123")
-    assert tree.look(shell).torch.damaged == ("torch/caf\N{LATIN SMALL LETTER E WITH ACUTE}.py",)
+    assert tree.look().torch.damaged == ("torch/caf\N{LATIN SMALL LETTER E WITH ACUTE}.py",)
 
 
-def test_two_versions_of_torch_side_by_side_are_told_as_two(tree: Tree, shell: str) -> None:
+def test_two_versions_of_torch_side_by_side_are_told_as_two(tree: Tree) -> None:
     site = tree.venv()
     write(site / "torch-2.14.1.dist-info/RECORD", "torch-2.14.1.dist-info/RECORD,,\n")
     write(site / "~orch-2.12.0.dist-info/RECORD", "")
-    distributions = tree.look(shell).torch.distributions
+    distributions = tree.look().torch.distributions
     assert isinstance(distributions, dict)
     assert distributions["torch"] == "2.13.0+cpu and 2.14.1"
     assert sorted(distributions) == ["torch", "typing-extensions"]
 
 
-def test_distributions_with_odd_names_do_not_break_the_answer(tree: Tree, shell: str) -> None:
-    site = tree.venv()
-    (site / "new\nline-1.dist-info").mkdir()
-    Path(os.fsdecode(os.fsencode(site) + b"/caf\xe9-2.dist-info")).mkdir()
-    distributions = tree.look(shell).torch.distributions
-    assert isinstance(distributions, dict)
-    assert distributions["new\nline"] == "1"
-    assert distributions["caf\\xe9"] == "2"
-
-
-def test_an_unfinished_installation_is_told(tree: Tree, shell: str) -> None:
+def test_an_unfinished_installation_is_told(tree: Tree) -> None:
     tree.venv()
     write(tree.prefix / "venv/.pyinfra-gpu-installing", "")
-    assert tree.look(shell).torch.installing is True
+    assert tree.look().torch.installing is True
 
 
 def test_a_python_whose_base_vanished_is_named_with_the_link_that_dangles(
-    tree: Tree, shell: str
+    tree: Tree,
 ) -> None:
     tree.venv()
     python = tree.prefix / "venv/bin/python"
     python.unlink()
     python.symlink_to("/usr/bin/python3.99")
-    torch = tree.look(shell).torch
+    torch = tree.look().torch
     problem = f"{python} is a link to /usr/bin/python3.99, which is not there"
     assert torch.python_problem == problem
     assert torch.python == Unknown(problem)
@@ -366,80 +336,43 @@ BROKEN = {
         "Fatal Python error: init_fs_encoding"
     ),
     "#!/bin/sh\nexit 3\n": "it ended with status 3 and said nothing",
-    "#!/bin/sh\nkill -9 $$\n": "it did not answer in time",
+    "#!/bin/sh\nkill -9 $$\n": "it was ended by signal 9",
 }
 
 
 @pytest.mark.parametrize("program", sorted(BROKEN))
-def test_a_python_that_does_not_run_says_why(tree: Tree, shell: str, program: str) -> None:
+def test_a_python_that_does_not_run_says_why(tree: Tree, program: str) -> None:
     tree.venv()
     python = tree.prefix / "venv/bin/python"
     python.unlink()
     write(python, program, 0o755)
-    torch = tree.look(shell).torch
+    torch = tree.look().torch
     assert isinstance(torch.python_problem, str)
     assert BROKEN[program] in torch.python_problem
     assert isinstance(torch.python, Unknown)
     assert isinstance(torch.damaged, Unknown)
 
 
-def test_a_python_that_may_not_be_executed_is_a_problem(tree: Tree, shell: str) -> None:
+def test_a_python_that_may_not_be_executed_is_a_problem(tree: Tree) -> None:
     tree.venv()
     python = tree.prefix / "venv/bin/python"
     python.unlink()
     write(python, "", 0o644)
-    assert isinstance(tree.look(shell).torch.python_problem, str)
+    assert isinstance(tree.look().torch.python_problem, str)
 
 
-def test_an_environment_without_python_says_so(tree: Tree, shell: str) -> None:
-    (tree.prefix / "venv/bin").mkdir(parents=True)
-    torch = tree.look(shell).torch
-    assert torch.python_problem == f"{tree.prefix}/venv/bin/python is not there"
-    assert torch.version is None
-    assert torch.distributions == {}
-
-
-def test_a_python_that_prints_rubbish_cannot_forge_other_fields(tree: Tree, shell: str) -> None:
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    forged = "#!/bin/sh\nprintf 'system.hostname =evil\\ntorch.version_line =__version__ = 1\\n'\n"
-    forged += "printf 'torch.site =/etc\\ntorch.python =\\303\\251\\npyinfra-gpu-probe end\\n'\n"
-    write(python, forged, 0o755)
-    tree.concerns = ()
-    record = tree.look(shell)
-    assert record.system.hostname == "gpu-1"
-    assert record.torch.version == "2.13.0+cpu"
-    assert record.torch.python == Unknown("the probe did not report it")
-    assert record.smoke.stamp is None
-
-
-def test_packages_of_another_python_do_not_count(tree: Tree, shell: str) -> None:
+def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
     """After an upgrade of the base, the environment's python looks into a folder of its own."""
     tree.venv()
     lib = tree.prefix / "venv/lib"
     next(lib.iterdir()).rename(lib / "python3.999")
-    torch = tree.look(shell).torch
+    torch = tree.look().torch
     assert torch.version is None
     assert torch.distributions == {}
 
 
-def test_a_path_full_of_shell_is_only_a_path(tmp_path: Path, shell: str) -> None:
-    tree = Tree(tmp_path / "host")
-    tree.venv()
-    prefix = tree.base / "$(touch x) `touch y`; touch z 'q' \"d\" * \\ [a]"
-    tree.prefix.rename(prefix)
-    before = sorted(path.name for path in tree.base.iterdir())
-    request = replace(ProbeRequest.for_paths(Paths(prefix=str(prefix), name="training")), owner="-")
-    record = tree.look(shell, request)
-    assert record.torch.version == "2.13.0+cpu"
-    assert record.torch.damaged == ()
-    assert record.layout.entry(str(prefix)).kind == "dir"  # type: ignore[union-attr]
-    assert sorted(path.name for path in tree.base.iterdir()) == before
-
-
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree, shell: str) -> None:
+def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree) -> None:
     tree = open_tree
     tree.venv()
     python = tree.prefix / "venv/bin/python"
@@ -449,58 +382,41 @@ def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree, sh
     write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
     for path in (tree.prefix, *tree.prefix.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    torch = tree.look(shell, tree.request(owner="nobody")).torch
+    torch = tree.look(tree.request(owner="nobody")).torch
     assert torch.python_problem == str(NOBODY)
     assert torch.uv == f"0.0.{NOBODY}"
 
 
-@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_without_setpriv_chroot_changes_the_user_and_without_both_nothing_is_run(
-    open_tree: Tree, shell: str
-) -> None:
-    tree = open_tree
-    write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
-    os.chown(tree.prefix / "tools/bin", NOBODY, NOBODY)
-    (tree.tools / "setpriv").unlink()
-    assert tree.look(shell, tree.request(owner="nobody")).torch.uv == f"0.0.{NOBODY}"
-    (tree.tools / "chroot").unlink()
-    if shell == "busybox":
-        return  # it may carry both in itself
-    uv = tree.look(shell, tree.request(owner="nobody")).torch.uv
-    assert isinstance(uv, Unknown)
-    assert "neither setpriv nor chroot" in uv.reason
-
-
-def test_an_environment_that_is_not_its_own_is_a_problem(tree: Tree, any_shell: str) -> None:
+def test_an_environment_that_is_not_its_own_is_a_problem(tree: Tree) -> None:
     tree.venv()
     settings = tree.prefix / "venv/pyvenv.cfg"
     text = settings.read_text()
     settings.write_text(text.replace("false", "true"))
-    problem = tree.look(any_shell).torch.python_problem
+    problem = tree.look().torch.python_problem
     assert problem == "apart from the packages of the system, which pyvenv.cfg lets in"
     settings.unlink()
-    problem = tree.look(any_shell).torch.python_problem
+    problem = tree.look().torch.python_problem
     assert problem == "as that of the environment, whose pyvenv.cfg is gone"
     settings.write_text(text)
     python = tree.prefix / "venv/bin/python"
     real = python.resolve()
     python.unlink()
     write(python, f'#!/bin/sh\nexec {real} "$@"\n', 0o755)
-    problem = tree.look(any_shell).torch.python_problem
+    problem = tree.look().torch.python_problem
     assert problem == "as that of the environment, being a script that starts another one"
 
 
 def test_another_torch_that_a_file_beside_the_packages_leads_to_is_told(
-    tree: Tree, any_shell: str
+    tree: Tree,
 ) -> None:
     site = tree.venv()
     other = write(tree.base / "other/torch/__init__.py", "")
-    assert tree.look(any_shell).torch.elsewhere is None
+    assert tree.look().torch.elsewhere is None
     write(site / "aaa.pth", f"import sys; sys.path.insert(0, {str(tree.base / 'other')!r})\n")
-    assert tree.look(any_shell).torch.elsewhere == f"aaa.pth {other}"
+    assert tree.look().torch.elsewhere == f"aaa.pth {other}"
     record = next(site.glob("Typing*/RECORD"))
     record.write_text(record.read_text() + "aaa.pth,,\n")
-    assert tree.look(any_shell).torch.elsewhere is None, "one of a package's is no one's surprise"
+    assert tree.look().torch.elsewhere is None, "one of a package's is no one's surprise"
     (site / "aaa.pth").write_text(f"{tree.base / 'nothing'}\n")
     (site / "sitecustomize.py").write_text("raise SystemExit(1)")
-    assert tree.look(any_shell).torch.elsewhere is None
+    assert tree.look().torch.elsewhere is None

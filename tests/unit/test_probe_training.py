@@ -12,16 +12,14 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import NOBODY, ROOT, Tree, checkout, git, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import NOBODY, ROOT, Tree, checkout, git, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 
-CONCERNS = ("theirs",)
 
-
-def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree, shell: str) -> None:
+def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree) -> None:
     folder = checkout(tree)
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.commit == git(folder, "rev-parse", "HEAD")
     assert training.remote == "https://example.org/train.git"
     assert (training.dirty, training.dirty_count) == ((), 0)
@@ -29,17 +27,7 @@ def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree, shell: str) ->
     assert training.stamp_text is None
 
 
-def test_a_detached_head_is_told_like_any_other(tree: Tree, shell: str) -> None:
-    folder = checkout(tree)
-    first = git(folder, "rev-parse", "HEAD")
-    write(folder / "more.py", "")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "second")
-    git(folder, "checkout", "-q", first)
-    assert tree.look(shell).training.commit == first
-
-
-def test_changes_are_told_as_git_status_tells_them(tree: Tree, shell: str) -> None:
+def test_changes_are_told_as_git_status_tells_them(tree: Tree) -> None:
     folder = checkout(tree)
     write(folder / "old name.py", "a\nb\nc\nd\ne\nf\n")
     git(folder, "add", ".")
@@ -51,7 +39,7 @@ def test_changes_are_told_as_git_status_tells_them(tree: Tree, shell: str) -> No
     git(folder, "add", "added.py")
     write(folder / "added.py", "2\n")
     write(folder / "logs/run.log", "")
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.dirty == (
         "AM added.py",
         "R  old name.py -> new name.py",
@@ -62,13 +50,13 @@ def test_changes_are_told_as_git_status_tells_them(tree: Tree, shell: str) -> No
     assert training.dirty_count == 5
 
 
-def test_names_with_newlines_and_odd_bytes_stay_one_change_each(tree: Tree, shell: str) -> None:
+def test_names_with_newlines_and_odd_bytes_stay_one_change_each(tree: Tree) -> None:
     folder = checkout(tree)
     write(folder / "new\nline", "")
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9")).write_text("")
     write(folder / "tab\there", "")
     write(folder / ' blank "quoted" ', "")
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.dirty_count == 4
     assert sorted(training.dirty) == [  # type: ignore[type-var]
         r'?? " blank \"quoted\" "',
@@ -78,22 +66,16 @@ def test_names_with_newlines_and_odd_bytes_stay_one_change_each(tree: Tree, shel
     ]
 
 
-def test_a_rename_to_an_odd_name_is_told_whole(tree: Tree, shell: str) -> None:
-    folder = checkout(tree)
-    git(folder, "mv", "train.py", "caf\N{LATIN SMALL LETTER E WITH ACUTE} \t.py")
-    assert tree.look(shell).training.dirty == (r'R  train.py -> "caf\303\251 \t.py"',)
-
-
-def test_twenty_changes_are_named_and_all_are_counted(tree: Tree, shell: str) -> None:
+def test_twenty_changes_are_named_and_all_are_counted(tree: Tree) -> None:
     folder = checkout(tree)
     for number in range(45):
         write(folder / f"{number:02}", "")
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.dirty_count == 45
     assert training.dirty == tuple(f"?? {number:02}" for number in range(20))
 
 
-def test_an_unfinished_merge_is_a_change(tree: Tree, shell: str) -> None:
+def test_an_unfinished_merge_is_a_change(tree: Tree) -> None:
     folder = checkout(tree)
     git(folder, "checkout", "-q", "-b", "other")
     write(folder / "train.py", "theirs\n")
@@ -103,55 +85,55 @@ def test_an_unfinished_merge_is_a_change(tree: Tree, shell: str) -> None:
     git(folder, "commit", "-q", "-a", "-m", "ours")
     with pytest.raises(Exception, match="merge"):
         git(folder, "merge", "-q", "other")
-    assert tree.look(shell).training.dirty == ("UU train.py",)
+    assert tree.look().training.dirty == ("UU train.py",)
 
 
-def test_no_folder_and_a_folder_without_a_repository_have_no_commit(tree: Tree, shell: str) -> None:
-    assert tree.look(shell).training.commit is None
+def test_no_folder_and_a_folder_without_a_repository_have_no_commit(tree: Tree) -> None:
+    assert tree.look().training.commit is None
     Path(tree.paths.training).mkdir(parents=True)
-    training = tree.look(shell).training
+    training = tree.look().training
     assert (training.commit, training.remote, training.dirty_count) == (None, None, 0)
 
 
-def test_a_repository_around_the_prefix_is_not_taken_for_ours(tree: Tree, shell: str) -> None:
+def test_a_repository_around_the_prefix_is_not_taken_for_ours(tree: Tree) -> None:
     git(tree.base, "init", "-q")
     Path(tree.paths.training).mkdir(parents=True)
-    assert tree.look(shell).training.commit is None
+    assert tree.look().training.commit is None
 
 
-def test_a_repository_without_a_commit_has_none(tree: Tree, shell: str) -> None:
+def test_a_repository_without_a_commit_has_none(tree: Tree) -> None:
     Path(tree.paths.training).mkdir(parents=True)
     git(Path(tree.paths.training), "init", "-q")
-    training = tree.look(shell).training
+    training = tree.look().training
     assert (training.commit, training.remote) == (None, None)
 
 
-def test_a_broken_repository_is_unknown_in_gits_own_words(tree: Tree, shell: str) -> None:
+def test_a_broken_repository_is_unknown_in_gits_own_words(tree: Tree) -> None:
     folder = checkout(tree)
     (folder / ".git/HEAD").write_bytes(b"\0" * 41)
-    commit = tree.look(shell).training.commit
+    commit = tree.look().training.commit
     assert isinstance(commit, Unknown)
     assert commit.reason.startswith("git: fatal: ")
 
 
-def test_a_remote_with_a_password_is_shown_without_it(tree: Tree, shell: str) -> None:
+def test_a_remote_with_a_password_is_shown_without_it(tree: Tree) -> None:
     folder = checkout(tree)
     git(folder, "remote", "set-url", "origin", "https://me:s3cret@example.org/a.git")
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.remote == "https://me:s3cret@example.org/a.git"
     shown = training.to_json()
     assert isinstance(shown, dict)
     assert shown["remote"] == "https://me:***@example.org/a.git"
 
 
-def test_without_a_training_repository_nothing_is_looked_at(tree: Tree, shell: str) -> None:
+def test_without_a_training_repository_nothing_is_looked_at(tree: Tree) -> None:
     checkout(tree)
-    training = tree.look(shell, tree.request(training="", requirements="")).training
+    training = tree.look(tree.request(training="", requirements="")).training
     assert training.commit is None
     assert training.requirements_sha256 is None
 
 
-def test_the_surroundings_of_the_run_do_not_lead_git_astray(tree: Tree, shell: str) -> None:
+def test_the_surroundings_of_the_run_do_not_lead_git_astray(tree: Tree) -> None:
     """A run that is started out of a git hook carries that repository's variables."""
     folder = checkout(tree)
     tree.environment |= {
@@ -164,17 +146,17 @@ def test_the_surroundings_of_the_run_do_not_lead_git_astray(tree: Tree, shell: s
         "GIT_TRACE": "1",
         "LANG": "de_DE.UTF-8",
     }
-    training = tree.look(shell).training
+    training = tree.look().training
     assert training.commit == git(folder, "rev-parse", "HEAD")
     assert training.dirty == ()
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_root_reads_a_users_repository_without_running_its_programs_as_root(shell: str) -> None:
+def test_root_reads_a_users_repository_without_running_its_programs_as_root() -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host", concerns=CONCERNS)
+        tree = Tree(base / "host")
         folder = checkout(tree)
         head = git(folder, "rev-parse", "HEAD")
         trace = base / "trace"
@@ -188,7 +170,7 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(shel
         write(folder / "train.py", "print('hallo')\n")
         for path in (tree.prefix, *tree.prefix.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        training = tree.look(shell, tree.request(owner="nobody")).training
+        training = tree.look(tree.request(owner="nobody")).training
         assert training.commit == head
         assert training.dirty == (" M train.py", "?? .gitattributes")
         ran_as = {path.read_text().strip() for path in trace.iterdir()}
@@ -198,12 +180,12 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(shel
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_a_user_reads_the_repository_of_another_one(shell: str) -> None:
+def test_a_user_reads_the_repository_of_another_one() -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host", concerns=CONCERNS)
+        tree = Tree(base / "host")
         folder = checkout(tree)
-        assert tree.look(shell, user=NOBODY).training.commit == git(folder, "rev-parse", "HEAD")
+        assert tree.look(user=NOBODY).training.commit == git(folder, "rev-parse", "HEAD")
     finally:
         shutil.rmtree(base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +17,7 @@ from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
 
 
-REBOOTING = [f"restart.boot ={BEFORE}", "restart.done =rebooting"]
-ENDED = [
-    f"{key} ."
-    for key in ("driver.user", "power.session", "power.inhibitor", "packages.half_configured")
-]
+REBOOTING: dict[str, object] = {"done": "rebooting", "boot": BEFORE}
 
 
 class Clock:
@@ -90,7 +87,7 @@ class StubHost:
                 return False, CommandOutput([])
             if self.answer == REBOOTING:
                 self.told = self.clock.now
-            lines = [FIRST_LINE, *self.answer, LAST_LINE]
+            lines = [FIRST_LINE, json.dumps(self.answer), LAST_LINE]
             return True, CommandOutput([OutputLine("stdout", line) for line in lines])
         return True, CommandOutput([])
 
@@ -173,23 +170,13 @@ def test_a_host_that_refuses_is_not_waited_for(clock: Clock) -> None:
     assert clock.now == 0
 
 
-ANSWERS: dict[str, tuple[list[str], str]] = {
-    "busy with a job": (["driver.user =pid 812 (python3)"], "in use by pid 812 (python3): run"),
-    "busy with a person": (["power.session =alice on pts/0"], "in use by alice on pts/0"),
-    "busy by a lock": (["power.inhibitor =backup: nightly"], "in use by backup: nightly"),
-    "busy installing": (["packages.lock =pid 7 (dpkg)"], "in use by pid 7 (dpkg)"),
-    "busy with our own": (["restart.lock =pid 8, which works on /x"], "in use by pid 8, which"),
-    "busy half way": (
-        ["packages.half_configured =curl"],
-        "an installation that is not done (curl)",
-    ),
-    "busy, who knows": (["driver.user ?find is not on this host"], "in use by find is not on this"),
-    "again": (["restart.at =1763777520"], "the reboot of 2025-11-22 02:12 UTC did not help"),
-    "again, in a year that is none": (
-        ["restart.at =9999999999999"],
-        "the reboot of before did not",
-    ),
-    "refused": (["restart.why =it does not tell its boot_id"], "does not tell its boot_id"),
+ANSWERS: dict[str, tuple[dict[str, object], str]] = {
+    "busy with a job": ({"against": ["pid 812 (python3)"]}, "in use by pid 812 (python3): run"),
+    "busy with many": ({"against": ["a", "b", "c", "d", "e"]}, "in use by a, b, c, d: run"),
+    "busy, who knows": ({"against": 7}, "in use by "),
+    "again": ({"at": 1763777520}, "the reboot of 2025-11-22 02:12 UTC did not help"),
+    "again, in a year that is none": ({"at": 9999999999999}, "the reboot of before did not"),
+    "refused": ({"why": "it does not tell its boot_id"}, "does not tell its boot_id"),
 }
 
 
@@ -197,9 +184,9 @@ ANSWERS: dict[str, tuple[list[str], str]] = {
 def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
     clock: Clock, case: str
 ) -> None:
-    rows, words = ANSWERS[case]
+    told, words = ANSWERS[case]
     host = StubHost(clock)
-    host.answer = [*rows, *ENDED, f"restart.done ={case.split()[0].rstrip(',')}"]
+    host.answer = {**told, "done": case.split()[0].rstrip(",")}
     assert not restart(host)
     assert clock.now == 0
     assert words in host.logged[-1]
@@ -211,7 +198,7 @@ def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
 def test_the_host_is_told_the_reason_in_words_that_are_the_same_every_night(clock: Clock) -> None:
     host = StubHost(clock)
     assert restart(host)
-    assert "PG_REASON='nouveau has the GPUs'\n" in host.asked[0]
+    assert "'reason': 'nouveau has the GPUs'" in host.asked[0]
     assert not [command for command in host.commands if "systemctl reboot" in command]
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
-from pyinfra_gpu.facts.gpus import parse
+from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.on_host.probe import system
 from pyinfra_gpu.on_host.smoke.gpus import kind_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
@@ -209,12 +210,12 @@ def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
     kernel, wanted = machine(tmp_path, name), MACHINES[name]
     rows = []
     for card in kernel.cards():
-        bars = " ".join(
-            "-".join(row.split()[:2]) for row in (card / "resource").read_text().splitlines()
-        )
-        words = [(card / part).read_text().strip() for part in ("vendor", "device", "class")]
-        rows.append(f"gpus.device ={card.name} {' '.join(words)} - {bars}")
-    seen = parse(read_fields([FIRST_LINE, *rows, "gpus.device .", LAST_LINE])).devices
+        words = {part: (card / part).read_text().strip() for part in ("vendor", "device")}
+        lines = (card / "resource").read_text().splitlines()
+        rows.append({"bar1_mib": system.bar1(lines), "address": card.name, **words})
+        rows[-1] |= {"class_": (card / "class").read_text().strip(), "driver": None}
+    text = json.dumps({"gpus.devices": rows})
+    seen = parse([FIRST_LINE, text, LAST_LINE]).gpus.devices
     assert isinstance(seen, tuple)
     assert [gpu.bar1_mib for gpu in seen] == [wanted.card.bar1_mib or None] * wanted.count
     assert {gpu.device for gpu in seen} == {wanted.card.device}

@@ -272,7 +272,7 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
 @pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished", "listens"])
 def test_an_incomplete_verdict_is_unknown(missing: str) -> None:
     text = json.dumps({key: value for key, value in PASS.items() if key != missing})
-    found = smoke.last_smoke(parse(probed(f"smoke.verdict ={text}")))
+    found = smoke.last_smoke(parse(probed(text)))
     assert isinstance(found, Unknown)
     assert missing in found.reason
 
@@ -283,15 +283,17 @@ def test_the_verdict_of_a_failed_test_that_a_probe_found_comes_with_its_diagnosi
     )
     checks = [verdicts.check("S4.finished", "fail", seconds=None)]
     text = json.dumps({**FAIL, "checks": checks, "failed": failed})
-    found = smoke.last_smoke(parse(probed(f"smoke.verdict ={text}")))
+    found = smoke.last_smoke(parse(probed(text)))
     assert isinstance(found, Explained)
     assert smoke.why(found).cause
     assert "diagnosis" in found.as_json()
     assert smoke.last_smoke(None) is None
 
 
-def probed(line: str) -> list[str]:
-    """A recorded answer of the probe, with this line instead of what the host said there."""
-    key = line.partition(" ")[0]
+def probed(verdict: str) -> list[str]:
+    """A recorded answer of the probe, with this verdict instead of what the host had."""
     lines = PROBE.read_text().splitlines()
-    return [line if each.startswith(f"{key} ") else each for each in lines]
+    first = lines.index("pyinfra-gpu-probe 1")
+    told = json.loads("\n".join(lines[first + 1 : -1]))
+    owner = json.dumps({**json.loads(told["owner"]), "smoke.verdict": verdict})
+    return [lines[first], json.dumps({**told, "owner": owner}), lines[-1]]

@@ -10,6 +10,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
+from pyinfra_gpu.on_host.smoke.document import Metrics
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
@@ -29,7 +30,7 @@ def failed(check_id: str, sentence: str, **changes: Any) -> dict[str, Any]:
 def rank(number: int, **changes: Any) -> dict[str, Any]:
     """One rank that did all its work."""
     ended = {"exit": 0, "signal": None, "finished": True, "last_step": "done"}
-    return {"rank": number, "pid": 40 + number, **ended, "store": None, "log": None, **changes}
+    return {"rank": number, "pid": 40 + number, **ended, "log": None, **changes}
 
 
 def gpu(index: int, **changes: Any) -> dict[str, Any]:
@@ -52,7 +53,12 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
 
 def stage(number: int, **changes: Any) -> dict[str, Any]:
     """One stage."""
-    return {"id": f"S{number}", "status": "pass", "seconds": 1.5, "deadline_s": 30, **changes}
+    return {"id": f"S{number}", "status": "pass", "seconds": 1.5, **changes}
+
+
+def metrics(**changes: Any) -> dict[str, Any]:
+    """The figures of a run that came nowhere."""
+    return {**json.loads(json.dumps(Metrics().as_json())), **changes}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -70,7 +76,6 @@ def document(**changes: Any) -> dict[str, Any]:
         "finished": FINISHED,
         "duration_s": 18.9,
         "deadline_s": 180,
-        "deadline_extra_s": 0,
         "stages": [stage(number) for number in range(6)],
         "software": {
             "smoke_test_sha256": "0" * 64,
@@ -86,8 +91,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "gpus": [],
         "ranks": [rank(0), rank(1)],
         "checks": [check("S4.loss_drop")],
-        "metrics": {},
-        "xids_new": [],
+        "metrics": metrics(),
         "failed": None,
         "reruns": [],
         "evidence": None,
@@ -119,7 +123,7 @@ def across(**changes: Any) -> dict[str, Any]:
             for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))
         ],
         "checks": [check("S6.met")],
-        "metrics": {},
+        "metrics": metrics(),
         "failed": None,
         "logs": "/opt/x",
         **changes,
@@ -138,6 +142,7 @@ def across_stamp(**changes: Any) -> dict[str, Any]:
         "all_reduce": reduced,
         "taylor_ratio": 0.998,
         "proof": True,
+        "open_to_others": {},
         **changes,
     }
 
@@ -145,7 +150,8 @@ def across_stamp(**changes: Any) -> dict[str, Any]:
 def stamp(**changes: Any) -> dict[str, Any]:
     """The stamp of a pass."""
     values = {"fingerprint": "c0ffee", "status": "pass", "mode": "rehearsal-cpu"}
-    return {**values, "finished": FINISHED, **changes}
+    more = {"finished": FINISHED, "verdict": None, "across": None}
+    return {**values, **more, **changes}
 
 
 def verdict(**changes: Any) -> Verdict:

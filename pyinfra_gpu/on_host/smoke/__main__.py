@@ -10,10 +10,10 @@ from pathlib import Path
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
     word, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
-    if word in ("--rank", "--single"):
+    if word == "--rank":
         from . import worker
 
-        return worker.main(word.removeprefix("--"), arguments[0])
+        return worker.main(arguments[0])
     if word == "--torchrun":
         from . import worker
 

@@ -6,27 +6,25 @@ of one host's ranks (`Check.across`), and some on what several hosts add.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
-from . import files, group, ranks, verdict
+from . import group, ranks, verdict
 from .check import Board, Check, Facts, Want, fail, pairs, renamed, status_of, unknown
-from .journal import RANK, Journal
-from .listening import ANYONE, GROUP, ITSELF
+from .document import AcrossStamp, AcrossVerdict, FailedAcross, Listens, Member, Mode, RankAcross
+from .journal import Journal
+from .listening import ANYONE
 from .options import GPU
 
-SCHEMA_VERSION = 2
-GONE = "gone"
-"""The kind of end of a host that has left nothing: the controller says that of it."""
-KINDS = (
-    *("port", GONE, "unreached", "absent", "killed", "raised", "interrupted"),
-    *("late", "peer", "stopped", "done"),
-)
-"""In this order one is the cause of the others: a machine that is gone takes its ranks along, a
-rank that is killed makes those of other hosts lose a connection."""
+Kind = Literal[
+    "port", "gone", "unreached", "absent", "killed", "raised", "interrupted",
+    "late", "peer", "stopped", "done",
+]  # fmt: skip
+"""How a host's part ended; of "gone" it has left nothing. In this order one is the cause of the
+others: a machine that is gone takes its ranks along, a rank that is killed makes those of other
+hosts lose a connection."""
 _PEER_LOST = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
     r"remote (?:process|rank|peer)|unhandled system error",
@@ -41,7 +39,7 @@ class Step:
     + hosts: host -> the number of its ranks; fingerprints: host -> what its own test passed with
     """
 
-    mode: str
+    mode: Mode
     hosts: Mapping[str, int]
     fingerprints: Mapping[str, str]
     run_id: str
@@ -53,9 +51,9 @@ class Step:
         """Return the number of ranks on all hosts."""
         return sum(self.hosts.values())
 
-    def member(self, host: str) -> dict[str, Any]:
+    def member(self, host: str) -> Member:
         """Return what the verdict says of one of the hosts."""
-        return {"ranks": self.hosts[host], "fingerprint": self.fingerprints[host]}
+        return Member(self.hosts[host], self.fingerprints[host])
 
     @property
     def label(self) -> str:
@@ -70,11 +68,11 @@ class Step:
 class End:
     """One host's end. `host` is whom it is about, which is not always who tells it.
 
-    + kind: one of KINDS; "done" is the good one
+    + kind: "done" is the good one
     + rank: the rank to look at; tail: the last lines that it printed
     """
 
-    kind: str
+    kind: Kind
     host: str
     sentence: str = ""
     rank: int | None = None
@@ -94,6 +92,7 @@ class Part:
       launcher's start, since each host has a clock of its own
     + logs: rank -> the file there with what it printed; directory: of all files there
     + listens: who could connect to it; None where it did not come so far
+    + run_id: of which run
     """
 
     host: str
@@ -101,40 +100,8 @@ class Part:
     directory: str = ""
     journals: Mapping[int, Journal] = field(default_factory=dict)
     logs: Mapping[int, str] = field(default_factory=dict)
-    listens: Mapping[str, str] | None = None
-
-    def as_json(self, run_id: str) -> dict[str, Any]:
-        """Return what the launcher leaves for the controller, of the run `run_id`."""
-        journals = [asdict(journal) for journal in self.journals.values()]
-        logs = {str(rank): log for rank, log in self.logs.items()}
-        return {**asdict(self), "run_id": run_id, "journals": journals, "logs": logs}
-
-
-def read(text: str, run_id: str) -> Part | None:
-    """Return the part in a host's file; None where it is of another run, or not a part."""
-    try:
-        told = json.loads(text)
-        if told["run_id"] != run_id:
-            return None
-        end, listens = told["end"], told["listens"]
-        kind = end["kind"] if end["kind"] in KINDS else GONE
-        rank = end["rank"] if isinstance(end["rank"], int) else None
-        if listens is not None:
-            to = listens["to"] if listens["to"] in (ITSELF, GROUP) else ANYONE
-            listens = {"to": to, "how": str(listens["how"])[:300] or "it does not say why"}
-        journals = [Journal(**each) for each in told["journals"]]
-        return Part(
-            host=str(told["host"]),
-            end=End(
-                kind, str(end["host"]), str(end["sentence"])[:2000], rank, shortened(end["tail"])
-            ),
-            directory=str(told["directory"]),
-            journals={int(each.rank): each for each in journals},
-            logs={int(number): str(log) for number, log in told["logs"].items()},
-            listens=listens,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        return None
+    listens: Listens | None = None
+    run_id: str = ""
 
 
 def shortened(lines: Sequence[str]) -> tuple[str, ...]:
@@ -145,7 +112,7 @@ def shortened(lines: Sequence[str]) -> tuple[str, ...]:
 def root(ends: Sequence[End]) -> End | None:
     """Return the end that explains the others, None if all are good."""
     bad = [end for end in ends if not end.good]
-    return min(bad, key=lambda end: KINDS.index(end.kind)) if bad else None
+    return min(bad, key=lambda end: get_args(Kind).index(end.kind)) if bad else None
 
 
 def of_ranks(host: str, sentence: str, rank: int | None, journals: Mapping[int, Journal]) -> End:
@@ -154,7 +121,7 @@ def of_ranks(host: str, sentence: str, rank: int | None, journals: Mapping[int, 
     + sentence: how; rank: who is to blame on this host
     """
     error = journals[rank].error if rank is not None and rank in journals else None
-    kind = "killed" if error is None else "raised"
+    kind: Kind = "killed" if error is None else "raised"
     if error is not None and _PEER_LOST.search(error):
         kind = "peer"
     return End(kind, host, f"on {host}, {sentence}", rank)
@@ -218,7 +185,7 @@ CHECKS = (
 
 def document(
     step: Step, parts: Mapping[str, Part], *, started: str, finished: str, seconds: float
-) -> dict[str, Any]:
+) -> AcrossVerdict:
     """Judge a step by what all its hosts told; a host that told nothing has a part as well.
 
     Returns the verdict, the same for all of its hosts but for its `host`.
@@ -230,35 +197,30 @@ def document(
     board = _judged(step, parts, journals, end)
     status = status_of(board.results())
     listening = {name: parts[name].listens for name in step.hosts}
-    found = {
-        "schema_version": SCHEMA_VERSION,
-        "mode": step.mode,
-        "label": step.label,
-        "status": status,
-        "proof": verdict.proves(status, step.mode),
-        "hosts": {name: step.member(name) for name in step.hosts},
-        "listens": {name: each for name, each in listening.items() if each is not None},
-        "run_id": step.run_id,
-        "started": started,
-        "finished": finished,
-        "duration_s": round(seconds, 3),
-        "deadline_s": step.deadline,
-        "ranks": [
-            {
-                "rank": rank,
-                "host": host_of[rank],
-                "pid": journal.pid,
-                "finished": journal.finished,
-                "last_step": journal.step,
-            }
-            for rank, journal in journals.items()
-        ],
-        "checks": [each.as_json() for each in board.results()],
-        "metrics": verdict.metrics(journals, step.world_size, 0.0, step.label),
-        "failed": _failed(board, parts, host_of, end),
-        "logs": next((part.directory for part in parts.values() if part.directory), ""),
-    }
-    return {name: files.finite(value) for name, value in found.items()}
+    checks = tuple(each.written for each in board.results())
+    return AcrossVerdict(
+        schema_version=AcrossVerdict.VERSION,
+        mode=step.mode,
+        label=step.label,
+        status=status,
+        proof=verdict.proves(status, step.mode),
+        host=next(iter(step.hosts)),
+        started=started,
+        finished=finished,
+        duration_s=round(seconds, 3),
+        deadline_s=step.deadline,
+        checks=checks,
+        metrics=verdict.metrics(journals, step.world_size, 0.0),
+        logs=next((part.directory for part in parts.values() if part.directory), ""),
+        hosts={name: step.member(name) for name in step.hosts},
+        run_id=step.run_id,
+        listens={name: each for name, each in listening.items() if each is not None},
+        ranks=tuple(
+            RankAcross(rank, host_of[rank], each.pid, each.finished, each.step)
+            for rank, each in journals.items()
+        ),
+        failed=_failed(board, parts, host_of, end),
+    )
 
 
 def _merged(step: Step, parts: Mapping[str, Part]) -> tuple[dict[int, Journal], dict[int, str]]:
@@ -284,7 +246,7 @@ def _root(
     end = root([part.end for part in parts.values()])
     if end is None or end.kind != "late" or len(journals) < step.world_size:
         return end
-    sentence, rank = group.least_far(journals, RANK, f"{step.deadline} s (the deadline)")
+    sentence, rank = group.least_far(journals, f"{step.deadline} s (the deadline)")
     if rank is None:
         return replace(end, sentence=sentence, rank=None)
     host = host_of[rank]
@@ -312,7 +274,7 @@ def _judged(
 
 def _failed(
     board: Board, parts: Mapping[str, Part], host_of: Mapping[int, str], end: End | None
-) -> dict[str, Any] | None:
+) -> FailedAcross | None:
     result = board.failed
     if result is None:
         return None
@@ -323,28 +285,29 @@ def _failed(
         sentence = f"on {host}: {sentence}"
     part = parts.get(host or "")
     its_own = part.end.tail if part and part.end.rank == rank else ()
-    return {
-        "id": result.id,
-        "sentence": sentence,
-        "host": host,
-        "rank": rank,
-        "log": part.logs.get(rank) if part and rank is not None else None,
-        "tail": list(ends.tail if ends else its_own),
-    }
+    return FailedAcross(
+        id=result.id,
+        sentence=sentence,
+        rank=rank,
+        log=part.logs.get(rank) if part and rank is not None else None,
+        tail=tuple(ends.tail if ends else its_own),
+        host=host,
+    )
 
 
-def stamp(document: Mapping[str, Any]) -> dict[str, Any]:
+def stamp(verdict: AcrossVerdict) -> AcrossStamp:
     """Return what a host's stamp remembers of a step that passed: with whom, which figures."""
-    exact = [
-        entry for entry in document["metrics"].get("allreduce") or [] if entry["kind"] == "float32"
-    ]
-    return {
-        "hosts": {name: host["fingerprint"] for name, host in document["hosts"].items()},
-        "ranks": len(document["ranks"]),
-        "all_reduce": max(exact, key=lambda entry: int(entry["bytes"])) if exact else None,
-        "taylor_ratio": document["metrics"].get("taylor_ratio"),
-        "open_to_others": {
-            name: each["how"] for name, each in document["listens"].items() if each["to"] == ANYONE
+    exact = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
+    return AcrossStamp(
+        hosts={name: each.fingerprint for name, each in verdict.hosts.items()},
+        ranks=len(verdict.ranks),
+        all_reduce=max(exact, key=lambda each: each.bytes, default=None),
+        taylor_ratio=verdict.metrics.taylor_ratio,
+        mode=verdict.mode,
+        finished=verdict.finished,
+        duration_s=verdict.duration_s,
+        proof=verdict.proof,
+        open_to_others={
+            name: each.how for name, each in verdict.listens.items() if each.to == ANYONE
         },
-        **{name: document[name] for name in ("mode", "finished", "duration_s", "proof")},
-    }
+    )

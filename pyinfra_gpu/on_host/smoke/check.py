@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from . import document
+from .document import CheckStatus, Status
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
@@ -13,10 +15,14 @@ Facts = Mapping[int, Mapping[str, Any]]
 """Participant -> name of the fact -> value, in the participants' order."""
 
 
+TORCHRUN = "torchrun"
+"""What `Check.by` says of facts that torchrun itself records, before it starts any rank."""
+
+
 class Judged(Exception):  # noqa: N818 - a warning is none
     """How a check ends that does not pass: fail, warn, skip or unknown, and why."""
 
-    def __init__(self, status: str, detail: str, rank: int | None = None) -> None:
+    def __init__(self, status: CheckStatus, detail: str, rank: int | None = None) -> None:
         super().__init__(detail)
         self.status, self.detail, self.rank = status, detail, rank
 
@@ -45,7 +51,7 @@ def unknown(detail: str) -> NoReturn:
 class Want:
     """What the launcher knows before any rank runs.
 
-    + devices: how many are tried one by one; gpus: how many the caller declares
+    + gpus: how many the caller declares
     + gpu_host: what is known of the GPUs before torch is imported; kinds: what sound ones show
     + compile: whether programs on this host are meant to use torch.compile
     + hosts: of a step across hosts: host -> the number of its ranks
@@ -56,7 +62,6 @@ class Want:
     mode: str = REHEARSAL_CPU
     torch: str | None = None
     torch_path: str | None = None
-    devices: int = 1
     gpus: int = 0
     gpu_host: Mapping[str, Any] = field(default_factory=dict)
     kinds: Sequence[Mapping[str, Any]] = ()
@@ -77,11 +82,12 @@ Judge = Callable[[Facts, Want], str]
 class Check:
     """A check that can be decided as soon as every participant has recorded the facts it needs.
 
-    The participants of S4 are the ranks; of S1 to S3 one process a device; of S0 and S5 the
-    launcher alone, as number 0.
+    The participants of S1 to S4 are the ranks, or torchrun as number 0; of S0 and S5 the launcher
+    alone, as number 0.
 
     + each: whether a failure shows on one participant's facts, when the others have none
-    + by: the measurement that ranks make for it, see `worker`; None: they record the facts anyway
+    + by: the measurement that ranks make for it, see `worker`; TORCHRUN; None: the launcher's own
+      facts, or those that ranks record anyway
     + across: whether the step across hosts asks for it too
     """
 
@@ -99,25 +105,29 @@ class Result:
     not reached, or the run ended before the facts were there."""
 
     id: str
-    status: str
+    status: CheckStatus
     detail: str = ""
     seconds: float | None = None
     rank: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as it is written."""
-        return {name: getattr(self, name) for name in ("id", "status", "detail", "seconds")}
+    @property
+    def written(self) -> document.Check:
+        """Return it as it is written down."""
+        return document.Check(self.id, self.status, self.seconds, self.detail)
 
 
 def measurements(checks: Iterable[Check]) -> list[str]:
     """Return what ranks must measure for `checks`, in the order in which it is first needed."""
-    return list(dict.fromkeys(check.by for check in checks if check.by))
+    return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))
 
 
-def status_of(results: Iterable[Result]) -> str:
+_WORST_FIRST: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
+
+
+def status_of(results: Iterable[Result]) -> Status:
     """Return the worst status, and unknown if nothing was checked."""
     found = {result.status for result in results}
-    return next((each for each in ("fail", "unknown", "warn", "pass") if each in found), "unknown")
+    return next((each for each in _WORST_FIRST if each in found), "unknown")
 
 
 class Board:
@@ -188,7 +198,7 @@ class Board:
         return [check for check in checks if check.id not in self._found]
 
     def close(
-        self, checks: Iterable[Check], detail: str, rank: int | None, status: str = "fail"
+        self, checks: Iterable[Check], detail: str, rank: int | None, status: CheckStatus = "fail"
     ) -> None:
         """Give the first undecided of `checks` the blame, if nothing else has it."""
         undecided = self.undecided(checks)

@@ -8,31 +8,51 @@ directory that was empty before.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import environment
 from .check import Check, Facts, Want, fail, skip, warn
+
+if TYPE_CHECKING:
+    import torch
+
+    from .worker import Rank
 
 _COMPILERS = {"cpu": ("CXX", "g++"), "cuda": ("CC", "gcc", "clang", "CXX", "g++")}
 """What inductor on the CPU, and Triton on a GPU, look for: a variable, then programs."""
 _BINARIES = {"cpu": "*.so", "cuda": "*.cubin"}
 
 
-def measure(device: str, cache: Path) -> dict[str, Any]:
-    """Return the fact "compile": a small function, eager and compiled, on `device`.
+def measure(it: Rank) -> None:
+    """Record the fact "compile": a small function, eager and compiled, on the rank's device."""
+    cache = it.directory / "compiled" / f"rank{it.rank}"
+    os.environ.update(environment.caches(cache))
+    with it.journal.measuring("compile") as value:
+        if it.compiles:
+            value.update(_measured(it.device, cache))
+            it.compiled = not value["disabled"] and value["error"] is None
+        elif not _disabled():
+            importlib.import_module("torch._dynamo")  # DDP will; now this rank has nothing to do
+    it.meet("compiled")
 
-    + cache: where compilers keep what they make, and nothing else
-    """
-    kind = device.partition(":")[0]
+
+def _disabled() -> list[str]:
+    """Return the variables that switch torch.compile off, as torch reads them."""
+    return [name for name in environment.OFF if os.environ.get(name) == "1"]
+
+
+def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
+    kind = device.type
     names = (os.environ.get(name, name) for name in _COMPILERS[kind])
     fact: dict[str, Any] = {
-        "disabled": [name for name in environment.OFF if os.environ.get(name) == "1"],
+        "disabled": _disabled(),
         "compiler": next((path for name in names if (path := shutil.which(name))), None),
         "python_headers": (Path(sysconfig.get_path("include")) / "Python.h").exists(),
         "error": None,
@@ -84,8 +104,13 @@ def _operations(function: Any, inputs: list[Any]) -> list[str]:
     return sorted({event.name for event in profile.function_events if "aten::" in event.name})
 
 
+def compiled_on(facts: Facts, want: Want) -> Facts:
+    """Return the facts of those ranks that compile: on the CPU the first one does it for all."""
+    return {0: facts[0]} if want.on_cpu and 0 in facts else facts
+
+
 def _compile(facts: Facts, want: Want) -> str:
-    for number, fact in facts.items():
+    for number, fact in compiled_on(facts, want).items():
         found = fact["compile"]
         if found["disabled"] and not want.compile:
             skip("torch.compile is not used on this host, by data")
@@ -122,4 +147,4 @@ def _failed(number: int, found: Mapping[str, Any], want: Want) -> None:
     (warn if lacking and want.on_cpu else fail)(detail, number)
 
 
-CHECKS = (Check("S3.compile", ("compile",), _compile, each=True),)
+CHECKS = (Check("S3.compile", ("compile",), _compile, each=True, by="compile"),)

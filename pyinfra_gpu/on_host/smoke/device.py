@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from .check import Check, Facts, Want, fail, warn
 from .gpus import kind_of
-from .journal import Writer
 
 if TYPE_CHECKING:
     import torch
+
+    from .worker import Rank
 
 _MEMORY_BYTES = 2**30
 _BLOCK_BYTES = 2**26
@@ -31,29 +32,31 @@ _APART = 0.85
 """Equal GPUs differ by less, in silicon and cooling; the slowest sets everyone's pace."""
 
 
-def measure(index: int, journal: Writer) -> None:
-    """Record the facts of the GPU `index`: cuda, device, matmul, memory, speed.
+def measure(it: Rank) -> None:
+    """Record the facts of a rank's own GPU: cuda, device, matmul, memory, speed.
 
     Raises torch's own error where the GPU cannot even be used; the steps before it are recorded.
     """
     import torch
 
+    journal = it.journal
     with journal.measuring("cuda") as value:
         value["torch_cuda"] = torch.version.cuda
         value["arch_list"] = torch.cuda.get_arch_list()
         value["nccl"] = nccl_version()
         value["available"] = torch.cuda.is_available()
         value["devices"] = torch.cuda.device_count()
-    device = torch.device("cuda", index)
+    device = it.device
     with journal.measuring("device") as value:
         torch.cuda.set_device(device)
-        value.update(identity(index))
+        value.update(identity(device.index))
     with journal.measuring("matmul") as value:
         value.update({kind: matmul(device, kind) for kind in MATMUL_BOUNDS})
     with journal.measuring("memory") as value:
         value.update(memory(device, _MEMORY_BYTES))
     with journal.measuring("speed") as value:
         value.update(speed(device, 8192, 2**30))
+    torch.cuda.empty_cache()  # what comes next needs some of it outside of torch
 
 
 def nccl_version() -> str | None:
@@ -76,7 +79,6 @@ def identity(index: int) -> dict[str, Any]:
         "uuid": uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}",
         "name": properties.name,
         "capability": [properties.major, properties.minor],
-        "nccl": nccl_version(),
     }
 
 
@@ -218,14 +220,18 @@ def _cuda(facts: Facts, want: Want) -> str:
             fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared", index)
         if cuda["nccl"] is None:
             fail("this torch has no NCCL", index)
-        device = fact.get("device")
-        if device is None or host.get("mig") == "Enabled":
+        device = fact["device"]
+        if host.get("mig") == "Enabled":
             continue  # torch names the part it may use, nvidia-smi the whole
         if host.get("uuid") != device["uuid"]:
             fail(f"torch's GPU {index} is {device['uuid']}, nvidia-smi's {host.get('uuid')}", index)
         kind = kind_of(device["name"], want.kinds)
         if kind and [*device["capability"]] != [*kind["capability"]]:
             fail(f"{device['name']} reports capability {device['capability']}", index)
+    if len({fact["device"]["uuid"] for fact in facts.values()}) < len(facts):
+        fail("two ranks share a GPU")
+    if len({fact["cuda"]["nccl"] for fact in facts.values()}) > 1:
+        fail("the ranks have different versions of NCCL")
     return f"CUDA {cuda['torch_cuda']}, NCCL {cuda['nccl']}"
 
 
@@ -293,9 +299,9 @@ def _speed(facts: Facts, want: Want) -> str:
 
 
 CHECKS = (
-    Check("S1.cuda", ("cuda", "device"), _cuda, each=True),
-    Check("S1.arch", ("cuda", "device"), _arch, each=True),
-    Check("S1.matmul", ("matmul",), _matmul, each=True),
-    Check("S1.memory", ("memory",), _memory, each=True),
-    Check("S1.speed", ("device", "speed"), _speed, each=True),
+    Check("S1.cuda", ("cuda", "device"), _cuda, each=True, by="device"),
+    Check("S1.arch", ("cuda", "device"), _arch, each=True, by="device"),
+    Check("S1.matmul", ("matmul",), _matmul, each=True, by="device"),
+    Check("S1.memory", ("memory",), _memory, each=True, by="device"),
+    Check("S1.speed", ("device", "speed"), _speed, each=True, by="device"),
 )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import nvidia_smi, xid
+from . import document, nvidia_smi, xid
 from .check import Check, Facts, Want, fail, skip, unknown, warn
 from .nvidia_smi import Run, bitmask, integer, known, number, reasons
 
@@ -340,17 +340,15 @@ AFTER = (
 )
 
 
-def record(gpu: Gpu, loaded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one GPU for the verdict's `gpus`, with its link under load (None: not seen)."""
+def record(gpu: Gpu, loaded: Mapping[str, Any]) -> document.Gpu:
+    """Return one GPU for the verdict, with its link under load (None: not seen)."""
     idle = gpu["throttle_mask"]
-    names = ("index", "uuid", "name", "pci", "driver", "cc", "memory_mib", "power_limit_w")
-    return {
-        **{key: gpu[key] for key in names},
-        "pcie": {
-            "gen_loaded": loaded.get("gen"),
-            "width_loaded": loaded.get("width"),
-            "gen_max": gpu["gen_max"],
-            "width_max": gpu["width_max"],
-        },
-        "throttle": loaded.get("throttle") or (reasons(idle) if idle is not None else []),
-    }
+    names = ("index", "uuid", "name", "pci", "driver", "memory_mib", "power_limit_w")
+    return document.Gpu(
+        **{name: gpu[name] for name in names},
+        cc=None if gpu["cc"] is None else tuple(gpu["cc"]),
+        pcie=document.Pcie(
+            loaded.get("gen"), loaded.get("width"), gpu["gen_max"], gpu["width_max"]
+        ),
+        throttle=tuple(loaded.get("throttle") or (reasons(idle) if idle is not None else ())),
+    )

@@ -1,4 +1,4 @@
-"""A run of processes that keep journals: started, followed, ended; and what it left to read."""
+"""A run of ranks under torchrun: started, followed, ended; and what it left to read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import hang, processes
-from .check import Board, Check
-from .journal import RANK, Journal, follow
-from .worker import stack_file
+from .check import TORCHRUN, Board, Check, Facts, Want, fail
+from .document import CheckStatus
+from .journal import AGENT, Journal, follow
+from .worker import failures_file, stack_file
 
 _POLL = 0.05
 _AFTER_FAILURE = 5.0
@@ -24,21 +25,28 @@ DEADLINE = "deadline"
 _ENDED_BY_TORCHRUN = -signal.SIGTERM
 
 
+def _ended(facts: Facts, _: Want) -> str:
+    if code := facts[0]["ended"]:
+        fail(f"exit code {code}")
+    return "exit code 0"
+
+
+ENDED = Check("S4.finished", ("ended",), _ended)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to start, and what to expect of it.
 
-    + commands: torchrun's, or one for each device; count: how many processes keep a journal
-    + checks: those that their facts decide; ended: the one that asks for a good end
+    + command: torchrun's; count: how many ranks it starts here
+    + checks: those that the facts of ranks decide, and of torchrun (`Check.by` == TORCHRUN)
     """
 
-    commands: Sequence[Sequence[str]]
+    command: Sequence[str]
     environment: Mapping[str, str]
     directory: Path
-    kind: str
     count: int
     checks: Sequence[Check]
-    ended: Check
 
 
 @dataclass
@@ -47,6 +55,7 @@ class Group:
 
     plan: Plan
     journals: dict[int, Journal] = field(default_factory=dict)
+    agent: Journal = field(default_factory=lambda: Journal(AGENT))
     codes: dict[int, int] = field(default_factory=dict)
     code: int | None = None
     left: list[int] = field(default_factory=list)
@@ -67,42 +76,45 @@ class Group:
           again, for it depends on which checks are decided
         """
         plan = self.plan
-        started = [
-            processes.start(command, plan.environment, plan.directory, self._starters_log(number))
-            for number, command in enumerate(plan.commands)
-        ]
+        torchrun = processes.start(plan.command, plan.environment, plan.directory, self._own_log)
         try:
-            self._follow(started, board, limit, interruption)
+            self._follow(torchrun, board, limit, interruption)
             if self.reason is None:
-                self._note_end(started)
+                self._note_end(torchrun)
         finally:
             processes.end(plan.directory)
-            for each in started:
-                each.wait()
-        follow(plan.directory, plan.kind, self.journals)
-        board.update(plan.checks, self.journals, plan.count, ended=True)
+            torchrun.wait()
+        self._decide(board, ended=True)
         if self.finished and not board.undecided(plan.checks):
-            board.decide([plan.ended], {"ended": self.code})
+            board.decide([ENDED], {"ended": self.code})
         else:
-            status = "fail" if self.reason in (None, DEADLINE) else "unknown"
-            board.close([*plan.checks, plan.ended], *self.failure(limit()[1]), status)
+            status: CheckStatus = "fail" if self.reason in (None, DEADLINE) else "unknown"
+            board.close([*plan.checks, ENDED], *self.failure(limit()[1]), status)
 
-    def _starters_log(self, number: int) -> Path:
-        name = "torchrun.log" if self.plan.kind == RANK else f"single{number}.log"
-        return self.plan.directory / name
+    @property
+    def _own_log(self) -> Path:
+        return self.plan.directory / "torchrun.log"
+
+    def _decide(self, board: Board, *, ended: bool = False) -> None:
+        """Decide what can be, by what was written since the last time."""
+        checks, directory = self.plan.checks, self.plan.directory
+        if follow(directory, self.journals, self.agent) or ended:
+            of_torchrun = [each for each in checks if each.by == TORCHRUN]
+            of_ranks = [each for each in checks if each.by != TORCHRUN]
+            board.update(of_torchrun, {0: self.agent}, 1, ended=ended)
+            board.update(of_ranks, self.journals, self.plan.count, ended=ended)
 
     def _follow(
         self,
-        started: Sequence[subprocess.Popen[bytes]],
+        torchrun: subprocess.Popen[bytes],
         board: Board,
         limit: Callable[[], tuple[float, str]],
         interruption: Callable[[], str | None],
     ) -> None:
-        """Follow until what was started ends, or until there is a reason to end it."""
-        plan, failed = self.plan, None
-        while any(each.poll() is None for each in started):
-            if follow(plan.directory, plan.kind, self.journals):
-                board.update(plan.checks, self.journals, plan.count)
+        """Follow until torchrun ends, or until there is a reason to end it."""
+        failed = None
+        while torchrun.poll() is None:
+            self._decide(board)
             self._note_gone()
             now = time.monotonic()
             if board.failed and failed is None:
@@ -111,7 +123,8 @@ class Group:
             self.reason = interruption() or (DEADLINE if late else None)
             if self.reason == DEADLINE:
                 self.hung = board.failed is None
-                hang.ask_for_stacks(self.journals.values(), plan.directory)
+            if self.hung:
+                hang.ask_for_stacks(self.journals.values(), self.plan.directory)
             if self.reason is not None:
                 return
             time.sleep(_POLL)
@@ -122,14 +135,11 @@ class Group:
             if journal.gone is None and journal.pid and not processes.alive(journal.pid):
                 journal.gone = time.monotonic()
 
-    def _note_end(self, started: Sequence[subprocess.Popen[bytes]]) -> None:
-        codes = {number: each.wait() for number, each in enumerate(started)}
-        self.code = next((code for code in codes.values() if code), 0)
-        failures = self.plan.directory / "failures.json"
-        if self.plan.kind == RANK:
-            found = json.loads(failures.read_text()) if failures.exists() else {}
-            codes = {int(rank): code for rank, code in found.items()}
-        self.codes = {number: code for number, code in codes.items() if code}
+    def _note_end(self, torchrun: subprocess.Popen[bytes]) -> None:
+        self.code = torchrun.wait()
+        failures = failures_file(self.plan.directory)
+        found = json.loads(failures.read_text()) if failures.exists() else {}
+        self.codes = {int(rank): code for rank, code in found.items() if code}
         limit = time.monotonic() + _EXIT_WAIT
         while (left := processes.marked(self.plan.directory)) and time.monotonic() < limit:
             time.sleep(_POLL)
@@ -137,14 +147,14 @@ class Group:
 
     @property
     def finished(self) -> bool:
-        """Return whether all did all their work and the starter had nothing to complain of."""
+        """Return whether all did all their work and torchrun had nothing to complain of."""
         done = [journal.finished for journal in self.journals.values()]
         return self.code == 0 and len(done) == self.plan.count and all(done)
 
     # -- how it ended
 
     def failure(self, whose: str) -> tuple[str, int | None]:
-        """Say in one sentence how a run ended that did not finish, and which process to look at.
+        """Say in one sentence how a run ended that did not finish, and which rank to look at.
 
         + whose: what to call the limit that it had
         """
@@ -152,23 +162,24 @@ class Group:
             return self._late(whose)
         if self.reason is not None:
             return f"the test was interrupted by {self.reason}", None
-        one, journals = self.plan.kind.replace("single", "process"), self.journals
-        unfinished = [journal for journal in journals.values() if not journal.finished]
+        if self.agent.pid and not self.agent.finished:
+            return _explained("torchrun", self.agent, self.code), None
+        unfinished = [each for each in self.journals.values() if not each.finished]
         if found := self._first(unfinished):
-            return self._explained(found), found.rank
-        starter = "torchrun" if one == RANK else "it"
-        for number in range(self.plan.count):
-            if number not in journals:
-                return (
-                    f"{one} {number} never started, {starter} ended with exit code {self.code}",
-                    (number if number in self.codes else None),
-                )
-        for number, code in self.codes.items():
-            if journals[number].finished and code != _ENDED_BY_TORCHRUN:
-                return f"{one} {number} {_manner(code)} after its work was done", number
+            return self._of(found), found.rank
+        for rank in range(self.plan.count):
+            if rank not in self.journals:
+                known = rank if rank in self.codes else None
+                return f"rank {rank} never started, torchrun {_manner(self.code or 0)}", known
+        for rank, code in self.codes.items():
+            if self.journals[rank].finished and code != _ENDED_BY_TORCHRUN:
+                return f"rank {rank} {_manner(code)} after its work was done", rank
         if unfinished:
-            return self._explained(unfinished[0]), unfinished[0].rank
-        return f"{starter} ended with exit code {self.code}", None
+            return self._of(unfinished[0]), unfinished[0].rank
+        return f"torchrun {_manner(self.code or 0)}", None
+
+    def _of(self, journal: Journal) -> str:
+        return _explained(f"rank {journal.rank}", journal, self.codes.get(journal.rank))
 
     def _first(self, unfinished: Sequence[Journal]) -> Journal | None:
         """A rank that loses its peer fails too, and torchrun then ends the rest. So the order is:
@@ -184,68 +195,57 @@ class Group:
         raised = sorted((j for j in unfinished if j.error), key=lambda j: j.error_time or 0.0)
         return next(iter([*silent, *raised]), None)
 
-    def _explained(self, journal: Journal) -> str:
-        who = f"{self.plan.kind.replace('single', 'process')} {journal.rank} (pid {journal.pid})"
-        if journal.error is not None:
-            return f"{who} raised at '{journal.step}': {journal.error.splitlines()[0]}"
-        code = self.codes.get(journal.rank)
-        manner = "ended without an error" if code is None else _manner(code)
-        return f"{who} {manner} at '{journal.step}', before its work was done"
-
     def _late(self, whose: str) -> tuple[str, int | None]:
         """Explain a run that was still going at its deadline: who had come least far."""
-        one = self.plan.kind.replace("single", "process")
-        missing = next((each for each in range(self.plan.count) if each not in self.journals), None)
-        if missing is not None:
-            return f"{one} {missing} had not started after {whose}", missing
-        return least_far(self.journals, one, whose)
+        if not self.journals and not self.agent.finished:
+            return f"torchrun was still at '{self.agent.step}' after {whose}", None
+        for rank in range(self.plan.count):
+            if rank not in self.journals:
+                return f"rank {rank} had not started after {whose}", rank
+        return least_far(self.journals, whose)
 
     # -- what it left to read
 
-    def logs_of(self, number: int) -> list[Path]:
-        """Return the files with what a process printed, standard error, which has tracebacks,
-        first; those without a word are left out.
+    def logs_of(self, rank: int) -> list[Path]:
+        """Return the files with what a rank printed, standard error, which has tracebacks, first;
+        those without a word are left out.
         """
-        if self.plan.kind == RANK:
-            place = self.journals[number].local_rank if number in self.journals else number
-            files = sorted(self.plan.directory.glob(f"logs/*/attempt_0/{place}/std*.log"))
-        else:
-            files = [self._starters_log(number)]
-        return [path for path in files if path.exists() and path.stat().st_size]
+        place = self.journals[rank].local_rank if rank in self.journals else rank
+        files = sorted(self.plan.directory.glob(f"logs/*/attempt_0/{place}/std*.log"))
+        return [path for path in files if path.stat().st_size]
 
-    def stack_of(self, number: int) -> Path | None:
-        """Return the file with the stacks of a process that hung, None if it left none."""
-        path = stack_file(self.plan.directory, self.plan.kind, number)
+    def stack_of(self, rank: int) -> Path | None:
+        """Return the file with the stacks of a rank that hung, None if it left none."""
+        path = stack_file(self.plan.directory, rank)
         return path if path.exists() and path.stat().st_size else None
 
-    def tail(self, number: int | None) -> list[str]:
-        """Return the last lines of a process's log, or where it hung; of two processes', or else
-        the starter's, if it is None.
+    def tail(self, rank: int | None) -> list[str]:
+        """Return the last lines of a rank's log, or where it hung; of two ranks', or else
+        torchrun's, if it is None.
         """
-        if number is not None:
-            return self._own_lines(number)[-TAIL_LINES:]
+        if rank is not None:
+            return self._own_lines(rank)[-TAIL_LINES:]
         lines = []
         for each in sorted(self.journals)[:2]:
             share = self._own_lines(each)[-TAIL_LINES // 2 :]
-            lines += [f"[{self.plan.kind} {each}] {line}" for line in share]
-        return lines or last_lines(self._starters_log(0), TAIL_LINES)
+            lines += [f"[rank {each}] {line}" for line in share]
+        return lines or last_lines(self._own_log, TAIL_LINES)
 
-    def _own_lines(self, number: int) -> list[str]:
-        if stack := self.stack_of(number):
+    def _own_lines(self, rank: int) -> list[str]:
+        if stack := self.stack_of(rank):
             return hang.main_stack(last_lines(stack, 200))
-        return [line for log in self.logs_of(number)[:1] for line in last_lines(log, TAIL_LINES)]
+        return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, TAIL_LINES)]
 
 
-def least_far(journals: Mapping[int, Journal], one: str, whose: str) -> tuple[str, int | None]:
-    """Say who had come least far at the deadline, and which process that is, if one alone."""
+def least_far(journals: Mapping[int, Journal], whose: str) -> tuple[str, int | None]:
+    """Say who had come least far at the deadline, and which rank that is, if one alone."""
     least = min(len(journal.steps) for journal in journals.values())
     behind = [journal for journal in journals.values() if len(journal.steps) == least]
     step = behind[0].step
-    if len(behind) < len(journals):
+    if len(behind) < len(journals) or len(journals) == 1:
         rank = behind[0].rank
-        return f"{one} {rank} was still at '{step}' after {whose}", rank
-    every = f"all {one}s were" if len(journals) > 1 else f"{one} 0 was"
-    return f"{every} still at '{step}' after {whose}", None
+        return f"rank {rank} was still at '{step}' after {whose}", rank
+    return f"all ranks were still at '{step}' after {whose}", None
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]:
@@ -255,6 +255,15 @@ def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most_bytes))
         return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def _explained(who: str, journal: Journal, code: int | None) -> str:
+    if journal.error is not None:
+        error = journal.error.splitlines()[0]
+        return f"{who} (pid {journal.pid}) raised at '{journal.step}': {error}"
+    manner = "ended without an error" if code is None else _manner(code)
+    at = f"at '{journal.step}', before its work was done"
+    return f"{who} (pid {journal.pid}) {manner} {at}"
 
 
 def _manner(code: int) -> str:

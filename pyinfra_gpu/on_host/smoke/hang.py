@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final, Literal
 
+from .document import Rerun
 from .environment import PIPES, RECORDINGS
 from .journal import Journal
 from .nvidia_smi import run as output_of
@@ -144,15 +145,18 @@ def variants(mode: str) -> Sequence[Variant]:
     return _ON_CPU if mode == REHEARSAL_CPU else _ON_GPUS
 
 
-PASSED, HUNG, UNREACHED = "passed", "hung", "not reached"
+PASSED: Final = "passed"
+HUNG: Final = "hung"
+UNREACHED: Final = "not reached"
 """How a try ended; UNREACHED: before any rank came to an all-reduce, so it tells nothing."""
-Attempt = Callable[[Variant, float], str]
+Ending = Literal["passed", "hung", "not reached"]
+Attempt = Callable[[Variant, float], Ending]
 """Try the all-reduce until a moment on the monotonic clock; return how that ended."""
 
 
 def locate(
     tries: Sequence[Variant], attempt: Attempt, until: float, stopped: Callable[[], bool]
-) -> tuple[list[dict[str, Any]], str]:
+) -> tuple[list[Rerun], str]:
     """Repeat the all-reduce, changing one thing at a time, until it passes.
 
     + until: when all must have ended, on the monotonic clock
@@ -161,14 +165,14 @@ def locate(
     Returns what was tried, and in one sentence what that shows. Only what passes after the
     unchanged one hung shows anything.
     """
-    results: list[dict[str, Any]] = []
+    results: list[Rerun] = []
     for variant in tries:
         began = time.monotonic()
         if until - began < 1 or stopped():
             return results, "there was no time left for further tries"
         result = attempt(variant, min(until, began + _EACH_S))
         seconds = round(time.monotonic() - began, 2)
-        results.append({"name": variant.name, "result": result, "seconds": seconds})
+        results.append(Rerun(variant.name, result, seconds))
         if result == PASSED and variant is tries[0]:
             return results, "a small all-reduce alone passes here, so the hang is not in its layers"
         if result == PASSED:

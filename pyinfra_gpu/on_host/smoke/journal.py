@@ -15,18 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-RANK, SINGLE = "rank", "single"
-"""Whose journal it is, in the file's name: a rank's, or that of the process of one device."""
+AGENT = -1
+"""The number of torchrun's own process; the others' are their ranks."""
+
+
+def journal_file(directory: Path, number: int) -> Path:
+    """Return the journal of a rank or, with AGENT, of torchrun."""
+    return directory / ("torchrun.jsonl" if number == AGENT else f"rank{number}.jsonl")
 
 
 class Writer:
     """The side of the process that measures."""
 
-    def __init__(self, directory: Path, kind: str, number: int) -> None:
+    def __init__(self, directory: Path, number: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(directory / f"{kind}{number}.jsonl", flags, 0o644)
-        local = os.environ.get("LOCAL_RANK", str(number))
-        self._append("started", pid=os.getpid(), local_rank=int(local))
+        self._file = os.open(journal_file(directory, number), flags, 0o644)
+        local = int(os.environ.get("LOCAL_RANK", str(number)))
+        self._append("started", pid=os.getpid(), local_rank=local)
 
     def _append(self, kind: str, **content: Any) -> None:
         line = json.dumps({"kind": kind, "time": time.monotonic(), **content})
@@ -106,10 +111,13 @@ class Journal:
             self.finished = True
 
 
-def follow(directory: Path, kind: str, journals: dict[int, Journal]) -> bool:
-    """Bring `journals` (number -> journal) up to date; return whether there was anything new."""
-    news = False
-    for path in sorted(directory.glob(f"{kind}*.jsonl")):
-        number = int(path.stem.removeprefix(kind))
-        news = journals.setdefault(number, Journal(number)).follow(path) or news
+def follow(directory: Path, journals: dict[int, Journal], agent: Journal) -> bool:
+    """Bring `journals` (rank -> journal) and torchrun's up to date; return whether there was
+    anything new.
+    """
+    mine = journal_file(directory, AGENT)
+    news = mine.exists() and agent.follow(mine)
+    for path in sorted(directory.glob("rank*.jsonl")):
+        rank = int(path.stem.removeprefix("rank"))
+        news = journals.setdefault(rank, Journal(rank)).follow(path) or news
     return news

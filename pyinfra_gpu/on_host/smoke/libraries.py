@@ -15,9 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .check import Check, Facts, Want, fail
+from .check import TORCHRUN, Check, Facts, Want, fail
+
+if TYPE_CHECKING:
+    from .worker import Rank
 
 _NAMES = (
     *("libtorch", "libtorch_cpu", "libtorch_cuda", "libtorch_python", "libc10", "libc10_cuda"),
@@ -72,13 +75,20 @@ def _located(facts: Facts, _: Want) -> str:
 
 
 def imported(facts: Facts, want: Want) -> str:
-    """Decide whether each process imported the torch that was found."""
+    """Decide whether each process imported the torch that was found; torchrun is no rank."""
     for number, fact in facts.items():
         version, path = fact["identity"]["torch"], fact["identity"]["torch_path"]
         if (version, path) != (want.torch, want.torch_path):
-            noun = "rank" if "rank" in fact["identity"] else "process"
-            fail(f"{noun} {number} imported torch {version} from {path}", number)
+            rank = fact["identity"].get("rank")
+            who = "torchrun" if rank is None else f"rank {number}"
+            fail(f"{who} imported torch {version} from {path}", rank)
     return f"torch {want.torch}"
+
+
+def measure(it: Rank) -> None:
+    """Record the fact "libraries"."""
+    with it.journal.measuring("libraries") as value:
+        value.update(read())
 
 
 def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict[str, Any]:
@@ -142,6 +152,6 @@ def _misplaced(name: str, path: str, libraries: Mapping[str, Any]) -> str | None
 
 LOCATED = Check("S1.torch", ("torch",), _located)
 CHECKS = (
-    Check("S1.import", ("identity",), imported, each=True),
-    Check("S1.libraries", ("libraries",), _libraries, each=True),
+    Check("S1.import", ("identity",), imported, by=TORCHRUN),
+    Check("S1.libraries", ("libraries",), _libraries, each=True, by="libraries"),
 )

@@ -10,15 +10,20 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
+from typing import Final, Literal
+
+from .document import Listens
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 ALLOWED_LOOPBACK = ("127.0.0.0/9", "::1")
 """What may pass beside the addresses that take part; not all of 127.0.0.0/8, so that it shows."""
 _KEPT_OUT = "127.128.0.1"
-ITSELF, GROUP, ANYONE = "itself", "group", "anyone"
+ITSELF: Final = "itself"
+GROUP: Final = "group"
+ANYONE: Final = "anyone"
 
 
-def to_whom(limited: str) -> dict[str, str]:
+def to_whom(limited: Literal["itself", "group"]) -> Listens:
     """Return who can connect to this process, and by what others are kept out, or why they are not.
 
     + limited: ITSELF or GROUP, whom the limit lets pass where there is one
@@ -26,13 +31,10 @@ def to_whom(limited: str) -> dict[str, str]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if not _connects("127.0.0.1", port):
-            return {"to": ANYONE, "how": "whether there is a limit could not be tried"}
+            return Listens(ANYONE, "whether there is a limit could not be tried")
         if _connects(_KEPT_OUT, port):
-            return {
-                "to": ANYONE,
-                "how": "systemd has set no address limit, which takes root and BPF",
-            }
-    return {"to": limited, "how": "systemd lets the addresses that take part pass alone"}
+            return Listens(ANYONE, "systemd has set no address limit, which takes root and BPF")
+    return Listens(limited, "systemd lets the addresses that take part pass alone")
 
 
 def _connects(source: str, port: int) -> bool:

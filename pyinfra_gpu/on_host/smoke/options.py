@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from . import exactness
+from .document import Mode
 
-REHEARSAL_CPU = "rehearsal-cpu"
-REHEARSAL_1GPU = "rehearsal-1gpu"
+REHEARSAL_CPU: Final = "rehearsal-cpu"
+REHEARSAL_1GPU: Final = "rehearsal-1gpu"
 """One GPU, and one NCCL rank on it: what `--mode gpu` becomes on a host of one GPU."""
-GPU = "gpu"
+GPU: Final = "gpu"
 REFUSED = 2
 LARGEST_MIB = {GPU: 256, REHEARSAL_1GPU: 256, REHEARSAL_CPU: 64}
 """The largest all-reduce; on a CPU more would take half a minute. pyinfra_gpu.spec reads it too."""
@@ -51,7 +52,7 @@ class Options:
     + across: where this is one host's part of a step across hosts, and nothing else
     """
 
-    mode: str
+    mode: Mode
     ranks: int | None
     gpus: int | None
     deadline: int

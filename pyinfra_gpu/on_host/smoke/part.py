@@ -11,17 +11,17 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from . import across, files, listening, verdict
 from .across import End, Part
 from .check import Board, Want
-from .group import DEADLINE, Group
+from .group import DEADLINE, ENDED, Group
 from .journal import Journal
 from .options import Across, Options
-from .plans import RANKS_ENDED, plan_of_ranks
+from .ranks import plan_of_ranks
 from .verdict import Announcer
 
 _MEETING_S = 60.0
@@ -69,8 +69,8 @@ class HostPart:
         """Meet the other hosts, run the ranks, leave the part; return the exit code."""
         options, asked, host = self._options, self._asked, self._options.host
         self._say.say(f"{host}: one step on {', '.join(asked.hosts)}, {asked.world_size} ranks")
-        if self._listens["to"] == listening.ANYONE:
-            self._say.say(f"others than these hosts can connect: {self._listens['how']}")
+        if self._listens.to == listening.ANYONE:
+            self._say.say(f"others than these hosts can connect: {self._listens.how}")
         part_file(options.output).unlink(missing_ok=True)
         shutil.rmtree(options.logs, ignore_errors=True)
         options.logs.mkdir()
@@ -84,8 +84,8 @@ class HostPart:
         }
         found = {rank: group.logs_of(rank) for rank in journals} if group else {}
         logs = {rank: str(files[0]) for rank, files in found.items() if files}
-        part = Part(host, end, str(options.logs), journals, logs, self._listens)
-        files.write(part_file(options.output), part.as_json(asked.run_id))
+        part = Part(host, end, str(options.logs), journals, logs, self._listens, asked.run_id)
+        files.write(part_file(options.output), asdict(part))
         if end.good:
             seconds = time.monotonic() - self._began
             self._say.say(f"the ranks of {host} are done, in {seconds:.1f} s")
@@ -119,7 +119,7 @@ class HostPart:
             return End("absent", self._asked.hosts[1], f"not all of {absent} came {within}")
         shown = "; ".join(f"{address}: {why}" for address, why in tried.items())
         only = ""
-        if self._listens["to"] == listening.GROUP:
+        if self._listens.to == listening.GROUP:
             only = f", and for {host} if others see it under an address that no interface of it has"
         return End(
             "unreached",
@@ -163,7 +163,7 @@ class HostPart:
         )
         group = self._group = Group(replace(plan, checks=checks))
         want = Want(asked.world_size, options.allreduce_mib, options.mode)
-        board = Board([*checks, RANKS_ENDED], want, self._say.check)
+        board = Board([*checks, ENDED], want, self._say.check)
         limit = (self._began + options.deadline, f"{options.deadline} s (the deadline)")
         group.run(board, lambda: limit, self._stopped)
         return self._end_of(group, limit[1])
@@ -179,6 +179,8 @@ class HostPart:
             return end
         if group.finished:
             return End("done", host)
+        if group.reason is None and group.agent.pid and not group.agent.finished:
+            return End("raised", host, f"on {host}, {group.failure(limit)[0]}")
         if group.reason is None and len(journals) < wanted and not _errors(journals):
             started = f"{len(journals)} of {wanted} ranks started"
             return End("peer", host, f"on {host}, {started}, torchrun ended with code {group.code}")

@@ -1,14 +1,34 @@
-"""S4: which processes the ranks are, and which GPU each of them had."""
+"""What a test in each mode checks, and how its ranks are started: by torchrun, as training is."""
 
 from __future__ import annotations
 
-from . import bandwidth, collectives, precision, step, store, transport
-from .check import Check, Facts, Want, fail, pairs
-from .libraries import imported
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import (
+    bandwidth,
+    collectives,
+    compiling,
+    device,
+    environment,
+    gpus,
+    host,
+    libraries,
+    precision,
+    step,
+    store,
+    transport,
+)
+from .check import Check, Facts, Want, fail, measurements, pairs
+from .group import ENDED, Plan
+from .options import REHEARSAL_CPU, Options
 
 
 def _ranks(facts: Facts, want: Want) -> str:
-    imported(facts, want)
+    libraries.imported(facts, want)
     host = next(iter(facts.values()))["identity"]["host"]
     for rank, fact in facts.items():
         identity = fact["identity"]
@@ -23,29 +43,15 @@ def _ranks(facts: Facts, want: Want) -> str:
     return f"torch {want.torch}"
 
 
-def _gpus(facts: Facts, want: Want) -> str:
-    """Whether each rank has a GPU of its own, one of those the host lists, and the same NCCL."""
-    listed = {gpu["uuid"] for gpu in want.gpu_host.get("gpus", [])}
-    divided = any(gpu["mig"] == "Enabled" for gpu in want.gpu_host.get("gpus", []))
-    first = next(iter(facts.values()))["gpu"]["nccl"]
-    for rank, fact in facts.items():
-        gpu = fact["gpu"]
-        if gpu["uuid"] not in listed and not divided:
-            fail(f"rank {rank} is on {gpu['uuid']}, which nvidia-smi does not list", rank)
-        if gpu["nccl"] != first:
-            fail(f"rank {rank} has NCCL {gpu['nccl']}, another {first}", rank)
-    if len({fact["gpu"]["uuid"] for fact in facts.values()}) < len(facts):
-        fail("two ranks share a GPU")
-    return "a GPU for each rank"
-
-
-FIRST = (Check("S4.ranks", ("identity",), _ranks, each=True), *store.CHECKS)
-CHECKS = (*FIRST, *collectives.CHECKS, *step.CHECKS)
+CHECKS = (
+    Check("S4.ranks", ("identity", "init"), _ranks, each=True),
+    *store.CHECKS,
+    *collectives.CHECKS,
+    *step.CHECKS,
+)
 """On any host."""
 ON_GPUS = (
-    FIRST[0],
-    Check("S4.gpus", ("gpu",), _gpus),
-    *FIRST[1:],
+    *CHECKS[:2],
     *collectives.CHECKS,
     # A broken path between two GPUs is to be seen before the step that would hang on it.
     *collectives.ON_GPUS,
@@ -55,3 +61,64 @@ ON_GPUS = (
 AFTERWARDS = (*transport.CHECKS, *precision.CHECKS)
 """On GPU hosts, decided by the launcher when the ranks have ended."""
 ACROSS = tuple(check for check in CHECKS if check.across)
+
+
+def checks_of(mode: str) -> list[Check]:
+    """Return all checks of a test in `mode`, in the order in which they are decided."""
+    on_gpus = mode != REHEARSAL_CPU
+    return [
+        *host.BEFORE,
+        *(gpus.BEFORE if on_gpus else ()),
+        libraries.LOCATED,
+        *libraries.CHECKS[:1],
+        *(device.CHECKS if on_gpus else ()),
+        *libraries.CHECKS[1:],
+        store.ALONE,
+        *compiling.CHECKS,
+        *(ON_GPUS if on_gpus else CHECKS),
+        ENDED,
+        *(AFTERWARDS if on_gpus else ()),
+        *host.AFTER,
+        *(gpus.AFTER if on_gpus else ()),
+    ]
+
+
+def plan_of_ranks(
+    options: Options,
+    mode: str,
+    count: int,
+    bundle: Path,
+    directory: Path,
+    checks: Sequence[Check],
+    variables: Mapping[str, str | None],
+    rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
+    *,
+    measure: Sequence[str] = (),
+) -> Plan:
+    """Return the plan of `count` ranks under torchrun, as training is started.
+
+    + variables: set for them, or with None, removed
+    + rendezvous: where all meet; the store's address would otherwise be the hostname, which need
+      not resolve
+    + measure: what they measure, if not what `checks` ask for
+    """
+    for folder in (environment.RECORDINGS, environment.PIPES):
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+    nccl = {} if mode == REHEARSAL_CPU else environment.of_nccl(directory)
+    clean = environment.clean(os.environ, mode, compiling=options.compile)
+    changed: dict[str, str | None] = {**clean, **nccl, **variables}
+    kept = {name: value for name, value in changed.items() if value is not None}
+    settings = {
+        "directory": str(directory),
+        "mode": mode,
+        "allreduce_mib": options.allreduce_mib,
+        "measure": [*(measure or measurements(checks))],
+        "variables": [*kept],
+    }
+    torchrun = [
+        *(sys.executable, str(bundle), "--torchrun", str(directory)),
+        *(*rendezvous, "--nproc-per-node", str(count), "--max-restarts", "0"),
+        *("--log-dir", str(directory / "logs"), "--redirects", "3"),
+        *(str(bundle), "--rank", json.dumps(settings)),
+    ]
+    return Plan(torchrun, kept, directory, count, checks)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,14 @@ from . import (
 )
 from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
-from .group import Group, Plan
-from .journal import SINGLE, Journal
+from .document import Environment, Listens, Rerun, Stage, Verdict
+from .group import ENDED, Group, Plan
+from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, Options
-from .plans import RANKS_ENDED, SINGLES_ENDED, checks_of, plan_of_ranks
+from .ranks import checks_of, plan_of_ranks
 from .verdict import Announcer
 
-_UNTIL = {"S0": 0.06, "S1": 0.25, "S2": 0.30, "S3": 0.50, "S4": 0.94, "S5": 1.0}
+_UNTIL = {"S0": 0.06, "S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94, "S5": 1.0}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _LADDER_S = 60.0
@@ -67,7 +67,6 @@ class Test:
                 mode=self._mode,
                 torch=self._torch.version,
                 torch_path=self._torch.found,
-                devices=1 if self._gpus is None else declared,
                 gpus=declared if self._gpus else 0,
                 gpu_host=self._gpus or {},
                 kinds=gpus.kinds() if self._gpus else (),
@@ -79,13 +78,13 @@ class Test:
         self._times: dict[str, list[float]] = {}
         self._groups: list[Group] = []
         self._ranks: Group | None = None
-        self._reruns: list[dict[str, Any]] = []
+        self._reruns: list[Rerun] = []
         self._remark: str | None = None
         self._afterwards: dict[str, Any] = {}
         self._xids: list[dict[str, Any]] | None = []
         self._kernel: list[str] | None = None
         self._cursor, self._shared = host.mark(), host.shared_files()
-        self._listens = {"to": listening.ANYONE, "how": "smoke_limit_network is False"}
+        self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
 
@@ -98,9 +97,9 @@ class Test:
         self._directory.mkdir()
         label = verdict.LABELS[self._mode].partition(": ")[2]
         self._say.say(f"{self._options.host}: {label}")
-        if self._listens["to"] == listening.ANYONE:
-            self._say.say(f"others can connect to this test: {self._listens['how']}")
-        for stage in (self._try_host, self._try_devices, self._try_ranks):
+        if self._listens.to == listening.ANYONE:
+            self._say.say(f"others can connect to this test: {self._listens.how}")
+        for stage in (self._try_host, self._try_ranks):
             if not self._board.failed:
                 stage()
         if self._groups:
@@ -127,25 +126,15 @@ class Test:
             if len(each) == 2:
                 each.append(time.monotonic())
 
-    def _stages(self) -> list[dict[str, Any]]:
-        """Return one entry a stage as in the verdict; one that never began was skipped."""
-        entries = []
+    def _stages(self) -> Iterator[Stage]:
+        """Yield each stage as it ended; one that never began was skipped."""
         for stage in _UNTIL:
             results = [each for each in self._board.results() if each.id[:2] == stage]
             ran = [each for each in results if each.detail[:11] != "not reached"]
-            began, until, ended = self._times.get(stage, [0.0, 0.0, 0.0])
-            seconds, limit = round(ended - began, 3), round(until - began, 3)
-            here = bool(ran) and stage in self._times
-            entries.append(
-                {
-                    "id": stage,
-                    "status": status_of(ran) if ran else "skip",
-                    # What one process does at once is over before it was seen to begin.
-                    "seconds": seconds if here else (0.0 if ran else None),
-                    "deadline_s": limit if here else None,
-                }
-            )
-        return entries
+            times = self._times.get(stage, [])
+            # What one process does at once is over before it was seen to begin.
+            seconds = round(times[2] - times[0], 3) if times else 0.0
+            yield Stage(stage, status_of(ran) if ran else "skip", seconds if ran else None)
 
     # -- the stages
 
@@ -157,50 +146,29 @@ class Test:
         facts["gpu_host"] = self._gpus
         self._board.decide(self._checks("S0"), facts, time.monotonic() - began)
 
-    def _try_devices(self) -> None:
-        """S1 to S3, after a look at which torch would be imported."""
+    def _try_ranks(self) -> None:
+        """S1 to S4, after a look at which torch would be imported."""
         self._limit("S1")
         by_path = "PYTHONPATH" in self._removed
         torch = {**asdict(self._torch), "python": sys.executable, "by_pythonpath": by_path}
         self._board.decide([libraries.LOCATED], {"torch": torch})
         if self._board.failed:
             return
-        wanted = [c for c in self._checks("S1", "S2", "S3") if c.id != SINGLES_ENDED.id]
-        settings = {"directory": str(self._directory), "mode": self._mode}
-        commands = [
-            [sys.executable, str(self._bundle), "--single", json.dumps({**settings, "device": n})]
-            for n in range(self._want.devices)
-        ]
-        clean = environment.clean(os.environ, self._mode, compiling=self._options.compile)
-        plan = Plan(
-            commands, clean, self._directory, SINGLE, self._want.devices, wanted, SINGLES_ENDED
-        )
+        later = (libraries.LOCATED, ENDED, *ranks.AFTERWARDS)
+        wanted = [c for c in self._checks("S1", "S2", "S3", "S4") if c not in later]
 
         def limit() -> tuple[float, str]:
             undecided = self._board.undecided(wanted)
-            return self._limit(undecided[0].id[:2] if undecided else "S3")
+            return self._limit(undecided[0].id[:2] if undecided else "S4")
 
-        self._run(plan, limit)
-
-    def _run(self, plan: Plan, limit: Callable[[], tuple[float, str]]) -> Group:
-        group = Group(plan)
+        group = self._ranks = Group(self._plan(self._directory, wanted, {}))
         self._groups.append(group)
         group.run(self._board, limit, self._interruption)
-        return group
-
-    def _try_ranks(self) -> None:
-        """S4."""
-        until, _ = self._limit("S4")
-        wanted = [c for c in self._checks("S4") if c not in (RANKS_ENDED, *ranks.AFTERWARDS)]
-        compiled = self._board.status("S3.compile") == "pass"
-        caches = environment.caches(self._directory / "compiled" / "ranks")
-        plan = self._plan(self._directory, wanted, caches, compiled=compiled)
-        group = self._ranks = self._run(plan, lambda: self._limit("S4"))
         if group.hung or any(hang.watchdog_spoke(group.tail(rank)) for rank in group.journals):
             self._stop()
             self._look_for_the_layer()
         elif self._gpus is not None and not self._board.failed:
-            self._after_ranks(until)
+            self._after_ranks(self._limit("S4")[0])
 
     def _plan(
         self,
@@ -209,7 +177,6 @@ class Test:
         variables: Mapping[str, str | None],
         *,
         measure: Sequence[str] = (),
-        compiled: bool = False,
     ) -> Plan:
         return plan_of_ranks(
             self._options,
@@ -220,7 +187,6 @@ class Test:
             checks,
             variables,
             measure=measure,
-            compiled=compiled,
         )
 
     def _after_ranks(self, until: float) -> None:
@@ -248,12 +214,12 @@ class Test:
             lambda: self._interruption() is not None,
         )
 
-    def _try_again(self, variant: hang.Variant, until: float) -> tuple[str, Group]:
+    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Ending, Group]:
         """Return how a small all-reduce ends with `variant`, and what ran."""
         count = len([*self._directory.glob("rerun*")])
         directory = self._directory / f"rerun{count}"
         directory.mkdir()
-        board = Board([ALL_REDUCE, RANKS_ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
+        board = Board([ALL_REDUCE, ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
         measure = ["small_all_reduce"]
         group = Group(self._plan(directory, [ALL_REDUCE], variant.variables, measure=measure))
         group.run(board, lambda: (until, "the try's time"), self._interruption)
@@ -283,23 +249,20 @@ class Test:
 
     def _conclude(self) -> int:
         """Write verdict and evidence, and say how it went; return the exit code."""
-        document = self._document()
-        if document["status"] != "pass":
-            document["evidence"] = self._evidence()
-        files.write(self._options.output, document)
-        for check in document["checks"]:
-            if check["status"] == "warn":
-                self._say.say(f"WARN {check['id']}: {check['detail']}")
-        status = document["status"].upper()
-        if failed := document["failed"]:
-            for line in failed["tail"][-_LINES_SHOWN:]:
+        found = self._verdict()
+        files.write(self._options.output, found.as_json())
+        for check in found.having("warn"):
+            self._say.say(f"WARN {check.id}: {check.detail}")
+        status = found.status.upper()
+        if found.failed:
+            for line in found.failed.tail[-_LINES_SHOWN:]:
                 self._say.quote(line)
-            self._say.say(f"{status} {failed['id']}: {failed['sentence']}")
+            self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
         else:
-            proof = "" if document["proof"] else ", not proof of a host with several GPUs"
-            self._say.say(f"{status}{proof}, in {document['duration_s']:.1f} s")
+            proof = "" if found.proof else ", not proof of a host with several GPUs"
+            self._say.say(f"{status}{proof}, in {found.duration_s:.1f} s")
         self._say.say(f"verdict: {self._options.output}")
-        return verdict.exit_code(document["status"], self._mode)
+        return verdict.exit_code(found.status, self._mode)
 
     def _evidence(self) -> str | None:
         """Keep what explains the result; a verdict without it is better than none."""
@@ -317,48 +280,40 @@ class Test:
             return None
         return str(path)
 
-    def _document(self) -> dict[str, Any]:
+    def _verdict(self) -> Verdict:
         options, results = self._options, self._board.results()
         status = status_of(results)
         last = self._groups[-1] if self._groups else None
         loaded = verdict.loaded(self._journals()) or {}
         listed = self._gpus["gpus"] if self._gpus else []
-        return {
-            "schema_version": verdict.SCHEMA_VERSION,
-            "mode": self._mode,
-            "label": verdict.LABELS[self._mode],
-            "status": status,
-            "proof": verdict.proves(status, self._mode),
-            "host": options.host,
-            "fingerprint": options.fingerprint,
-            "started": self._started,
-            "finished": _now(),
-            "duration_s": round(time.monotonic() - self._began, 3),
-            "deadline_s": options.deadline,
-            "deadline_extra_s": hang.EXTRA_S if self._reruns else 0,
-            "stages": self._stages(),
-            "software": verdict.software(self._torch, self._bundle),
-            "environment": {"removed": self._removed},
-            "listens": self._listens,
-            "gpus": [gpus.record(gpu, loaded.get(str(gpu["index"]), {})) for gpu in listed],
-            "ranks": verdict.ranks(self._ranks),
-            "checks": [each.as_json() for each in results],
-            "metrics": self._metrics(),
-            "xids_new": self._xids,
-            "failed": verdict.failed(self._board.failed, last, self._remark),
-            "reruns": self._reruns,
-            "evidence": None,
-            "rerun_command": verdict.rerun_command(options, self._bundle),
-            "logs": str(self._directory),
-        }
-
-    def _metrics(self) -> dict[str, Any]:
-        label = verdict.LABELS[self._mode]
-        found = verdict.metrics(self._journals(), self._want.ranks, self._began, label)
-        if self._gpus is not None and self._groups:
-            devices = self._groups[0].journals
-            found |= verdict.gpu_metrics(devices, self._journals(), self._afterwards)
-        return found
+        return Verdict(
+            schema_version=Verdict.VERSION,
+            mode=self._mode,
+            label=verdict.LABELS[self._mode],
+            status=status,
+            proof=verdict.proves(status, self._mode),
+            host=options.host,
+            fingerprint=options.fingerprint,
+            started=self._started,
+            finished=_now(),
+            duration_s=round(time.monotonic() - self._began, 3),
+            deadline_s=options.deadline,
+            stages=tuple(self._stages()),
+            software=verdict.software(self._torch, self._bundle),
+            environment=Environment(self._removed),
+            listens=self._listens,
+            gpus=tuple(gpus.record(each, loaded.get(str(each["index"]), {})) for each in listed),
+            ranks=verdict.ranks(self._ranks) if self._ranks else (),
+            checks=tuple(each.written for each in results),
+            metrics=verdict.metrics(
+                self._journals(), self._want.ranks, self._began, self._afterwards
+            ),
+            failed=verdict.failed(self._board.failed, last, self._remark),
+            reruns=tuple(self._reruns),
+            evidence=self._evidence() if status != "pass" else None,
+            rerun_command=verdict.rerun_command(options, self._bundle),
+            logs=str(self._directory),
+        )
 
 
 def _now() -> str:

@@ -11,14 +11,13 @@ Then the step once more, compiled and with bfloat16 where autocast puts it: as p
 
 import ctypes
 import hashlib
-import importlib
 import math
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .check import Check, Facts, Want, fail, pairs, skip
 from .collectives import difference
+from .compiling import compiled_on
 
 if TYPE_CHECKING:
     import torch
@@ -160,60 +159,39 @@ def _non_finite(tensor: "torch.Tensor") -> int:
 
 
 def compiled(it: "Rank") -> None:
-    """Record the fact "compiled_step"; where torch.compile does not work here, only that."""
+    """Record the fact "compiled_step"; where nothing is compiled here, only that."""
+    with it.journal.measuring("compiled_step") as value:
+        value["compiled"] = it.compiled
+        if it.compiled:
+            value.update(_compiled(it))
+    it.meet("compiled_step")
+
+
+def _compiled(it: "Rank") -> dict[str, Any]:
     import torch
 
     from .model import SmallGpt
 
-    with it.journal.measuring("compiled_step") as value:
-        value["compiled"] = it.compiled
-        if not it.compiled:
-            return
-        torch.manual_seed(3000)
-        # Each layer is compiled twice, which takes a C++ compiler 10 s; without any there are
-        # still the embeddings, the norm, the head and the loss.
-        model = SmallGpt(VOCABULARY, SEQUENCE, 0 if it.device.type == "cpu" else 2).to(it.device)
-        tokens, targets = batch(it.rank, it.device)
-        with torch.no_grad():
-            value["eager_loss"] = float(model(tokens, targets))
-        # Every rank loads the compiler. Then one fills the cache from which the others read: all
-        # at once they would fight for the cores to compile the same.
-        importlib.import_module("torch._inductor.compile_fx")
-        _meet(it, "loaded")
-        if it.rank == 0:
-            value.update(_compiled(model, tokens, targets))
-        _meet(it, "first")
-        if it.rank != 0:
-            value.update(_compiled(model, tokens, targets))
-        _meet(it, "all")
-
-
-def _meet(it: "Rank", name: str) -> None:
-    """Wait for the other ranks at the store.
-
-    A collective would be NCCL's, whose watchdog ends a rank that waits in one for longer than a
-    minute: a compiler on slow cores takes that. A hang is the launcher's to end, here too.
-    """
-    from torch.distributed import distributed_c10d
-
-    store = distributed_c10d._get_default_store()
-    here = f"compiled_step/{name}"
-    if store.add(here, 1) == it.world_size:
-        store.set(f"{here}/complete", "")
-    store.wait([f"{here}/complete"], timedelta(hours=1))
-
-
-def _compiled(model: Any, tokens: "torch.Tensor", targets: "torch.Tensor") -> dict[str, Any]:
-    import torch
-
+    torch.manual_seed(3000)
+    # Each layer is compiled twice, which takes a C++ compiler 10 s; without any there are
+    # still the embeddings, the norm, the head and the loss.
+    model = SmallGpt(VOCABULARY, SEQUENCE, 0 if it.device.type == "cpu" else 2).to(it.device)
+    tokens, targets = batch(it.rank, it.device)
+    with torch.no_grad():
+        eager = float(model(tokens, targets))
     step: Any = torch.compile(model, fullgraph=True)
-    with torch.autocast(tokens.device.type, torch.bfloat16):
+    with torch.autocast(it.device.type, torch.bfloat16):
         loss = step(tokens, targets)
     loss.backward()
     gradients = [parameter.grad for parameter in model.parameters()]
     missing = sum(gradient is None for gradient in gradients)
     bad = sum(_non_finite(each) for each in gradients if each is not None)
-    return {"loss": float(loss.detach()), "missing": missing, "non_finite": bad}
+    return {
+        "eager_loss": eager,
+        "loss": float(loss.detach()),
+        "missing": missing,
+        "non_finite": bad,
+    }
 
 
 # -- judged
@@ -290,8 +268,8 @@ def _loss_drop(facts: Facts, _: Want) -> str:
     return text
 
 
-def _compiled_step(facts: Facts, _: Want) -> str:
-    for rank, fact in facts.items():
+def _compiled_step(facts: Facts, want: Want) -> str:
+    for rank, fact in compiled_on(facts, want).items():
         step = fact["compiled_step"]
         if not step["compiled"]:
             skip("nothing is compiled here")

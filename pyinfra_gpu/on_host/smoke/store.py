@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .check import Check, Facts, Want, fail
+from .check import TORCHRUN, Check, Facts, Want, fail
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -36,15 +36,14 @@ def serve_one() -> dict[str, Any]:
 
 
 def _libuv(facts: Facts, _: Want) -> str:
-    for number, fact in facts.items():
-        server = fact["libuv"]
-        if server["error"]:
-            fail(f"a store with libuv cannot be served: {server['error']}", number)
-        if server["threads"] != _LIBUV:
-            named = ", ".join(server["threads"]) or "none"
-            fail(f"a store that asks for libuv is served by these threads: {named}", number)
-        if server["returned"] != "test":
-            fail(f"the store returned {server['returned']!r} for 'test'", number)
+    server = facts[0]["libuv"]
+    if server["error"]:
+        fail(f"a store with libuv cannot be served: {server['error']}")
+    if server["threads"] != _LIBUV:
+        named = ", ".join(server["threads"]) or "none"
+        fail(f"a store that asks for libuv is served by these threads: {named}")
+    if server["returned"] != "test":
+        fail(f"the store returned {server['returned']!r} for 'test'")
     return "thread pt_tcpstore_uv"
 
 
@@ -110,5 +109,5 @@ def _store(facts: Facts, _: Want) -> str:
     return f"{wanted[1]}:{wanted[2]}, with libuv"
 
 
-SINGLE = (Check("S2.libuv", ("libuv",), _libuv, each=True),)
+ALONE = Check("S2.libuv", ("libuv",), _libuv, by=TORCHRUN)
 CHECKS = (Check("S4.store", ("store",), _store, each=True, by="store"),)

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import exactness, hang
+from . import exactness, files, hang
 from .check import Result
+from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Software
 from .files import write_text
 from .group import Group, last_lines
 from .journal import Journal
@@ -22,7 +23,6 @@ from .libraries import Torch
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .step import loss_drop
 
-SCHEMA_VERSION = 3
 LABELS = {
     GPU: "gpu: NCCL on all GPUs of this host, one rank a GPU",
     REHEARSAL_1GPU: "rehearsal-1gpu: one NCCL rank on one GPU; it proves what one GPU can, and "
@@ -49,31 +49,37 @@ def exit_code(status: str, mode: str) -> int:
 
 
 def metrics(
-    journals: Mapping[int, Journal], ranks: int, began: float, label: str
-) -> dict[str, Any]:
-    """Return the figures of the ranks; `began` is when the launcher started, on their clock."""
+    journals: Mapping[int, Journal],
+    ranks: int,
+    began: float,
+    afterwards: Mapping[str, Any] | None = None,
+) -> Metrics:
+    """Return the figures, as far as all ranks have come.
+
+    + began: when the launcher started, on the ranks' clock
+    + afterwards: what the launcher found on a host with GPUs when the ranks had ended
+    """
     known = [journals[rank] for rank in range(ranks) if rank in journals]
     if len(known) < ranks:
-        return {}
+        return Metrics()
     slowest = {
         name: max(journal.seconds[name] for journal in known)
         for name in known[0].seconds
-        if name not in ("identity", "gpu") and all(name in each.seconds for each in known)
+        if name != "identity" and all(name in each.seconds for each in known)
     }
     launch = max((each.started or began for each in known), default=began) - began
-    found: dict[str, Any] = {"label": label, "seconds": {"launch": round(launch, 4), **slowest}}
-    if "init" in slowest:
-        found["init_s"] = slowest["init"]
     facts = {journal.rank: journal.facts for journal in known}
+    found: dict[str, Any] = {"seconds": {"launch": round(launch, 4), **slowest}}
     if all("step" in each for each in facts.values()):
-        found |= {**loss_drop(facts), "parameters": facts[0]["gradients"]["elements"]}
-    found["allreduce"] = []
+        names = ("loss0", "loss1", "taylor_ratio")
+        drop = loss_drop(facts)
+        found |= {name: files.finite(drop[name]) for name in names}
     if ranks > 1 and all("all_reduce" in each for each in facts.values()):
-        found["allreduce"] = [*_all_reduces(facts)]
-    return found
+        found["allreduce"] = (*_all_reduces(facts),)
+    return Metrics(**found, **_of_gpus(facts, afterwards or {}))
 
 
-def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[AllReduce]:
     """Yield per size the best time of the repeats, each as slow as its slowest rank."""
     for kind in exactness.KINDS:
         best: dict[int, float] = {}
@@ -82,31 +88,29 @@ def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, A
             slowest = max(run["seconds"] for run in runs)
             best[runs[0]["size"]] = min(best.get(runs[0]["size"], slowest), slowest)
         for size, seconds in best.items():
-            rate = round(size / max(seconds, 1e-6) / 1e6, 3)
-            yield {"kind": kind, "bytes": size, "seconds": seconds, "mb_per_s": rate}
+            yield AllReduce(kind, size, seconds, round(size / max(seconds, 1e-6) / 1e6, 3))  # type: ignore[arg-type]
 
 
-def gpu_metrics(
-    devices: Mapping[int, Journal], ranks: Mapping[int, Journal], afterwards: Mapping[str, Any]
-) -> dict[str, Any]:
+def _of_gpus(facts: Mapping[int, Any], afterwards: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of GPUs: arithmetic and memory speed, all-reduce, link, way, formats."""
     found: dict[str, Any] = {}
-    speeds = {str(n): each.facts["speed"] for n, each in devices.items() if "speed" in each.facts}
-    for key in ("bf16_tflops", "memory_gb_s") if speeds else ():
-        found[key] = {index: speed[key] for index, speed in speeds.items()}
-    results = [each.facts["bandwidth"] for each in ranks.values() if "bandwidth" in each.facts]
-    if len(results) > 1:
-        found["allreduce_busbw_gb_s"] = min(result["busbw_gb_s"] for result in results)
-        found["allreduce_bytes"] = results[0]["bytes"]
-    elif results:
-        found["host_copy_gb_s"] = results[0]["busbw_gb_s"]
-    found["link"] = loaded(ranks) or {}
+    for key in ("bf16_tflops", "memory_gb_s"):
+        found[key] = {str(n): each["speed"][key] for n, each in facts.items() if "speed" in each}
+    loads = [each["bandwidth"] for each in facts.values() if "bandwidth" in each]
+    if loads:
+        speed = min(each["busbw_gb_s"] for each in loads)
+        found["allreduce_busbw_gb_s" if len(loads) > 1 else "host_copy_gb_s"] = speed
+        found["allreduce_bytes"] = loads[0]["bytes"] if len(loads) > 1 else None
+        found["link"] = {
+            index: Link(**{name: seen[name] for name in Link.__dataclass_fields__ if name in seen})
+            for index, seen in loads[0].get("link", {}).items()
+        }
     if transport := afterwards.get("transport"):
-        found["transport"], found["nccl"] = transport["ways"], transport["versions"]
+        found["transport"], found["nccl"] = transport["ways"], (*transport["versions"],)
     if precision := afterwards.get("precision"):
         found["precision"] = {
-            name: {key: entry[key] for key in ("status", "reason", "tflops") if entry.get(key)}
-            for name, entry in precision["formats"].items()
+            name: Format(each["status"], each["reason"], each.get("tflops"))
+            for name, each in precision["formats"].items()
         }
         found["precision_best"] = precision["best"]
     return found
@@ -120,28 +124,27 @@ def loaded(ranks: Mapping[int, Journal]) -> dict[str, Any] | None:
     return found
 
 
-def ranks(group: Group | None) -> list[dict[str, Any]]:
+def ranks(group: Group) -> tuple[Rank, ...]:
     """Return what became of each rank."""
     records = []
-    for rank, journal in sorted(group.journals.items()) if group else []:
-        assert group is not None  # noqa: S101 - for mypy
-        code = group.codes.get(rank, 0 if journal.finished else None)
-        logs = group.logs_of(rank)
-        record = {
-            "rank": rank,
-            "pid": journal.pid,
-            "exit": code if code is None or code >= 0 else None,
-            "signal": -code if code is not None and code < 0 else None,
-            "finished": journal.finished,
-            "last_step": journal.step,
-            "store": journal.facts.get("store"),
-            "log": str(logs[0]) if logs else None,
-        }
-        records.append(record)
-    return records
+    for number, journal in sorted(group.journals.items()):
+        code = group.codes.get(number, 0 if journal.finished else None)
+        logs = group.logs_of(number)
+        records.append(
+            Rank(
+                rank=number,
+                pid=journal.pid,
+                exit=code if code is None or code >= 0 else None,
+                signal=-code if code is not None and code < 0 else None,
+                finished=journal.finished,
+                last_step=journal.step,
+                log=str(logs[0]) if logs else None,
+            )
+        )
+    return tuple(records)
 
 
-def failed(result: Result | None, group: Group | None, remark: str | None) -> dict[str, Any] | None:
+def failed(result: Result | None, group: Group | None, remark: str | None) -> Failed | None:
     """Return the check that failed first, with the end of the log to look at; None on a pass.
 
     + group: what ran last; remark: what else was found out about it
@@ -150,26 +153,26 @@ def failed(result: Result | None, group: Group | None, remark: str | None) -> di
         return None
     rank = result.rank
     logs = group.logs_of(rank) if group and rank is not None else []
-    return {
-        "id": result.id,
-        "sentence": "; ".join(filter(None, (result.detail, remark))),
-        "rank": rank,
-        "log": str(logs[0]) if logs else None,
-        "tail": group.tail(rank) if group and result.status == "fail" else [],
-    }
+    return Failed(
+        id=result.id,
+        sentence="; ".join(filter(None, (result.detail, remark))),
+        rank=rank,
+        log=str(logs[0]) if logs else None,
+        tail=tuple(group.tail(rank)) if group and result.status == "fail" else (),
+    )
 
 
-def software(torch: Torch, bundle: Path) -> dict[str, str | None]:
+def software(torch: Torch, bundle: Path) -> Software:
     """Return which program, Python, torch and kernel the verdict is about."""
-    return {
-        "smoke_test_sha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
-        "python": platform.python_version(),
-        "python_path": sys.executable,
-        "torch": torch.version,
-        "torch_path": torch.found,
-        "kernel": platform.release(),
-        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-    }
+    return Software(
+        smoke_test_sha256=hashlib.sha256(bundle.read_bytes()).hexdigest(),
+        python=platform.python_version(),
+        python_path=sys.executable,
+        torch=torch.version,
+        torch_path=torch.found,
+        kernel=platform.release(),
+        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+    )
 
 
 def rerun_command(options: Options, bundle: Path) -> str:

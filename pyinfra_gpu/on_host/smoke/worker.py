@@ -1,6 +1,7 @@
-"""One process that measures: it writes its journal and decides nothing.
+"""The processes that measure: torchrun and its ranks. Each writes a journal and decides nothing.
 
-Its settings come as JSON on the command line: what the launcher wants of it.
+A rank first tries its device alone (S1 to S3), then all ranks together (S4). Its settings come as
+JSON on the command line: what the launcher wants of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import bandwidth, collectives, compiling, device, environment, libraries, step, store
-from .journal import RANK, Writer
+from .journal import AGENT, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
 
@@ -30,19 +32,45 @@ _NCCL_TIMEOUT = timedelta(seconds=60)
 """NCCL's watchdog writes its flight recorder down when this is over."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Rank:
-    """One rank of `world_size`, with its journal and the device that its tensors are on."""
+    """One rank of `world_size`, with its journal and the device that its tensors are on.
+
+    + directory: where all ranks of this host write
+    + compiled: whether this rank has seen torch.compile work
+    """
 
     journal: Writer
     rank: int
     world_size: int
     device: torch.device
+    directory: Path
     allreduce_mib: int = 1
     compiled: bool = False
 
+    @property
+    def compiles(self) -> bool:
+        """Whether this rank compiles: on the CPU of a host one does it for all."""
+        return self.device.type != "cpu" or self.rank == 0
 
-MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
+    def meet(self, name: str) -> None:
+        """Wait until all ranks of this host have come here.
+
+        Not by a collective, whose watchdog ends a rank that waits for longer than a minute: a
+        compiler on slow cores takes that. A hang is the launcher's to end, here too.
+        """
+        self.journal.step("waiting for the other ranks")
+        (self.directory / f"{name}.{self.rank}").touch()
+        while len([*self.directory.glob(f"{name}.*")]) < self.world_size:
+            time.sleep(0.02)
+
+
+_ALONE: Mapping[str, Callable[[Rank], None]] = {
+    "device": device.measure,
+    "libraries": libraries.measure,
+    "compile": compiling.measure,
+}
+_TOGETHER: Mapping[str, Callable[[Rank], None]] = {
     "store": store.measure,
     "all_reduce": collectives.all_reduce,
     "small_all_reduce": collectives.small_all_reduce,
@@ -52,21 +80,21 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "compiled": step.compiled,
     "bandwidth": bandwidth.measure,
 }
+MEASUREMENTS = {**_ALONE, **_TOGETHER}
 """What checks of ranks ask for, see `Check.by`."""
 
 
-def main(kind: str, text: str) -> int:
-    """Do what the settings in `text` ask for; return the exit code."""
+def main(text: str) -> int:
+    """Be the rank that torchrun made of this process; return the exit code."""
     die_with_parent()
-    settings = json.loads(text)
+    settings, rank = json.loads(text), int(os.environ["RANK"])
     directory = Path(settings["directory"])
-    number = int(os.environ["RANK"]) if kind == RANK else int(settings["device"])
     # A file of its own, which neither a full log nor whoever holds standard error can keep from it.
-    stacks = stack_file(directory, kind, number).open("w")
+    stacks = stack_file(directory, rank).open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
-    journal = Writer(directory, kind, number)
+    journal = Writer(directory, rank)
     try:
-        (_rank if kind == RANK else _single)(settings, journal, number)
+        _rank(settings, directory, journal, rank)
     except Exception as error:
         journal.error(error)
         traceback.print_exc()
@@ -74,9 +102,9 @@ def main(kind: str, text: str) -> int:
     return 0
 
 
-def stack_file(directory: Path, kind: str, number: int) -> Path:
-    """Return the file for the stacks of a process, which it writes when it gets SIGUSR1."""
-    return directory / f"{kind}{number}.stack"
+def stack_file(directory: Path, rank: int) -> Path:
+    """Return the file for the stacks of a rank, which it writes when it gets SIGUSR1."""
+    return directory / f"rank{rank}.stack"
 
 
 def _imported(journal: Writer, **more: Any) -> Any:
@@ -94,40 +122,22 @@ def _imported(journal: Writer, **more: Any) -> Any:
     return torch
 
 
-def _single(settings: Mapping[str, Any], journal: Writer, number: int) -> None:
-    """Try one device: S1 to S3."""
-    cache = Path(settings["directory"]) / "compiled" / f"single{number}"
-    os.environ.update(environment.caches(cache))
-    _imported(journal)
-    on_cpu = settings["mode"] == REHEARSAL_CPU
-    if not on_cpu:
-        device.measure(number, journal)
-    with journal.measuring("libraries") as value:
-        value.update(libraries.read())
-    with journal.measuring("libuv") as value:
-        value.update(store.serve_one())
-    with journal.measuring("compile") as value:
-        value.update(compiling.measure("cpu" if on_cpu else f"cuda:{number}", cache))
-    journal.finished()
-
-
-def _rank(settings: Mapping[str, Any], journal: Writer, rank: int) -> None:
-    """S4."""
+def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: int) -> None:
     world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    torch = _imported(
-        journal,
-        rank=rank,
-        world_size=world_size,
-        strays=[
-            name
-            for name in environment.stray(os.environ, settings["mode"])
-            if name not in settings["variables"] and name not in environment.OF_TORCHRUN
-        ],
-    )
+    strays = [
+        name
+        for name in environment.stray(os.environ, settings["mode"])
+        if name not in settings["variables"] and name not in environment.OF_TORCHRUN
+    ]
+    torch = _imported(journal, rank=rank, world_size=world_size, strays=strays)
     import torch.distributed as dist
 
     on_cpu = settings["mode"] == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
+    it = Rank(journal, rank, world_size, place, directory, settings["allreduce_mib"])
+    wanted = settings["measure"]
+    for name in [each for each in wanted if each in _ALONE]:
+        _ALONE[name](it)
     with journal.measuring("init"):
         if on_cpu:
             # Longer than the deadline: a hang is the launcher's to end, with the stacks of all
@@ -136,10 +146,8 @@ def _rank(settings: Mapping[str, Any], journal: Writer, rank: int) -> None:
         else:
             torch.cuda.set_device(place)
             dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=place)
-            journal.fact("gpu", device.identity(local_rank))
-    it = Rank(journal, rank, world_size, place, settings["allreduce_mib"], settings["compiled"])
-    for name in settings["measure"]:
-        MEASUREMENTS[name](it)
+    for name in [each for each in wanted if each in _TOGETHER]:
+        _TOGETHER[name](it)
     journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
@@ -149,17 +157,34 @@ def _rank(settings: Mapping[str, Any], journal: Writer, rank: int) -> None:
     journal.finished()
 
 
-def agent(failures: Path, arguments: list[str]) -> int:
-    """Run torchrun; write the exit codes of ranks that failed (negative: signals) to a file."""
-    import torch.distributed.run
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
+def agent(directory: Path, arguments: list[str]) -> int:
+    """Be torchrun, after a look at the torch that it uses; write the exit codes of ranks that
+    failed (negative: signals) to a file.
+    """
+    journal = Writer(directory, AGENT)
+    try:
+        _imported(journal)
+        # Before torchrun, which needs the very thing and would end without saying so.
+        with journal.measuring("libuv") as value:
+            value.update(store.serve_one())
+        import torch.distributed.run
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    except Exception as error:
+        journal.error(error)
+        traceback.print_exc()
+        return 1
+    journal.finished()
     torchrun: Any = torch.distributed.run
     try:
         torchrun.run(torchrun.parse_args(arguments))
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        failures.write_text(json.dumps(codes))
+        failures_file(directory).write_text(json.dumps(codes))
         traceback.print_exc()
         return 1
     return 0
+
+
+def failures_file(directory: Path) -> Path:
+    """Return the file with the exit codes of ranks that failed."""
+    return directory / "failures.json"

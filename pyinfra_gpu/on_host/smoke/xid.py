@@ -24,27 +24,25 @@ _FALLEN = re.compile(
     r".*fallen off the bus"
 )
 _RECOVERY = re.compile(r"changed from \S+ \([^)]*\) to \S+ \((?P<action>[^)]*)\)")
-_ADVICE: dict[str, tuple[tuple[int, ...], str]] = {
-    "application": (
+_ADVICE: tuple[tuple[tuple[int, ...], str], ...] = (
+    (
         (13, 31, 32, 43, 45, 68, 69, 109),
         "a program did this, or a faulty GPU: run the test again, on this GPU alone",
     ),
-    "memory": (
+    (
         (48, 63, 64, 92, 94, 95, 140, 168, 171, 172),
         "reset the GPU; if it returns, the memory is faulty",
     ),
-    "bus": (
+    ((72, 74, 137, 149, 155, 156), "reseat the NVLink bridge or check the fabric manager"),
+    ((62, 119, 120, 143, 169), "power the host off and on; a newer driver"),
+    ((154,), "do what the driver asks for"),
+    (
         (38, 79, 158, 167, 176),
         "the PCIe link: power cable, riser and seat; try the slot at Gen4",
     ),
-    "nvlink": (
-        (72, 74, 137, 149, 155, 156),
-        "reseat the NVLink bridge or check the fabric manager",
-    ),
-    "firmware": ((62, 119, 120, 143, 169), "power the host off and on; a newer driver"),
-    "recovery": ((154,), "do what the driver asks for"),
-    "unknown": ((), "look the number up in NVIDIA's list of Xids"),
-}
+)
+_OF_NVLINK, _OF_THE_BUS = _ADVICE[2][1], _ADVICE[-1][1]
+_UNKNOWN = "look the number up in NVIDIA's list of Xids"
 _HARMLESS = (63, 92, 176)
 """Corrected, and recorded for later: a row to be remapped, corrected memory or link errors."""
 
@@ -52,8 +50,8 @@ _HARMLESS = (63, 92, 176)
 def parse(lines: Iterable[str]) -> list[dict[str, Any]]:
     """Return the GPU errors in the kernel log's `lines`, in their order.
 
-    Each has kind ("xid", "sxid", "aer", "fallen"), number (None for the last two), class, pci,
-    serious (False: corrected, nothing was lost), text and advice.
+    Each has kind ("xid", "sxid", "aer", "fallen"), number (None for the last two), pci, serious
+    (False: corrected, nothing was lost), text and advice.
     """
     return [event for event in map(_event, lines) if event is not None]
 
@@ -63,34 +61,32 @@ def _event(line: str) -> dict[str, Any] | None:
         number = int(found["number"])
         text = " ".join(filter(None, (found["part"].strip(), (found["text"] or "").strip())))
         if not found["kind"]:
-            return _described("sxid", number, "nvlink", found["pci"], True, text)
-        group = next((name for name, each in _ADVICE.items() if number in each[0]), "unknown")
+            return _described("sxid", number, found["pci"], True, text, _OF_NVLINK)
+        advice = next((each for numbers, each in _ADVICE if number in numbers), _UNKNOWN)
         serious = number not in _HARMLESS
         if action := _RECOVERY.search(text):
             serious = action["action"].strip().lower() not in ("none", "")
-        text = text or ("" if group != "unknown" else f"unknown Xid {number}")
-        return _described("xid", number, group, found["pci"], serious, text)
+        return _described("xid", number, found["pci"], serious, text or "no text", advice)
     if found := _AER.search(line):
         # "Corrected" until Linux 5.x, "Correctable" since; "Uncorrected (Fatal)", ...
         serious = not found["severity"].strip().startswith("Correct")
         text = f"PCIe error, {found['severity']}: {found['text'] or 'no type given'}"
-        return _described("aer", None, "bus", found["pci"], serious, text)
+        return _described("aer", None, found["pci"], serious, text, _OF_THE_BUS)
     if found := _FALLEN.search(line):
-        return _described("fallen", None, "bus", found["pci"], True, "fallen off the bus")
+        return _described("fallen", None, found["pci"], True, "fallen off the bus", _OF_THE_BUS)
     return None
 
 
 def _described(
-    kind: str, number: int | None, group: str, pci: str, serious: bool, text: str
+    kind: str, number: int | None, pci: str, serious: bool, text: str, advice: str
 ) -> dict[str, Any]:
     return {
         "kind": kind,
         "number": number,
-        "class": group,
         "pci": pci_address(pci) or pci.lower(),
         "serious": serious,
         "text": text[:300],
-        "advice": _ADVICE[group][1],
+        "advice": advice,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import sys
 import tarfile
@@ -23,7 +24,9 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach, request_text
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
-from pyinfra_gpu.facts.record import RecordFact
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.answer import LONGEST
+from pyinfra_gpu.facts.probe import RecordFact
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import visit
@@ -152,7 +155,7 @@ def _gathered(state: State, host: Host) -> Collected:
         if isinstance(said, Unanswered):
             reasons.append(said.reason)
         else:
-            texts[name] = "\n".join(map(_readable, said[1].stdout_lines)) + "\n"
+            texts[name] = "\n".join(map(readable, said[1].stdout_lines)) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
     names = texts.get("collect-system", "").partition("item names\n")[2].partition(f"\n{_MARK}")[0]
     first, users = names.split()[:2], names.split()[2:]
@@ -163,12 +166,19 @@ def _gathered(state: State, host: Host) -> Collected:
     return host.name, texts, counts, shortened("; ".join(reasons), 300)
 
 
-def _readable(line: str) -> str:
-    """Return a line as text; a value that the probe says in hexadecimal is written out."""
-    coded = re.fullmatch(r"(\S+ )[x!]((?:[0-9a-f]{2})+)", line)
-    return without_escapes(
-        coded[1] + bytes.fromhex(coded[2]).decode(errors="replace") if coded else line
-    )
+def readable(line: str) -> str:
+    """Return a line as text; of what a look told, each fact has lines of its own."""
+    if not line.startswith("{"):
+        return without_escapes(line)
+    try:
+        told = document.loads(line, LONGEST)
+    except ValueError:
+        return without_escapes(line)
+    lines = []
+    for key, each in told.items():
+        plain = each if isinstance(each, str) else json.dumps(each)
+        lines.append(readable(plain) if key == "owner" else f"{key} = {without_escapes(plain)}")
+    return "\n".join(lines)
 
 
 def without_names(

@@ -12,9 +12,8 @@ from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.diagnosis.host_facts import FACTS, facts_of
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.libcuda import CacheEntry
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.record import CacheEntry, Record
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"

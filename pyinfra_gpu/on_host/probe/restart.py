@@ -1,0 +1,131 @@
+"""Reboot the machine, unless somebody would mind: judged and begun by one program.
+
+There is no round trip between the two. It comes behind the programs of the look and answers in its
+form, with "done": "rebooting" (and "boot"), "busy" (and "against": who and what, in words), "again"
+(and "at": the same reason has had its reboot, which did not help) or "refused" (and "why").
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import apt, driver, power
+from .frame import Host, NotTold, first_line, json, rows
+from .look import FIRST_LINE, LAST_LINE
+
+TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+_MOST = 50  # reboots that are noted: enough for a host that loses its driver every week
+
+
+def against(host: Host) -> list[str]:
+    """Return who and what stands against a reboot; what is not told is against it, too."""
+    asked: list[Callable[[], list[str]]] = []
+    if host.asked["policy"] != "always":
+        asked += [lambda: _strangers(host), lambda: power.sessions(host)]
+        asked.append(lambda: power.inhibitors(host))
+    asked += [lambda: _one(apt.lock_holder(host)), lambda: _own_lock(host)]
+    asked.append(lambda: _half_configured(host))
+    found: list[str] = []
+    for each in asked:
+        try:
+            found += each()
+        except NotTold as error:
+            found.append(str(error))
+        except OSError as error:
+            found.append(f"{error.filename}: {error.strerror}")
+    return found
+
+
+def _one(found: str | None) -> list[str]:
+    return [] if found is None else [found]
+
+
+def _strangers(host: Host) -> list[str]:
+    """Return who uses the GPUs, beside services that may be ended."""
+    services = host.asked["services"]
+    return [each for each in driver.users(host) if each.partition(" (")[2][:-1] not in services]
+
+
+def _half_configured(host: Host) -> list[str]:
+    found = apt.half_configured(host)
+    return [f"an installation that is not done ({', '.join(found[:3])})"] if found else []
+
+
+def _own_lock(host: Host) -> list[str]:
+    """Return a command of an earlier run that goes on.
+
+    Looked up among the kernel's locks: the file may be in somebody's folder, and is not opened.
+    """
+    path = host.asked["lock"]
+    try:
+        inode = str(os.stat(host.at(path)).st_ino)
+    except FileNotFoundError:
+        return []
+    for words in apt.locks(host):
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            return [f"pid {words[4]}, which works on {path}"]
+    return []
+
+
+def restart(host: Host) -> dict[str, Any]:
+    """Begin the reboot, or return why not."""
+    try:
+        boot = first_line(host.at("/proc/sys/kernel/random/boot_id"))
+    except NotTold:
+        boot = None
+    if not boot:
+        return {"done": "refused", "why": "it does not tell its boot_id"}
+    reason, path = host.asked["reason"], host.at(host.asked["record"])
+    before = rows(path) if os.path.isfile(path) else []
+    tried = [row.split(" ", 2) for row in before]
+    again = [words[0] for words in tried if words[2:] == [reason] and words[1] != boot]
+    if again and again[-1].isdigit():
+        return {"done": "again", "at": int(again[-1])}
+    if obstacles := against(host):
+        return {"done": "busy", "against": obstacles}
+    try:
+        _note(path, [*filter(None, before), f"{int(time.time())} {boot} {reason}"][-_MOST:])
+    except OSError:
+        what = f"{host.asked['record']} cannot be written"
+        return {
+            "done": "refused",
+            "why": f"{what}, and without it one reboot would follow the other",
+        }
+    return {"done": "rebooting", "boot": boot}
+
+
+def _note(path: str, lines: list[str]) -> None:
+    os.umask(0o022)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.new", "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def _begin(host: Host) -> None:
+    """Reboot after this connection has had its answer; who stands against it was asked above."""
+    later = ("--on-active=1", "--timer-property=AccuracySec=100ms", "systemctl", "reboot", "-i")
+    try:
+        if host.run("systemd-run", "--quiet", "--collect", *later, seconds=10)[0] == 0:
+            return
+    except NotTold:
+        pass
+    null = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in (0, 1, 2)]
+    words = ("sh", "-c", "sleep 1; systemctl reboot -i || reboot")
+    os.posix_spawn("/bin/sh", words, host.environment, file_actions=null, setpgroup=0)
+
+
+def main(asked: Mapping[str, Any]) -> None:
+    """Judge, begin, and say what was done."""
+    host = Host(asked.get("root", ""), {"packages": (), "nvidia": False, **asked})
+    done = restart(host)
+    if done["done"] == "rebooting":
+        _begin(host)
+    print(f"\n{FIRST_LINE}\n{json(done)}\n{LAST_LINE}", flush=True)

@@ -1,0 +1,451 @@
+"""The environment and torch in it, as its owner sees them; torch is never imported.
+
+Its identity is text. Its files, and those of everything beside it, are compared with the lists of
+sizes that their wheels brought; the digest of a file counts where it was touched since the smoke
+test passed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from .files import document, there
+from .frame import Host, NotTold, decoded, names, rows, text, why
+
+TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn
+
+    from .frame import Facts
+
+_GONE = (FileNotFoundError, NotADirectoryError)
+_MOST_FOLDERS = 5000
+_MOST_OTHERS = 100
+_DIGESTS_S = 3  # before the end of the time for comparing: no digest is begun any more
+# The version, what is behind the environment, its folder of packages, the C library: one a line.
+_TELL = """
+import os, sys
+abi = "t" if "t" in sys.abiflags else ""
+print(sys.version.split()[0])
+print(os.path.realpath(sys._base_executable))
+print("python%d.%d%s" % (*sys.version_info[:2], abi))
+known = "CS_GNU_LIBC_VERSION" in os.confstr_names
+print(known and os.confstr("CS_GNU_LIBC_VERSION") or "")
+"""
+_BEHIND = "import os, sys; print(os.path.realpath(sys._base_executable))"
+_COMPARED = "torch.damaged torch.foreign torch.others torch.needs torch.touched torch.elsewhere"
+
+
+class Environment:
+    """The virtual environment, whose Python is asked once."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.venv: str = host.asked["venv"]
+        self.python = self.base = self.glibc = self.problem = None
+        self.site = ""
+        self.absent = self._is_absent()
+        if not self.absent:
+            self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
+            try:
+                self.python, self.base, self.site, self.glibc = self._asked()
+            except NotTold as error:
+                self.problem = str(error)
+            folder = f"{self.venv}/lib"
+            if not self.site:
+                found = [each for each in names(folder) if each.startswith("python3")]
+                self.site = f"{folder}/{(found or ['python3'])[-1]}/site-packages"
+
+    def _is_absent(self) -> bool:
+        """Tell whether there is none: a folder may be made for the owner, and not filled yet."""
+        try:
+            if not stat.S_ISDIR(os.stat(self.venv).st_mode):
+                return True
+        except _GONE:
+            return True
+        except PermissionError:
+            raise NotTold(f"no permission to look at {self.venv}") from None
+        if not os.access(self.venv, os.R_OK | os.X_OK):
+            raise NotTold(f"no permission to read {self.venv}")
+        return not os.listdir(self.venv)
+
+    def _asked(self) -> tuple[Any, Any, str, Any]:
+        python = f"{self.venv}/bin/python"
+        if not os.path.exists(python):
+            leads = (
+                f"{python} is a link to {os.readlink(python)}, which"
+                if os.path.islink(python)
+                else python
+            )
+            raise NotTold(f"{leads} is not there")
+        status, said = self.host.run(python, "-I", "-S", "-B", "-c", _TELL, seconds=15)
+        told = said.split("\n")
+        if status:
+            raise NotTold(why(status, said))
+        if len(told) not in (3, 4) or not all(each.isprintable() for each in told):
+            raise NotTold(f"it said {told[0][:80]!r}")
+        with open(python, "rb") as file:
+            if file.read(2) == b"#!":
+                raise NotTold("as that of the environment, being a script that starts another one")
+        try:
+            with open(f"{self.venv}/pyvenv.cfg", "rb") as file:
+                settings = decoded(file.read(65536))
+        except _GONE:
+            raise NotTold("as that of the environment, whose pyvenv.cfg is gone") from None
+        if "include-system-site-packages=true" in settings.replace(" ", "").lower():
+            reason = "apart from the packages of the system, which pyvenv.cfg lets in"
+            raise NotTold(reason)
+        site = f"{self.venv}/lib/{told[2]}/site-packages"
+        if "/" in told[2]:
+            raise NotTold(f"it said {told[2][:80]!r}")
+        return told[0], told[1], site, told[3] if len(told) == 4 else None
+
+
+def facts(host: Host) -> Facts:
+    """The environment's Python, and torch by its files."""
+    kept: list[Environment] = []
+
+    def environment() -> Environment:
+        if not kept:
+            kept.append(Environment(host))
+        return kept[0]
+
+    def told(find: Callable[[Environment], Any], empty: Any = None) -> Callable[[], Any]:
+        return lambda: empty if environment().absent else find(environment())
+
+    return {
+        "torch.python": told(lambda each: each.python or _raised(each.problem)),
+        "torch.python_problem": told(lambda each: each.problem),
+        "torch.base": told(lambda each: each.base or _raised(each.problem)),
+        "torch.installing": told(lambda each: each.installing, empty=False),
+        "torch.version torch.git_version torch.cuda": told(_identity),
+        "torch.folders": told(lambda each: _distributions(each.site), empty=[]),
+        "torch.declared": lambda: _declared(environment()),
+        "torch.uv": lambda: _uv(host, host.asked["uv"]),
+        **({"cuda.glibc": lambda: _glibc(host, environment)} if host.asked["nvidia"] else {}),
+        _COMPARED: lambda: _compared(environment()),
+    }
+
+
+def _raised(reason: str | None) -> NoReturn:
+    raise NotTold(reason or "it said nothing")
+
+
+def _declared(environment: Environment) -> str | None:
+    """Return what the declared interpreter is, where data names it by a path."""
+    path = environment.host.asked["python"]
+    if not path or not os.path.exists(path):
+        return None
+    base = environment.base
+    if base and os.path.exists(base) and os.path.samefile(base, path):
+        return str(base)
+    status, said = environment.host.run(path, "-I", "-S", "-c", _BEHIND, seconds=5)
+    if status:
+        raise NotTold(f"{path}: {why(status, said)}")
+    return said
+
+
+def _uv(host: Host, path: str) -> str | None:
+    if not there(path):
+        return None
+    status, said = host.run(path, "--version", seconds=5)
+    if status:
+        raise NotTold(f"{path}: {why(status, said)}")
+    return uv_version(said)
+
+
+def uv_version(said: str) -> str:
+    """Read what `uv --version` says."""
+    words = said.partition("\n")[0].split()
+    if len(words) < 2 or words[0] != "uv" or words[1].count(".") < 2 or not words[1][:1].isdigit():
+        raise NotTold(f"`uv --version` said {said[:80]!r}")
+    return words[1]
+
+
+def _glibc(host: Host, environment: Callable[[], Environment]) -> str | None:
+    """Return the version of the C library that the environment's Python runs with."""
+    try:
+        said = environment().glibc
+    except NotTold:
+        said = None
+    said = said or os.confstr("CS_GNU_LIBC_VERSION") or ""
+    name, _, version = said.partition(" ")
+    if name != "glibc" or not version.replace(".", "").isdigit():
+        raise NotTold(f"the C library says {said[:80]!r}")
+    return str(version)
+
+
+def _identity(environment: Environment) -> tuple[Any, Any, Any]:
+    """Return version, commit and CUDA as torch/version.py has them."""
+    path = f"{environment.site}/torch/version.py"
+    if not there(path):
+        return None, None, None
+    try:
+        lines = rows(path)[:100]
+    except OSError:
+        raise NotTold(f"no permission to read {path}") from None
+    return identity(lines)
+
+
+def identity(lines: list[str]) -> tuple[Any, Any, Any]:
+    """Read the lines of torch/version.py."""
+    lines = [row for row in lines if row.startswith(("__version__", "cuda", "git_version"))]
+    if not lines:
+        return None, None, None
+    version, commit, cuda = (_literal(lines, n) for n in ("__version__", "git_version", "cuda"))
+    # A line that is none was read, and is as good as no line: the file is damaged.
+    return (None if isinstance(version, dict) else version), commit, cuda
+
+
+def _literal(lines: list[str], name: str) -> Any:
+    """Return the value that a line gives a name: a plain string or None, with or without a type."""
+    for row in lines:
+        head, mark, value = row.partition("=")
+        value = value.strip()
+        if not mark or head.partition(":")[0].strip() != name:
+            continue
+        if value == "None":
+            return None
+        inner, quotes = value[1:-1], {value[:1], value[-1:]}
+        plain = inner.isprintable() and "\\" not in inner
+        if len(value) > 1 and plain and quotes in ({"'"}, {'"'}) and value[0] not in inner:
+            return inner
+    return {"?": f"torch/version.py has no plain line for {name}"}
+
+
+def _distributions(site: str) -> list[str]:
+    """Return the folders of metadata."""
+    if os.path.isdir(site) and not os.access(site, os.R_OK | os.X_OK):
+        raise NotTold(f"no permission to read {site}")
+    found = [each for each in names(site) if each.endswith(".dist-info")]
+    if len(found) > _MOST_FOLDERS:
+        raise NotTold(f"{site} holds more than {_MOST_FOLDERS}")
+    return [each for each in found if os.path.isdir(f"{site}/{each}")]
+
+
+def _compared(environment: Environment) -> tuple[Any, ...]:
+    if environment.absent:
+        return [], [], {}, [], 0, None
+    if environment.problem:
+        reason = "the environment's python does not run, so its files were not compared"
+        raise NotTold(reason)
+    try:
+        return Comparison(environment).result()
+    except PermissionError as error:
+        where = text(error.filename)
+        raise NotTold(f"for its owner, who may not look at {where}") from None
+
+
+class Comparison:
+    """The files of an environment, held against the lists that their wheels brought."""
+
+    def __init__(self, environment: Environment) -> None:
+        host = environment.host
+        self.environment, self.site = environment, environment.site
+        self.end = time.monotonic() + host.asked["compare_s"]
+        self.libraries: set[bytes] = set()
+        self.later: list[tuple[float, bytes, bytes, list[str]]] = []
+        self.touched = 0
+        try:
+            self.proven, self.stamped = os.stat(host.asked["stamp"]).st_mtime, True
+        except OSError:
+            self.proven, self.stamped = 1e18, False
+
+    def result(self) -> tuple[Any, ...]:
+        """Return what `_COMPARED` names, in that order."""
+        site = self.site
+        if not os.path.isdir(site):
+            return [], [], {}, [], 0, None
+        os.chdir(site)
+        elsewhere = self._elsewhere()
+        infos = [each for each in names(".") if each.endswith(".dist-info") and "-" in each]
+        own = [each for each in infos if each.lower().startswith("torch-")]
+        bad: list[str] = []
+        if not own and os.path.isdir("torch"):
+            bad.append("torch-*.dist-info/RECORD")
+        for info in own:
+            self._compare(f"{info}/RECORD", bad, 5)
+        others: dict[str, list[str]] = {}
+        rest = (n for n in infos if n not in own and n[0] != "~" and " " not in n)
+        for info in [*rest][:_MOST_FOLDERS]:
+            self._compare(f"{info}/RECORD", others.setdefault(info, []), 1)
+        self._digests()
+        lost = {n.partition("-")[0]: bad[0] for n, bad in others.items() if bad}
+        lost = dict([*lost.items()][:_MOST_OTHERS])
+        needs = sorted(_needed(infos)) if lost else []
+        return bad[:5], [] if bad else self._foreign(), lost, needs, self.touched, elsewhere
+
+    def _compare(self, record: str, bad: list[str], most: int) -> None:  # noqa: C901 - it is hot
+        """Hold the files of one list against it; note those that differ, that many at most."""
+        whole, itself = False, os.fsencode(record)
+        lstat, proven = os.lstat, self.proven
+        try:
+            with open(record, "rb") as file:
+                if os.fstat(file.fileno()).st_size > 1 << 25:
+                    raise ValueError(record)
+                while lines := file.readlines(1 << 17):
+                    if time.monotonic() > self.end:
+                        raise NotTold("its files could not be compared in time")
+                    if most == 5:
+                        self.libraries.update(r.rsplit(b",", 2)[0] for r in lines if b".so" in r)
+                    for row in lines:
+                        try:
+                            path, digest, size = row.rsplit(b",", 2)
+                            if path == itself:
+                                whole = True
+                            if size < b"0" and not size.strip():
+                                continue
+                            found = lstat(path)
+                            if (
+                                found.st_size == int(size)
+                                and found.st_ctime <= proven
+                                and found.st_mode & 0o170004 == 0o100004
+                            ):
+                                continue
+                        except (OSError, ValueError):
+                            if row.count(b",") < 2:
+                                continue
+                        if path[:1] == b'"':
+                            path = path[1:-1].replace(b'""', b'"')
+                        if not self._same(path, digest, size, bad):
+                            bad.append(text(os.fsdecode(path)))
+                            if len(bad) >= most:
+                                return
+        except (*_GONE, ValueError):
+            whole = False
+        if not whole:
+            bad.append(record)
+
+    def _same(self, path: bytes, digest: bytes, size: bytes, bad: list[str]) -> bool:
+        try:
+            found = os.lstat(path)
+            since = found.st_ctime
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(path)
+                since = max(since, found.st_ctime) if self.stamped else float("inf")
+        except _GONE:
+            return False
+        except PermissionError:
+            if os.stat(self.environment.venv).st_uid != os.getuid():
+                raise NotTold("whoever looks may not look at all of its files") from None
+            raise
+        if not found.st_mode & 4 and not os.access(path, os.R_OK):
+            return False
+        fits = found.st_size == int(size)
+        if not fits or since <= self.proven or not digest.startswith(b"sha256="):
+            return fits
+        self.later.append((since, path, digest[7:], bad))
+        return True
+
+    def _digests(self) -> None:
+        """Make digests, the last touched first: of what was installed again none has changed."""
+        if not self.later:
+            return
+        import base64
+        import hashlib
+
+        self.later.sort(key=lambda each: each[:2], reverse=True)
+        for number, (_, path, digest, bad) in enumerate(self.later):
+            if time.monotonic() > self.end - _DIGESTS_S:
+                self.touched = len(self.later) - number
+                return
+            now = hashlib.sha256()
+            try:
+                with open(path, "rb") as file:
+                    while part := file.read(1 << 20):
+                        now.update(part)
+            except _GONE:
+                pass
+            if digest != base64.urlsafe_b64encode(now.digest()).rstrip(b"="):
+                bad.append(text(os.fsdecode(path)))
+
+    def _foreign(self) -> list[str]:
+        """Return the first libraries in torch's folders that no wheel of its brought there."""
+        found = []
+        for folder in ("torch", "torch/lib"):
+            for name in names(folder):
+                path = f"{folder}/{name}"
+                ours = os.fsencode(path) in self.libraries or name.endswith(".before-pyinfra-gpu")
+                if ".so" in name and not ours and not os.path.isdir(path):
+                    found.append(path)
+        return found[:5]
+
+    def _elsewhere(self) -> str | None:
+        """Return where `import torch` finds another one, and what leads there."""
+        found = [n for n in os.listdir() if n.endswith(".pth") or n[-12:] == "customize.py"]
+        found = [n for n in found if not n.startswith("_virtualenv") and not _brought(n)]
+        if not found:
+            return None
+        ask = 'import importlib.util as i; print(i.find_spec("torch").origin)'
+        python = f"{self.environment.venv}/bin/python"
+        os.chdir("/")
+        _, said = self.environment.host.run(
+            python, "-B", "-c", ask, seconds=5, environment={}, errors=False
+        )
+        os.chdir(self.site)
+        origin = said.strip().rpartition("\n")[2]
+        if not origin or os.path.realpath(origin) == os.path.realpath("torch/__init__.py"):
+            return None
+        return f"{found[0]} {origin}"
+
+
+def _brought(name: str) -> bool:
+    row = os.fsencode(f"\n{name},")
+    for info in os.listdir():
+        if info.endswith(".dist-info") and os.path.exists(f"{info}/RECORD"):
+            with open(f"{info}/RECORD", "rb") as file:
+                if row in b"\n" + file.read(1 << 24):
+                    return True
+    return False
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").replace(".", "-").lower()
+
+
+def _needed(infos: list[str]) -> set[str]:
+    """Return what torch needs to run, by its own metadata, and it."""
+    folders = {_plain(info.partition("-")[0]): info for info in infos}
+    wanted = [("torch", "")]
+    found: dict[str, list[str]] = {}
+    while wanted:
+        name, extras = wanted.pop()
+        if name in folders and extras not in found.setdefault(name, []):
+            found[name].append(extras)
+            wanted.extend(_required(f"{folders[name]}/METADATA", extras))
+    return {name for name, each in found.items() if each}
+
+
+def _required(metadata: str, extras: str) -> Iterator[tuple[str, str]]:
+    from re import findall
+
+    try:
+        with open(metadata, "rb") as file:
+            head = file.read(262144).partition(b"\n\n")[0].decode("utf-8", "replace")
+    except _GONE:
+        return
+    chosen = _plain(extras).replace(",", " ").split()
+    form = r"(?m)^Requires-Dist: ([\w.-]+) ?(?:\[(.*?)\])?(.*)"
+    for name, more, rest in findall(form, head):
+        only = findall(r"extra == .([\w.-]+)", rest)
+        if not only or any(_plain(extra) in chosen for extra in only):
+            yield _plain(name), more
+
+
+def build(host: Host) -> Facts:
+    """How far a build of torch from source is, and which wheel it left."""
+    at, venv = host.asked["build"], host.asked["venv"]
+    return {
+        "build.stamp": lambda: document(f"{venv}/.pyinfra-gpu-build.json") if at else None,
+        "build.wheel": lambda: document(f"{at}/wheel.json") if at else None,
+        "build.state": lambda: document(f"{at}/state.json") if at else None,
+        "build.pid": lambda: _building(at) if at else None,
+    }
+
+
+def _building(at: str) -> str | None:
+    pid = (document(f"{at}/pid") or "").strip()
+    return pid if pid.isdigit() and os.path.isdir(f"/proc/{pid}") else None
