@@ -126,7 +126,7 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not parts and release in toolkits:
         yield _of_no_package(spec, record)
     elif parts and (broken := _broken(spec, record)):
-        action = "install its packages anew"
+        action = "reinstall its packages"
         yield repair(Id.CUDA_HALF_REMOVED, broken, expected, action, packages)
     elif main is None:
         found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else None

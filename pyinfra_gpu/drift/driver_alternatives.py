@@ -81,7 +81,7 @@ def _groups(spec: HostSpec, record: Record) -> Iterator[Finding]:
             Id.DRIVER_ALTERNATIVE_DIFFERS,
             found,
             "the declared driver, by which programs and modprobe find it",
-            f"have update-alternatives choose {name} anew",
+            f"select {name} with update-alternatives",
             ("nvidia-alternative", "glx-alternative-*", "libcuda1"),
         )
 
@@ -102,7 +102,7 @@ def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(id_, found, wanted, action, command, stops=True)
     else:
         packages_ = ("nvidia-alternative", "nvidia-*kernel-support")
-        action = f"bring back what {RULES} leads to"
+        action = f"restore {RULES}"
         yield repair(Id.DRIVER_MODULE_NAME_DIFFERS, found, wanted, action, packages_)
 
 

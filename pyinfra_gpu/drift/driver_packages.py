@@ -152,7 +152,7 @@ def _version(spec: HostSpec, record: Record) -> Iterator[Finding]:
     found, branch = _installed(spec, record), spec.driver.branch
     versions, wanted, named = found.versions, target(spec, found), driver_names(found)
     if moved := [each for each in versions if branch_of(each) != branch]:
-        action = f"bring the driver back to branch {branch}"
+        action = f"install branch {branch}"
         was, expected = f"driver {', '.join(moved)}", f"branch {branch}"
         yield repair(Id.DRIVER_BRANCH_MOVED, was, expected, action, named)
     elif len(versions) > 1:

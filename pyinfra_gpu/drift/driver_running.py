@@ -128,7 +128,10 @@ def _not_loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     loaded, on_disk = known(driver.loaded), known(driver.on_disk)
     free = [name for name in ("nouveau", "nova") if known(getattr(driver, name))]
     if free:
-        found, expected = f"{' and '.join(free)} has the GPUs", "NVIDIA's module to have them"
+        found, expected = (
+            f"{' and '.join(free)} is bound to the GPUs",
+            "NVIDIA's module bound to them",
+        )
         yield _restart(Id.DRIVER_NOUVEAU_LOADED, found, expected, f"reboot{_who(record)}", kernel)
     if loaded is None:
         if not free:
@@ -175,7 +178,7 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
         for reboot in reboots[-1:]:
             told = f"a reboot is noted that has helped ({reboot.reason})"
             expected = "no note, so that the same reason can have its reboot again"
-            yield repair(Id.DRIVER_REBOOT_NOTED, told, expected, "forget it")
+            yield repair(Id.DRIVER_REBOOT_NOTED, told, expected, "delete the note")
 
 
 @of_ours
@@ -188,8 +191,7 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     named = (unit, "nvidia-compute-utils*")
     if wanted and state == "masked":
         action = (
-            "left alone, since somebody forbade it to start: unmask it, or declare"
-            " driver_persistence = False"
+            "left alone: it was masked by hand. Unmask it, or declare driver_persistence = False"
         )
         command = f"sudo systemctl unmask {unit}"
         yield report(Id.DRIVER_PERSISTENCED_MASKED, f"{unit} is masked", expected, action, command)

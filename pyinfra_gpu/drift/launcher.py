@@ -71,17 +71,19 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
             Id.TRAINING_MANAGER_MASKED,
             f"{unit} is masked, by {file}",
             f"that {manager} may start runs",
-            "left alone, since somebody forbade it, and no run of `train` starts: unmask it",
+            "left alone: it was masked by hand, and no run of `train` starts. Unmask it",
             f"{'' if how == '--user ' else 'sudo '}systemctl {how}unmask {unit}",
         )
     elif spec.privilege != "sudo" or record.system.init != "systemd":
         return
     elif not known(launcher.linger):
         found, expected = f"{manager} ends with the last login", "linger, so that a run outlives it"
-        yield repair(Id.TRAINING_LINGER_OFF, found, expected, f"linger for {owner}")
+        yield repair(Id.TRAINING_LINGER_OFF, found, expected, f"enable linger for {owner}")
     elif known(launcher.manager) is False:
         expected = "that it is: a run is a unit of it"
-        yield repair(Id.TRAINING_MANAGER_OFF, f"{manager} is not on", expected, manager)
+        yield repair(
+            Id.TRAINING_MANAGER_OFF, f"{manager} is not running", expected, f"start {manager}"
+        )
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:

@@ -133,11 +133,11 @@ def _owners(spec: HostSpec, record: Record) -> Iterator[Finding]:
             Id.LAYOUT_OWNER_DIFFERS,
             _belongs(record, wrong),
             "root to own it, since root writes there and believes what it finds",
-            f"give {some(wrong, 2)} to root; what root believes or runs of it is made anew",
+            f"give {some(wrong, 2)} to root; root recreates what it reads or runs there",
         )
     paths = (*owners(spec), spec.paths.venv)
     if wrong := [path for path in paths if _of_another(record.layout.entry(path), theirs)]:
-        action = f"set {some(wrong, 2)} aside, and make it anew for {theirs}"
+        action = f"set {some(wrong, 2)} aside, and create it for {theirs}"
         found = _belongs(record, wrong)
         yield repair(Id.LAYOUT_OWNER_DIFFERS, found, f"{theirs} to own it", action)
 
@@ -169,7 +169,7 @@ def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not isinstance(entry, Unknown) and entry.kind == "dir" and int(str(entry.mode), 8) & 0o002:
         yield report(
             Id.LAYOUT_OPEN_TO_ALL,
-            f"{path} has mode {entry.mode}: every user can exchange what is in it",
+            f"{path} has mode {entry.mode}: every user can replace its content",
             f"{owner_name(spec, record)} alone to write there",
             "left alone, since what is in it is the owner's, and may be exchanged already",
             f"chmod o-w {path}",

@@ -114,7 +114,7 @@ def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
             yield _no_driver()
         return
-    action = "install its package anew, or link it where it belongs to none"
+    action = "reinstall its package, or link it where it belongs to none"
     for where, found in troubles(record).items():
         name = basename(where)
         leads = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
@@ -261,7 +261,7 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
     yield Finding(
         id=Id.LIBCUDA_UNPROVEN,
-        found=f"not proven that programs load the driver's library: {unproven}",
+        found=f"whether programs load the driver's library was not verified: {unproven}",
         expected="two programs compiled and run with what is installed now",
         effect="repair" if version in (None, record.driver.loaded) else "restart",
         action="compile and run them",

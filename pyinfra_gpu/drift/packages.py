@@ -35,7 +35,9 @@ def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
             ", ".join(absent),
             "the packages that the stages and `packages_extra` need",
         )
-        yield repair(Id.PACKAGES_MISSING, f"lacks {names}", expected, f"install {names}", absent)
+        yield repair(
+            Id.PACKAGES_MISSING, f"missing packages: {names}", expected, f"install {names}", absent
+        )
 
 
 def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -52,8 +54,8 @@ def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(
             Id.PACKAGES_UNFINISHED,
             f"{some(theirs, _NAMED)} not completely installed",
-            "no package half installed, which the next installation stumbles over",
-            "left alone, not being ours",
+            "no half-installed package, since it breaks the next installation",
+            "left alone: not installed by this project",
             "sudo dpkg --configure -a",
             theirs,
         )
@@ -66,7 +68,7 @@ def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:
             Id.PACKAGES_SETTINGS_UNREADABLE,
             f"the package manager cannot read its settings ({said})",
             "settings with which packages can be installed",
-            "left alone: mend the file that it names, or take it away",
+            "left alone: repair or remove the file that it names",
         )
 
 

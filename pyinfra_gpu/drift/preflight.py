@@ -294,7 +294,7 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
             Id.PREFLIGHT_PRELOADED,
             f"every program loads {some([row[2:] for row in rows], _NAMED)}, by /etc/ld.so.preload",
             "nothing but what a program asks for",
-            "left alone, being somebody's: think of it where programs behave oddly",
+            "left alone: keep it in mind if programs misbehave",
         )
 
 

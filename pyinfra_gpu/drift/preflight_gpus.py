@@ -90,13 +90,13 @@ def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Iterator[Finding]:
     sizes = {each.address: each.bar1_mib for each in devices if isinstance(each.bar1_mib, int)}
     small = [address for address, size in sizes.items() if whole is not None and size < whole]
     if without := [each.address for each in devices if each.bar1_mib is None]:
-        found = f"{', '.join(without)} has no window onto its memory (BAR1)"
+        found = f"{', '.join(without)} has no BAR1 aperture"
         expected = "one, or the driver finds no device"
         yield stop(Id.PREFLIGHT_GPU_WINDOW_SMALL, found, expected, _SETUP)
     elif small:
         yield note(
             Id.PREFLIGHT_GPU_WINDOW_SMALL,
-            f"{', '.join(small)} has a window of {sizes[small[0]]} MiB onto its memory (BAR1)",
+            f"{', '.join(small)} has a BAR1 aperture of {sizes[small[0]]} MiB",
             f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs without a"
             " detour through the host's memory",
             f"left alone: CUDA works with it, and transfers are slower; {_SETUP}",

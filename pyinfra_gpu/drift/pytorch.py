@@ -129,7 +129,7 @@ def is_there(record: Record) -> bool:
 def _torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
-    expected, action = f"torch {wanted}, whole", f"torch {wanted}"
+    expected, action = f"torch {wanted} with intact files", f"torch {wanted}"
     there = None if _unfit(spec, record) else known(torch.version)
     if there is None:
         lost = torch.version is None and is_there(record)
@@ -169,8 +169,8 @@ def _elsewhere(spec: HostSpec, record: Record) -> Iterator[Finding]:
     said = None if _unfit(spec, record) else if_known(record.torch.elsewhere, None)
     if said:
         name, _, origin = said.partition(" ")
-        found = f"`import torch` takes {origin}, led there by {name}, which no package brought"
-        action = f"left as it is, being yours: take {name} away"
+        found = f"`import torch` takes {origin} because of {name}, which belongs to no package"
+        action = f"left alone: it is yours. Remove {name}"
         yield report(Id.PYTORCH_IMPORT_ELSEWHERE, found, "the environment's own torch", action)
 
 
@@ -187,7 +187,7 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = f"reinstall of {some(ours, _NAMED)}"
         yield repair(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, ours), expected, action)
     if theirs:
-        action = "left as it is, being nothing that torch or the training needs"
+        action = "left alone: neither torch nor the training needs it"
         yield note(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, theirs), expected, action)
 
 

@@ -102,7 +102,7 @@ def _stand_in(record: Record) -> list[Finding]:
     if not isinstance(stamp, Manifest) or not stamp.stand_in:
         return []
     found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
-    action = "left as it is: the source declared is a stand-in"
+    action = "left alone: the declared source is a stand-in"
     return [note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)]
 
 

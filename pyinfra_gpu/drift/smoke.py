@@ -116,7 +116,7 @@ def stale(spec: HostSpec, record: Record) -> str | None:
         failed = isinstance(verdict, Verdict) and verdict.status == "fail"
         return "the last test failed" if failed else "never passed here"
     if isinstance(stamp, Unknown):
-        return "the stamp is not readable"
+        return "the smoke test's stamp cannot be read"
     if not stamp.passed:
         return "the last test did not pass"
     there = record.smoke.verdict_sha256
@@ -128,7 +128,7 @@ def stale(spec: HostSpec, record: Record) -> str | None:
         return f"it passed as {stamp.mode}"
     touched = record.torch.touched
     if isinstance(touched, int) and touched:
-        return f"since it passed, {touched} files were touched, more than a look can compare"
+        return f"{touched} files changed since the test passed and were not compared in time"
     return None
 
 

@@ -70,7 +70,7 @@ def _remote(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if training and known(there.commit) and there.remote != training.repo:
         found = f"the origin of {spec.paths.training} is not the declared training_repo"
         expected = "the declared training_repo, from which commits are fetched anyway"
-        yield note(Id.TRAINING_REMOTE_DIFFERS, found, expected, "left as it is")
+        yield note(Id.TRAINING_REMOTE_DIFFERS, found, expected, "left alone")
 
 
 def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -92,12 +92,12 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield stop(Id.TRAINING_LOCAL_CHANGES, found, f"commit {wanted}", action)
         return
     if dirty and overwrite:
-        yield repair(Id.TRAINING_LOCAL_CHANGES, found, "none", f"stash of {dirty}")
+        yield repair(Id.TRAINING_LOCAL_CHANGES, found, "none", f"stash {dirty}")
     elif dirty:
-        yield note(Id.TRAINING_LOCAL_CHANGES, found, "none", "left as they are")
+        yield note(Id.TRAINING_LOCAL_CHANGES, found, "none", "left alone")
     if not right:
         found = "no checkout" if commit is None else f"at {commit[:12]}"
-        expected, action = f"{training.repo} at {wanted}", f"checkout at {wanted}"
+        expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
         yield repair(Id.TRAINING_COMMIT_DIFFERS, found, expected, action)
 
 
@@ -128,7 +128,7 @@ def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if f"?? {name}.py" in dirty:
             found = f"{spec.paths.training}/{name}.py, which hides {name}"
             expected = f"the installed {name}, for programs of that folder"
-            action = "left as it is, being yours: give it another name"
+            action = "left alone: it is yours. Give it another name"
             yield report(Id.TRAINING_MODULE_HIDDEN, found, expected, action)
 
 

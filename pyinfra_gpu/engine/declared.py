@@ -87,7 +87,7 @@ def data_of(host: Host) -> dict[str, object]:
 
 
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
-    """Say who takes part in the step across hosts, or why it cannot be."""
+    """Say who takes part in the multi-node step, or why it cannot be."""
     inventory = host.inventory
     if across.hosts is True:
         members = [each.name for each in inventory if _declares(inventory, each.name) is True]

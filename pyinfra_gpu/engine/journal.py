@@ -205,7 +205,7 @@ def verdict(value: Explained) -> None:
 
 
 def across(value: AcrossStamp | Explained | None) -> None:
-    """Keep what is known of the step across hosts: a failed one's verdict, or the stamp's part."""
+    """Keep what is known of the multi-node step: a failed one's verdict, or the stamp's part."""
     if (journal := current()) and value is not None:
         journal.across[context.host.name] = value
 

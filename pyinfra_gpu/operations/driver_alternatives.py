@@ -50,7 +50,7 @@ def led(spec: HostSpec, record: Record, found: Findings) -> Commands:
             return
         yield step(
             STAGE,
-            f"have update-alternatives choose {name} anew",
+            f"select {name} with update-alternatives",
             program("driver/choose_alternative.sh", name, leads[name], there.broken or ""),
             run_as=as_root(spec),
             seconds=deadlines.SERVICE,

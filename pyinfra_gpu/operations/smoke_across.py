@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 _NO_ADDRESS = (
-    "the step across hosts was not made: this host told of no IPv4 address that others could"
+    "the multi-node step was not made: this host told of no IPv4 address that others could"
     " reach; declare smoke_across_address for it"
 )
-_NO_STAMP = "the step across hosts passed, and its stamp does not say so"
+_NO_STAMP = "the multi-node step passed, and its stamp does not say so"
 _WORDS = 200
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
@@ -166,7 +166,7 @@ def _made(
 def _passed_earlier(record: Record, others: list[str], more: str) -> None:
     journal.summary(STAGE, f"with {drift.listed(others)}: passed earlier{more}")
     journal.across(drift.stamp(record))
-    host.noop("the step across hosts passed with these very configurations")
+    host.noop("the multi-node step passed with these very configurations")
 
 
 def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
@@ -174,7 +174,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
     if any(_in_limit(name) for name in missing):
         yield refuse(
             STAGE,
-            f"{spec.host}: the step across hosts was not made: {drift.listed(missing)} did not come"
+            f"{spec.host}: the multi-node step was not made: {drift.listed(missing)} did not come"
             " to it (what failed there stands at its name; all hosts of the group must be in one"
             " run, without --serial and --no-wait)",
         )
@@ -182,7 +182,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
     _note(spec, why, "report")
     journal.warn(
         STAGE,
-        f"{spec.host}: the step across hosts is owed ({why}) and was not made: this run leaves"
+        f"{spec.host}: the multi-node step is owed ({why}) and was not made: this run leaves"
         f" {drift.listed(missing)} out",
     )
     host.noop("the other hosts are left out of this run")
@@ -191,9 +191,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
 def _later(spec: HostSpec, why: str, trains: str) -> None:
     """A training run has the GPUs of one host, so no host of the group begins."""
     _note(spec, why, "report")
-    journal.warn(
-        STAGE, f"{spec.host}: the step across hosts is owed ({why}) and waits: {trains} on"
-    )
+    journal.warn(STAGE, f"{spec.host}: the multi-node step is owed ({why}) and waits: {trains} on")
     host.noop("a training run is on")
 
 
@@ -357,4 +355,4 @@ def _judge(host: Host, spec: HostSpec, verdict: AcrossVerdict) -> bool:
 
 def _failure(verdict: AcrossVerdict) -> str:
     why = verdict.failed
-    return f"the step across hosts failed at {why.id}: {why.sentence}" if why else ""
+    return f"the multi-node step failed at {why.id}: {why.sentence}" if why else ""

@@ -49,7 +49,7 @@ def test_a_users_own_is_told_of_and_left() -> None:
     ours, theirs = found(NUMPY, MINE, needs=("numpy",))
     assert (ours.effect, theirs.effect) == ("repair", "note")
     assert theirs.found == "labs-tool damaged: labs_tool.py"
-    assert "left as it is" in theirs.action
+    assert "left alone" in theirs.action
 
 
 def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:

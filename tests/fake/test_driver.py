@@ -409,7 +409,7 @@ def test_an_idle_host_is_asked_once_and_has_the_last_word() -> None:
 
 
 def test_what_one_reboot_did_not_cure_fails_the_host_and_nothing_is_tried_again() -> None:
-    noted = "1763777520 77777777-1d37-47dd-ab61-25ad81ad7603 nouveau has the GPUs\n"
+    noted = "1763777520 77777777-1d37-47dd-ab61-25ad81ad7603 nouveau is bound to the GPUs\n"
     made, told = executed(GpuHost(plain={**NOUVEAU, "power.reboots": noted}))
     assert made.failed() == {"ws1"}
     assert "the reboot of 2025-11-22 02:12 UTC did not help, so none follows" in told.problem
@@ -423,7 +423,7 @@ def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
     cured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same may come again in half a year, and one reboot may help then."""
-    noted = {"power.reboots": f"1 {'7' * 36} nouveau has the GPUs\n"}
+    noted = {"power.reboots": f"1 {'7' * 36} nouveau is bound to the GPUs\n"}
     host = GpuHost(plain=noted if cured else {**NOUVEAU, **noted})
     seen = parse(host.probe_lines())
     asked: list[str] = []
@@ -436,7 +436,7 @@ def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
 
 
 def test_a_run_that_was_cut_off_behind_its_reboot_has_the_next_one_forget_it() -> None:
-    host = GpuHost(plain={"power.reboots": f"1 {'7' * 36} nouveau has the GPUs\n"})
+    host = GpuHost(plain={"power.reboots": f"1 {'7' * 36} nouveau is bound to the GPUs\n"})
     made, _ = executed(host)
     commands = [each for each in made.executed("ws1") if "reboots" in each]
     assert [each for each in commands if f"rm -f {system_files.REBOOTS}" in each]

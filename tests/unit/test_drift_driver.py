@@ -606,10 +606,16 @@ NOUVEAU: dict[str, str | None] = {
 REBOOTS: dict[str, tuple[str | None, bool]] = {
     # what the host keeps, and whether one more reboot may follow
     "none": (None, True),
-    "for this": (f"1763777520 {BOOT} nouveau has the GPUs\n", False),
-    "for this, among others": (f"1 {BOOT} x\n2 {BOOT} nouveau has the GPUs\n3 {BOOT} y\n", False),
-    "for this, in a year that is none": (f"999999999999 {BOOT} nouveau has the GPUs\n", False),
-    "for this, but it has not gone down": ("1 {own} nouveau has the GPUs\n", True),
+    "for this": (f"1763777520 {BOOT} nouveau is bound to the GPUs\n", False),
+    "for this, among others": (
+        f"1 {BOOT} x\n2 {BOOT} nouveau is bound to the GPUs\n3 {BOOT} y\n",
+        False,
+    ),
+    "for this, in a year that is none": (
+        f"999999999999 {BOOT} nouveau is bound to the GPUs\n",
+        False,
+    ),
+    "for this, but it has not gone down": ("1 {own} nouveau is bound to the GPUs\n", True),
     "for something else": (f"1 {BOOT} no NVIDIA module is loaded\n", True),
     "nobody knows": ("?no permission to read it", True),
 }
@@ -628,7 +634,7 @@ def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(name: str) -
 @pytest.mark.parametrize(
     ("plain", "noted"),
     [
-        ({"power.reboots": f"1 {BOOT} nouveau has the GPUs\n"}, True),
+        ({"power.reboots": f"1 {BOOT} nouveau is bound to the GPUs\n"}, True),
         ({"power.reboots": f"1 {BOOT} x\n2 {BOOT} no NVIDIA module is loaded\n"}, True),
         ({"power.reboots": None}, False),
         ({"power.reboots": "?no permission to read it"}, False),
@@ -649,5 +655,5 @@ def test_a_reason_is_the_same_every_night_though_who_is_there_differs() -> None:
         owed(judged(GpuHost(plain=NOUVEAU, lists={"driver.user": users})))
         for users in ([], ["pid 812 (python3)"], ["pid 9 (x)", "pid 10 (y)"])
     }
-    assert reasons == {"nouveau has the GPUs"}
+    assert reasons == {"nouveau is bound to the GPUs"}
     assert owed(judged(GpuHost())) is None

@@ -185,11 +185,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "the firmware gives no window": (
         proven_host(lists=two(NONE)),
-        ("no window onto its memory", "Above 4G Decoding"),
+        ("no BAR1 aperture", "Above 4G Decoding"),
     ),
     "no window, of a model we know little of": (
         proven_host(data={"gpu_model": None}, lists=two(NONE)),
-        ("no window onto its memory", "Above 4G Decoding"),
+        ("no BAR1 aperture", "Above 4G Decoding"),
     ),
     "Blackwell with proprietary modules": (
         bare_gpu_host(data={"driver_modules": "proprietary", "gpu_model": None}),
@@ -441,7 +441,11 @@ def test_a_small_window_is_worth_a_warning_that_says_what_it_costs(model: str | 
     assert (note.effect, note.stops, note.acts) == ("note", False, False)
     sentence = note.sentence("ws1")
     for word in (
-        *("0000:01:00.0, 0000:02:00.0 has a window of 256 MiB", "32768 MiB", "without a detour"),
+        *(
+            "0000:01:00.0, 0000:02:00.0 has a BAR1 aperture of 256 MiB",
+            "32768 MiB",
+            "without a detour",
+        ),
         *("CUDA works with it, and transfers are slower", "Resizable BAR"),
     ):
         assert word in sentence

@@ -113,8 +113,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def restart(host: StubHost, wait: int = 900) -> bool:
     spec = GpuHost(data={**GpuHost().data, "driver_reboot_wait_s": wait}).spec()
-    why = "nouveau has the GPUs; loading it failed (busy)"
-    return reboot.restart(State(), host, "driver", spec, why, "nouveau has the GPUs")  # type: ignore[arg-type]
+    why = "nouveau is bound to the GPUs; loading it failed (busy)"
+    return reboot.restart(State(), host, "driver", spec, why, "nouveau is bound to the GPUs")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lingers", [0.1, 3, 9, 30, 60])
@@ -191,14 +191,15 @@ def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
     assert clock.now == 0
     assert words in host.logged[-1]
     assert (
-        "a reboot is owed (nouveau has the GPUs; loading it failed (busy)), and " in host.logged[-1]
+        "a reboot is owed (nouveau is bound to the GPUs; loading it failed (busy)), and "
+        in host.logged[-1]
     )
 
 
 def test_the_host_is_told_the_reason_in_words_that_are_the_same_every_night(clock: Clock) -> None:
     host = StubHost(clock)
     assert restart(host)
-    assert "'reason': 'nouveau has the GPUs'" in host.asked[0]
+    assert "'reason': 'nouveau is bound to the GPUs'" in host.asked[0]
     assert not [command for command in host.commands if "systemctl reboot" in command]
 
 

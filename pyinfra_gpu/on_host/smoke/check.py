@@ -88,7 +88,7 @@ class Check:
     + each: whether a failure shows on one participant's facts, when the others have none
     + by: the measurement that ranks make for it, see `worker`; TORCHRUN; None: the launcher's own
       facts, or those that ranks record anyway
-    + across: whether the step across hosts asks for it too
+    + across: whether the multi-node step asks for it too
     """
 
     id: str
