@@ -280,7 +280,7 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if unproven := proof.proven_state(record.cuda.proof, proof.fingerprint(now), now):
         archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
         expected = f"a kernel compiled for {archs} with what is installed now"
-        found = f"nvcc is not proven to work: {unproven}"
+        found = f"not verified that nvcc works: {unproven}"
         yield repair(Id.CUDA_UNPROVEN, found, expected, f"compile for {archs}")
 
 

@@ -261,7 +261,7 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
     yield Finding(
         id=Id.LIBCUDA_UNPROVEN,
-        found=f"whether programs load the driver's library was not verified: {unproven}",
+        found=f"not verified that programs load libcuda: {unproven}",
         expected="two programs compiled and run with what is installed now",
         effect="repair" if version in (None, record.driver.loaded) else "restart",
         action="compile and run them",

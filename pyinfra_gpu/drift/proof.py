@@ -25,7 +25,7 @@ def proven_state(
     + state: that state itself, to name what changed since
     """
     if text is None:
-        return "never verified on this host"
+        return "never tried on this host"
     if isinstance(text, Unknown):
         return f"the proof cannot be read ({text.reason})"
     proof = Proof.read(text)

@@ -341,7 +341,7 @@ def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "state"),
     [
-        (None, "never verified on this host"),
+        (None, "never tried on this host"),
         (Unknown("no permission"), "the proof cannot be read (no permission)"),
         ("", "the proof is not readable"),
         ("[1]", "the proof is not readable"),
