@@ -58,7 +58,7 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "accelerator": spec.accelerator,
         "ranks": spec.smoke.ranks,
         "torch": spec.pytorch.full_version,
-        "presets": json.loads(training.presets),
+        "presets": {name: each.as_json() for name, each in training.presets.items()},
         "stop_grace_s": training.stop_grace_s,
         "log_mib": training.log_mib,
         "keep_runs": training.keep_runs,

@@ -12,13 +12,9 @@ from __future__ import annotations
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec.model import (
     STAGES,
-    Accelerator,
     AcrossSpec,
-    BuildSpec,
     HostSpec,
-    Key,
     Modules,
-    PytorchSpec,
     TrainingSpec,
 )
 from pyinfra_gpu.spec.paths import Paths
@@ -26,14 +22,10 @@ from pyinfra_gpu.spec.resolving import allowed_keys, check_data, resolve
 
 __all__ = [
     "STAGES",
-    "Accelerator",
     "AcrossSpec",
-    "BuildSpec",
     "HostSpec",
-    "Key",
     "Modules",
     "Paths",
-    "PytorchSpec",
     "SpecError",
     "TrainingSpec",
     "allowed_keys",

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import starmap
 from pathlib import Path
 
 from pyinfra_gpu.spec.model import KEYS, STAGES, Key
-from pyinfra_gpu.stacks import Catalogue, catalogue
+from pyinfra_gpu.stacks import DriverBranch, Gpu, Repository, catalogue
 
 COMMAND = "python -m pyinfra_gpu.spec.document"
 PAGE = Path("docs", "keys.md")
@@ -23,6 +24,7 @@ BEGIN = f"# --- every key: written by `{COMMAND}`, changes here are lost ---"
 END = "# --- end of every key ---"
 
 _WIDTH = 100
+_KEY_COLUMNS = "key|allowed|default|meaning"
 _INTRODUCTION = f"""\
 # Every key
 
@@ -39,7 +41,52 @@ This page is written by `{COMMAND}` from `pyinfra_gpu/spec/` and
 
 def page() -> str:
     """Return the text of docs/keys.md."""
-    return "\n".join([_INTRODUCTION, *_keys(), *_names(catalogue())])
+    known = catalogue()
+    tables = [_table(stage, _KEY_COLUMNS, map(_key, _of(stage))) for stage in STAGES]
+    stacks = ([f"`{each.name}`", each.summary] for each in known.stacks.values())
+    tables.append(_table("The names of stacks", "`stack`|what it is", stacks))
+    columns = "`driver_branch`|newest CUDA it compiles for|kernel modules|support"
+    tables.append(_table("Driver branches", columns, map(_branch, known.driver_branches.values())))
+    columns = "release|driver branches|CUDA toolkits"
+    releases = starmap(_release, known.repositories.releases.items())
+    tables.append(_table("What NVIDIA's repositories carry", columns, releases))
+    columns = "`gpu_model`|compute capability|memory in MiB|open kernel modules"
+    tables.append(_table("GPUs", columns, map(_gpu, known.gpus.values())))
+    return "\n".join([_INTRODUCTION, *tables])
+
+
+def _table(title: str, columns: str, rows: Iterable[list[str]]) -> str:
+    heads = columns.split("|")
+    lines = [heads, *rows]
+    shown = [f"| {' | '.join(cells)} |" for cells in lines]
+    shown.insert(1, "|---" * len(heads) + "|")
+    return "\n".join([f"## {title}", "", *shown, ""])
+
+
+def _of(stage: str) -> list[Key]:
+    return [key for key in KEYS.values() if key.stage == stage]
+
+
+def _key(key: Key) -> list[str]:
+    return [f"`{key.name}`", key.type_text, key.default_text, key.description]
+
+
+def _branch(branch: DriverBranch) -> list[str]:
+    until = f"until {branch.support}" if branch.support[0].isdigit() else branch.support
+    cuda = str(branch.cuda or "not noted")
+    return [str(branch.branch), cuda, ", ".join(branch.modules), until]
+
+
+def _release(name: str, repository: Repository) -> list[str]:
+    oldest, newest = repository.branches
+    branches = f"{oldest} and newer" if newest is None else f"{oldest} to {newest}"
+    toolkit = repository.oldest_toolkit
+    return [name, branches, f"{toolkit} and newer" if toolkit else "all known"]
+
+
+def _gpu(gpu: Gpu) -> list[str]:
+    memory = str(gpu.memory_mib or "several or not noted")
+    return [gpu.name, gpu.compute_capability, memory, gpu.open_modules]
 
 
 def with_block(inventory: str) -> str:
@@ -59,7 +106,7 @@ def block() -> str:
     lines: list[str] = []
     for stage in STAGES:
         lines += ["#", f"# {stage}"]
-        for key in (key for key in KEYS.values() if key.stage == stage):
+        for key in _of(stage):
             lines += _commented(key)
     return "\n".join(lines) + "\n"
 
@@ -75,58 +122,6 @@ def _commented(key: Key) -> list[str]:
         about, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )
     return [f'#     "{key.name}": {shown},', *meaning]
-
-
-def _keys() -> Iterator[str]:
-    for stage in STAGES:
-        yield f"## {stage}\n"
-        yield "| key | allowed | default | meaning |"
-        yield "|---|---|---|---|"
-        for key in (key for key in KEYS.values() if key.stage == stage):
-            yield (f"| `{key.name}` | {key.type_text} | {key.default_text} | {key.description} |")
-        yield ""
-
-
-def _names(known: Catalogue) -> Iterator[str]:
-    """Yield the tables of what stacks.yaml knows by name."""
-    yield "## The names of stacks\n"
-    yield "| `stack` | what it is |"
-    yield "|---|---|"
-    yield from (f"| `{stack.name}` | {stack.summary} |" for stack in known.stacks.values())
-    yield "\n## Driver branches\n"
-    yield "| `driver_branch` | newest CUDA it compiles for | kernel modules | support |"
-    yield "|---|---|---|---|"
-    for branch in known.driver_branches.values():
-        yield (
-            f"| {branch.branch} | {branch.cuda or 'not noted'} | {', '.join(branch.modules)} | "
-            f"{_support(branch.support)} |"
-        )
-    yield from _releases(known)
-    yield "\n## GPUs\n"
-    yield "| `gpu_model` | compute capability | memory in MiB | open kernel modules |"
-    yield "|---|---|---|---|"
-    for gpu in known.gpus.values():
-        yield (
-            f"| {gpu.name} | {gpu.compute_capability} | {gpu.memory_mib or 'several or not noted'} "
-            f"| {gpu.open_modules} |"
-        )
-    yield ""
-
-
-def _releases(known: Catalogue) -> Iterator[str]:
-    """Yield the table of what the repository of each distribution release carries."""
-    yield "\n## What NVIDIA's repositories carry\n"
-    yield "| release | driver branches | CUDA toolkits |"
-    yield "|---|---|---|"
-    for name, repository in known.repositories.releases.items():
-        oldest, newest = repository.branches
-        branches = f"{oldest} and newer" if newest is None else f"{oldest} to {newest}"
-        toolkit = repository.oldest_toolkit
-        yield f"| {name} | {branches} | {f'{toolkit} and newer' if toolkit else 'all known'} |"
-
-
-def _support(text: str) -> str:
-    return f"until {text}" if text[0].isdigit() else text
 
 
 def main(folder: Path = Path()) -> None:

@@ -31,7 +31,7 @@ def variables(spec: HostSpec) -> dict[str, str]:
         # Exactly "1": torch compares the string. TORCH_COMPILE_DISABLE is harsher and makes
         # code that asks for fullgraph=True fail.
         declared["TORCHDYNAMO_DISABLE"] = "1"
-    declared.update((n, v.get_secret_value()) for n, v in spec.environment.variables)
+    declared.update((n, v.get_secret_value()) for n, v in spec.environment.variables.items())
     return declared
 
 

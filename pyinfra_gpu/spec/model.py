@@ -1,82 +1,35 @@
 """Everything that one host should be: one frozen model per concern, together a HostSpec.
 
 A data key is one field that `key` declares; its name is the section's prefix and the field's name.
-Fields without a key are derived, in `resolving.py`. Pydantic checks types, ranges and choices; what
-these cannot say is a check of `types.py`.
+Fields without a key are derived, in `resolving.py`. Pydantic checks each, by types of
+`types.py` where Python has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    SecretStr,
-    StringConstraints,
-)
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
-from pyinfra_gpu.spec import presets as of_runs
 from pyinfra_gpu.spec import types as t
 from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import Paths
+from pyinfra_gpu.spec.presets import Command, Presets
+from pyinfra_gpu.spec.variables import Variables
 from pyinfra_gpu.stacks import catalogue
 
 Accelerator = Literal["nvidia", "cpu"]
 Modules = Literal["open", "proprietary"]
-Privilege = Literal["sudo", "none"]
-Reboot = Literal["never", "if-idle", "always"]
 SmokeMode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 
 
-# A table: two or three lines a key, one a type.
+# A table: two or three lines a key.
 # fmt: off
-def _one_of(names: Callable[[], Collection[str]], what: str) -> PlainValidator:
-    return PlainValidator(t.one_of(names, what))
-
-
-def _like(pattern: str) -> StringConstraints:
-    return StringConstraints(pattern=f"^({pattern})$")
-
-
-def _joined(digits: str) -> str:
-    return digits.replace(" ", "")
-
-
-def _hex(digits: int) -> StringConstraints:
-    return StringConstraints(pattern=f"^[0-9a-fA-F]{{{digits}}}$", to_lower=True)
-
-
-_TEXT = BeforeValidator(t.text)
-Archs = Annotated[tuple[int, ...], PlainValidator(t.archs)]
-Branch = Annotated[int, PlainValidator(t.number_of(lambda: [*catalogue().driver_branches],
-                                                   "a known driver branch"))]
-Capabilities = Annotated[tuple[str, ...], PlainValidator(t.capabilities)]
-Command = Annotated[tuple[str, ...], PlainValidator(of_runs.command)]
-Commit = Annotated[str, _TEXT, _hex(40)]
-Compiler = Annotated[str, _TEXT, _like(r"(gcc|clang)-[1-9]\d?")]
-CudaRelease = Annotated[str, _one_of(lambda: catalogue().cuda, "a CUDA release this project knows")]
-Fingerprint = Annotated[
-    str, _TEXT, AfterValidator(_joined), _hex(40), AfterValidator(str.upper)]
-GitUrl = Annotated[str, PlainValidator(t.git_url)]
-GpuModel = Annotated[str, _one_of(lambda: catalogue().gpus, "a GPU this project knows")]
-IndexUrl = Annotated[str, PlainValidator(t.index_url)]
-Interpreter = Annotated[str, _TEXT, _like(
-    r"3\.\d{1,2}(\.\d{1,2})?|[A-Za-z][A-Za-z0-9._+-]*|(/\.?[A-Za-z0-9_+][A-Za-z0-9._+-]*)+")]
-Name = Annotated[str, _TEXT, _like("[a-z0-9][a-z0-9-]{0,39}")]
-Owner = Annotated[str, _TEXT, _like("[A-Za-z_][A-Za-z0-9_.-]{0,31}")]
-Packages = Annotated[tuple[str, ...], PlainValidator(t.packages)]
-Pairs = Annotated[tuple[tuple[str, str], ...], PlainValidator(t.flags)]
-StackName = Annotated[str, _one_of(lambda: catalogue().stacks, "a stack")]
-
 _GIT_URL = "a git URL (https, http, ssh, git, file, user@host:path or alias:path), or None"
 _URL = "an http, https or file URL"
 _STACKS = "the stack's"
@@ -116,7 +69,7 @@ class GpuSpec(Section):
     """The GPUs the host must have; `compute_capability` ("12.0") follows from the model."""
 
     stage, prefix_ = "preflight", "gpu_"
-    model: GpuModel | None = key(
+    model: t.GpuModel | None = key(
         None, "the model every GPU of the host must be", example="RTX 5090",
         allowed="the name of a GPU in stacks.yaml, or None for no check")
     count: int = key(
@@ -143,16 +96,16 @@ class RepositorySpec(Section):
     """NVIDIA's package repository, or a mirror of it; None = what `stacks.yaml` knows."""
 
     stage, prefix_ = "driver", "driver_"
-    url: Annotated[str, PlainValidator(t.repository_url)] = key(
+    url: t.RepositoryUrl = key(
         None, "NVIDIA's package repository or a mirror of it, for driver and CUDA toolkit",
         name="driver_repository_url", derived=_STACKS,
         allowed=f"{_URL}, in which {{distro}} and {{arch}} become the host's",
         example="https://mirror.example.org/cuda/repos/{distro}/{arch}")
-    key_fingerprint: Fingerprint | None = key(
+    key_fingerprint: t.Fingerprint | None = key(
         None, "the key that signs the repository; None = NVIDIA's, which a mirror keeps",
         allowed="40 hexadecimal digits, or None",
         example="0123456789ABCDEF0123456789ABCDEF01234567")
-    keyring_sha256: Annotated[str, _TEXT, _hex(64)] | None = key(
+    keyring_sha256: t.Digest | None = key(
         None, "digest of the repository's cuda-keyring package; None = NVIDIA's",
         allowed="64 hexadecimal digits, or None", example="0123456789abcdef" * 4)
 
@@ -169,10 +122,10 @@ class DriverSpec(Section):
         "nvidia", "'nvidia' installs the driver from NVIDIA's repository, 'distribution' from"
         " Debian's or Ubuntu's own archive, 'present' only judges the one that is there; always"
         " 'present' with privilege = 'none'", example="present")
-    branch: Branch | None = key(
+    branch: t.Branch | None = key(
         None, "the NVIDIA driver branch", example=595, derived=_STACKS,
         allowed="a driver branch in stacks.yaml, e.g. 580")
-    version: Annotated[str, _TEXT, _like(r"\d{3}\.\d{2,3}(\.\d{2})?")] | None = key(
+    version: Annotated[str, t.like(r"\d{3}\.\d{2,3}(\.\d{2})?")] | None = key(
         None, "exactly this driver; None = the newest of the branch on offer when it is installed;"
         " one of the branch that is there stays", example="580.95.05",
         allowed="a whole version of the branch, e.g. '580.95.05', or None")
@@ -185,7 +138,7 @@ class DriverSpec(Section):
     repository: RepositorySpec | None = RepositorySpec()
     hold: bool = key(True, "keep apt upgrade from moving the driver's packages", example=False)
     persistence: bool = key(True, "keep the GPUs initialised by nvidia-persistenced", example=False)
-    reboot: Reboot = key(
+    reboot: Literal["never", "if-idle", "always"] = key(
         "if-idle", "what to do when only a reboot helps; 'if-idle' waits for a host without GPU"
         " work and without people, 'never' only reports it, 'always' does not look who is there",
         example="never")
@@ -197,7 +150,7 @@ class PackagesSpec(Section):
     """Packages of the distribution; `extra` are the user's own, sorted."""
 
     stage, prefix_ = "packages", "packages_"
-    extra: Packages = key(
+    extra: t.Packages = key(
         (), "further packages of the distribution to install; taken off here, they stay installed",
         as_data=None, example=["nvtop", "tmux"],
         allowed="a list of package names of a-z, 0-9, +, - and ., or None")
@@ -210,17 +163,17 @@ class CudaSpec(Section):
     toolkit: bool = key(
         True, "install the CUDA toolkit, which torch itself does not need; never with"
         " privilege = 'none'", example=False)
-    release: CudaRelease | None = key(
+    release: t.CudaRelease | None = key(
         None, "the CUDA toolkit", example="13.2", derived=_STACKS,
         allowed="a CUDA release in stacks.yaml, e.g. '13.0'")
-    version: Annotated[str, _TEXT, _like(r"\d{1,2}\.\d{1,2}\.\d{1,3}")] | None = key(
+    version: Annotated[str, t.like(r"\d{1,2}\.\d{1,2}\.\d{1,3}")] | None = key(
         None, "exactly this toolkit; None = any of the release", example="13.0.3",
         allowed="a version of the toolkit package of that release, e.g. '13.0.3', or None")
-    archs: Archs = key(
+    archs: t.Archs = key(
         (), "what nvcc is proven to make code for; None = the gpu_model's, without a model those of"
         " torch's wheel", as_data=None, example=["12.0"],
         allowed="a list of compute capabilities as text, or None")
-    host_compiler: Compiler | None = key(
+    host_compiler: t.Compiler | None = key(
         None, "the C++ compiler nvcc uses", name="host_compiler", example="gcc-13",
         allowed="'gcc-N', 'clang-N' with its major number, or None for the host's gcc")
 
@@ -240,20 +193,20 @@ class BuildSpec(Section):
     """
 
     stage, prefix_ = "pytorch", "pytorch_"
-    git_url: GitUrl | None = key(
+    git_url: t.GitUrl | None = key(
         None, "the repository torch is built from, a mirror of it, or a bundle", allowed=_GIT_URL,
         example="https://github.com/pytorch/pytorch")
-    commit: Commit | None = key(
+    commit: t.Commit | None = key(
         None, "the commit of pytorch_git_url to build", allowed="40 hexadecimal digits",
         example="5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602")
-    archs: Capabilities = key(
+    archs: t.Capabilities = key(
         (), "what torch is compiled for; None = the gpu_model's", as_data=None, example=["12.0"],
         allowed="a list of compute capabilities as text, or None")
-    flags: Pairs = key(
-        (), "options of the build beside those that this project sets", as_data={},
+    flags: t.Flags = key(
+        {}, "options of the build beside those that this project sets",
         allowed="a dict of CMake options of PyTorch's and their values",
         example={"USE_MKLDNN": "0"})
-    builder: Annotated[str, PlainValidator(t.text)] | None = key(
+    builder: t.Text | None = key(
         None, "the host that builds; None = the first of its kind", example="ws1",
         allowed="the name of a host of the inventory, or None")
     memory_gib: float | None = key(
@@ -266,7 +219,7 @@ class BuildSpec(Section):
     def settings(self) -> dict[str, str]:
         """Every option by name: what would be found by chance, and what data declares over it."""
         cuda = dict.fromkeys(("USE_CUDA", "USE_CUDNN", "USE_NCCL"), "1" if self.cuda else "0")
-        return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **dict(self.flags)}
+        return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **self.flags}
 
 
 _BY_CHANCE = {
@@ -291,32 +244,32 @@ class PytorchSpec(Section):
     source: Literal["wheel", "nightly", "source"] = key(
         "wheel", "where torch comes from; 'nightly' keeps its files, 'source' builds it once per"
         " kind of host", example="source")
-    version: Annotated[str, _TEXT, _like(r"\d+\.\d+\.\d+(\.dev20\d{6})?")] = key(
+    version: Annotated[str, t.like(r"\d+\.\d+\.\d+(\.dev20\d{6})?")] = key(
         None, "the torch release", example="2.14.0", derived=_STACKS,
         allowed="a final torch release with three numbers, or a nightly's with its date")
-    build: Annotated[str, _TEXT, _like(r"cpu|cu\d{3}")] = key(
+    build: Annotated[str, t.like(r"cpu|cu\d{3}")] = key(
         None, "the torch build", example="cu126", derived=_STACKS,
         allowed="'cpu' or 'cu' and three digits")
-    python: Interpreter = key(
+    python: t.Interpreter = key(
         "python3", "the host's Python that the virtual environment is made from", example="3.12",
         allowed="a command, an absolute path or a version such as '3.12'")
     environments_kept: int = key(
         2, "how many virtual environments are kept that newer ones have replaced", example=1,
         ge=1, le=100)
-    index_url: IndexUrl | None = key(
+    index_url: t.IndexUrl | None = key(
         None, "the index torch is installed from", example="https://mirror.example.org/simple",
         derived=_STACKS, allowed=f"{_URL}, or None for the package index")
-    extra_index_url: IndexUrl | None = key(
+    extra_index_url: t.IndexUrl | None = key(
         None, "a second index, asked first for what it has", derived=_STACKS,
         example="https://mirror.example.org/extra", allowed=f"{_URL}, or None")
-    wheels: Annotated[str, PlainValidator(t.wheels)] | None = key(
+    wheels: t.WheelsFolder | None = key(
         None, "a folder of wheels, as `pyinfra-gpu lock` fills it; no index is asked then",
         allowed="an absolute path on the host, an http or https URL, or None",
         example="/srv/wheels")
     lock: Literal["if-there", "required", "ignore"] = key(
         "if-there", "whether only what a lock of `pyinfra-gpu lock` names is installed, by its"
         " digest; 'required' stops a host for which there is none", example="required")
-    fallback: Annotated[str, _TEXT, _like(r"\d+\.\d+\.\d+")] | None = key(
+    fallback: Annotated[str, t.like(r"\d+\.\d+\.\d+")] | None = key(
         None, "the release installed as a wheel where a build or a nightly cannot be had; said in"
         " every run and check until that is cured; None = such a host fails", example="2.14.1",
         allowed="a final torch release with three numbers, or None")
@@ -351,11 +304,11 @@ class EnvironmentSpec(Section):
     """The env file; `variables` are the user's own, sorted by name."""
 
     stage, prefix_ = "environment", "environment_"
-    name: Name = key(
+    name: t.Name = key(
         "training", "names the env file and the training checkout", example="nanochat",
         allowed="at most 40 of a-z, 0-9 and -, not starting with -")
-    variables: Annotated[tuple[tuple[str, SecretStr], ...], PlainValidator(t.variables)] = key(
-        (), "added to the env file", as_data={}, allowed="a dict of names and texts",
+    variables: Variables = key(
+        {}, "added to the env file", allowed="a dict of names and texts",
         example={"NCCL_DEBUG": "WARN"})
     dynamo: bool = key(
         True, "False switches torch.compile off for programs of this environment",
@@ -363,13 +316,13 @@ class EnvironmentSpec(Section):
 
 
 class TrainingSpec(Section):
-    """The training repo at one commit, and how it is run; `presets` as one JSON text."""
+    """The training repo at one commit, and how it is run; `presets` with what they extend."""
 
     stage, prefix_ = "training", "training_"
-    repo: GitUrl = key(
+    repo: t.GitUrl = key(
         None, "the training repo; None = no training stage", allowed=_GIT_URL,
         example="https://github.com/karpathy/nanochat")
-    commit: Commit = key(
+    commit: t.Commit = key(
         None, "the commit to check out", allowed="40 hexadecimal digits",
         example="92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192")
     local_changes: Literal["report", "overwrite"] = key(
@@ -380,11 +333,11 @@ class TrainingSpec(Section):
         example=False)
     lfs: bool = key(
         True, "fetch the repo's files of git LFS, where git-lfs is on the host", example=False)
-    requirements: Annotated[str, PlainValidator(t.requirements)] | None = key(
+    requirements: t.RequirementsFile | None = key(
         None, "what to install for training, torch excepted", example="requirements.txt",
         allowed="a path in the repo to a requirements .txt or pyproject.toml, or None")
-    presets: Annotated[str, PlainValidator(t.presets)] = key(
-        "{}", "what `train start PRESET` runs, and with which arguments", as_data={}, repr=False,
+    presets: Presets = key(
+        {}, "what `train start PRESET` runs, and with which arguments", repr=False,
         allowed="a dict of presets, as docs/train.md describes them",
         example={"tiny": {"file": "train.py", "arguments": {"steps": 200}}})
     stop_grace_s: int = key(
@@ -416,10 +369,10 @@ class AcrossSpec(Section):
     """
 
     stage, prefix_ = "smoke", "smoke_across_"
-    hosts: Annotated[str | Literal[True], PlainValidator(t.switch_or_group)] = key(
+    hosts: t.Group = key(
         False, "then one step on all hosts of that group; True = all that say True",
         example="gpu", allowed="True, False or the name of an inventory group")
-    address: Annotated[str, PlainValidator(t.ip_address)] | None = key(
+    address: t.IpAddress | None = key(
         None, "where the other hosts reach this one", example="10.1.2.3",
         allowed="an IP address, or None for those the host has")
     port: int = key(
@@ -443,7 +396,7 @@ class SmokeSpec(Section):
     deadline_s: int = key(
         180, "seconds after which a smoke test counts as hung and is ended", example=600,
         ge=10, le=3600)
-    allreduce_mib: Annotated[int, AfterValidator(t.power_of_two)] = key(
+    allreduce_mib: t.PowerOfTwo = key(
         None, "MiB of the largest all-reduce", example=128, ge=1, le=1024,
         allowed="a power of two from 1 to 1024",
         derived=f"{LARGEST_MIB['gpu']} on GPUs, {LARGEST_MIB['rehearsal-cpu']} on the CPU")
@@ -460,22 +413,22 @@ class HostSpec(Section):
     """Everything one host should be; `ignored` are keys that a host without GPU does not read."""
 
     host: str = ""
-    stack: StackName = key(
+    stack: t.StackName = key(
         catalogue().default_stack,
         "versions that fit together; every other version key overrides one of them",
         example="cpu-torch2.13", allowed="the name of a stack")
     accelerator: Accelerator = "nvidia"
     rehearsal: bool = key(
         False, "the host is thrown away after use: label every result so", example=True)
-    prefix: Annotated[str, PlainValidator(t.prefix)] = key(
+    prefix: t.Prefix = key(
         "/opt/pyinfra-gpu", "the directory that holds everything of ours on the host",
         example="/srv/gpu/lab",
         allowed="an absolute path of letters, digits and . _ + @ -, outside system directories")
     paths: Paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
-    owner: Owner | None = key(
+    owner: t.Owner | None = key(
         None, "the user who runs torch and owns what it needs; the rest below prefix is root's",
         example="trainer", allowed="a user name, or None for the login user")
-    privilege: Privilege = key(
+    privilege: Literal["sudo", "none"] = key(
         "sudo", "'none' writes nothing outside prefix and installs no system package",
         example="none")
     look_timeout_s: int = key(
@@ -518,6 +471,10 @@ class Key:
     def default_text(self) -> str:
         """The default as a person reads it."""
         return self.derived or repr(self.default)
+
+    def of(self, spec: HostSpec) -> Any:
+        """Return the key's value in a spec."""
+        return reduce(getattr, self.place, spec)
 
 
 def _allowed(field: FieldInfo) -> str:

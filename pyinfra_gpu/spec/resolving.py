@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pyinfra_gpu.errors import HOLD_SECRETS, Outline, SpecError, nearest, sentence
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
-from pyinfra_gpu.spec.model import (
-    KEYS,
-    STAGES,
-    BuildSpec,
-    CudaSpec,
-    DriverSpec,
-    HostSpec,
-    Key,
-    LibcudaSpec,
-    PreflightSpec,
-    PytorchSpec,
-    SmokeMode,
-    SmokeSpec,
-)
+from pyinfra_gpu.spec import model
+from pyinfra_gpu.spec.model import KEYS, HostSpec, Key
 from pyinfra_gpu.spec.paths import Paths
-from pyinfra_gpu.spec.types import Bad, kind
+from pyinfra_gpu.spec.presets import Preset
+from pyinfra_gpu.spec.types import Bad
 from pyinfra_gpu.spec.unfit import problems
 from pyinfra_gpu.stacks import Stack, catalogue
 
@@ -32,7 +23,22 @@ from pyinfra_gpu.stacks import Stack, catalogue
 _FOREIGN = ("_", "ssh_", "local_", "fake_", "docker_", "chroot_", "vagrant_", "terraform_")
 _PYINFRAS = {"user": "ssh_user", "host": "ssh_hostname", "ssh_host": "ssh_hostname"}
 """What is written for keys of pyinfra's, which are not known here."""
-_PLACES = {key.place: key for key in KEYS.values()}
+_PLACES: dict[tuple[str | int, ...], Key] = {key.place: key for key in KEYS.values()}
+_IN_WORDS = {
+    "bool_type": "is not True or False",
+    "dict_type": "is not a dict",
+    "model_type": "is not a dict",
+    "float_type": "is not a number",
+    "int_type": "is not a whole number",
+    "list_type": "is not a list",
+    "tuple_type": "is not a list",
+    "string_type": "is not text",
+    "string_pattern_mismatch": "has another form than is allowed",
+    "string_too_long": "is too long",
+    "too_long": "is too long",
+    "string_unicode": "has half a character, which an env file cannot hold",
+}
+"""Pydantic's types of errors, for somebody who never saw Python's names; others in its words."""
 
 
 def allowed_keys() -> dict[str, Key]:
@@ -47,7 +53,7 @@ def check_data(data: Mapping[str, object], where: str) -> dict[str, Any]:
     their final form; pyinfra's own keys are left out. Raises SpecError at the first mistake.
     """
     asked = _asked(data, where)
-    return {name: _at(asked, KEYS[name]) for name in data if name in KEYS}
+    return {name: KEYS[name].of(asked) for name in data if name in KEYS}
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -83,58 +89,55 @@ def _asked(data: Mapping[str, object], where: str) -> HostSpec:
         return HostSpec.model_validate(nested)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        wrong = next(_PLACES[place] for place in _beginnings(first["loc"]) if place in _PLACES)
-        raise _wrong(wrong, data[wrong.name], first, where) from None
+        ends = range(1, len(first["loc"]) + 1)
+        key = next(_PLACES[first["loc"][:end]] for end in ends if first["loc"][:end] in _PLACES)
+        raise _wrong(key, data[key.name], first, where) from None
 
 
-def _beginnings(loc: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return [loc[:end] for end in range(1, len(loc) + 1)]
-
-
-def _wrong(key: Key, value: object, error: Any, where: str) -> SpecError:
-    """Return the error for a value that its key refused: pydantic's reason in our words."""
-    bad = error.get("ctx", {}).get("error")
-    if not isinstance(bad, Bad):
-        bad = _in_words(error["type"], error.get("ctx", {}), value)
+def _wrong(key: Key, value: object, error: ErrorDetails, where: str) -> SpecError:
+    """Return the error for a value that its key refused: pydantic's reason in our sentence."""
+    bad = _reason(error)
     remedy = bad.remedy and bad.remedy.replace("KEY", key.name)
-    if remedy is None and bad.suggestion is not None:
+    below = error["loc"][len(key.place) :]
+    if below[-1:] == ("[key]",):  # of a dict: its name is what is wrong
+        below = tuple(map(str, below[:-1]))
+    inside = ".".join(map(_part, below))
+    problem = bad.problem
+    if inside:
+        problem = f"is wrong: {inside} {problem}"
+        remedy = remedy or f"correct {inside}, or remove it"
+    elif error["type"] == "string_type" and type(value) in (int, float):
+        remedy = f"put it in quotes, {key.name} = '{value}', on the command line --data"
+        remedy += f" '{key.name}=\"{value}\"' (unquoted, 3.10 is the number 3.1)"
+    elif bad.suggestion is not None:
         remedy = f"set {key.name} = {bad.suggestion!r}"
-    if remedy is None and key.place[-1] == "commit":
-        remedy = f"set {key.name} to what `git ls-remote URL main` prints"
-    example = f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
+    remedy = remedy or f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
     return SpecError(
-        sentence(
-            where, key.name, value, bad.problem, allowed=bad.allowed or key.type_text,
-            remedy=remedy or example,
-        )
-    )  # fmt: skip
+        sentence(where, key.name, value, problem, allowed=key.type_text, remedy=remedy)
+    )
 
 
-def _in_words(reason: str, about: Mapping[str, Any], value: object) -> Bad:
-    """Return pydantic's reason in words for somebody who never saw Python's type names."""
-    word = str(value).casefold() if isinstance(value, str | int) else ""
-    if reason == "bool_type":
-        meant = dict.fromkeys(("1", "yes", "true", "on"), True)
-        meant |= dict.fromkeys(("0", "no", "false", "off"), False)
-        return Bad(f"is {kind(value)}, not True or False", suggestion=meant.get(word))
-    if reason == "literal_error":
-        if not isinstance(value, str):
-            return Bad(f"is {kind(value)}, not text")
-        words = about["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        return Bad("is not one of the allowed words", suggestion=nearest(value, words))
-    if reason == "string_pattern_mismatch":
-        return Bad("has another form than is allowed")
-    if reason in ("greater_than_equal", "less_than_equal") and value == value:
-        bound = about["ge"] if reason == "greater_than_equal" else about["le"]
-        problem = "is too small" if reason == "greater_than_equal" else "is too large"
-        return Bad(problem, suggestion=None if isinstance(bound, float) else bound)
-    if reason == "int_type":
-        whole = word.isdecimal() and isinstance(value, str)
-        meant_int = int(word) if whole else None
-        if isinstance(value, float) and value.is_integer():
-            meant_int = int(value)
-        return Bad(f"is {kind(value)}, not a whole number", suggestion=meant_int)
-    return Bad(f"is {kind(value)}, not a number")
+def _reason(error: ErrorDetails) -> Bad:
+    about, kind = error.get("ctx", {}), error["type"]
+    bad = about.get("error")
+    if isinstance(bad, Bad):
+        return bad
+    if kind == "extra_forbidden":
+        close = nearest(str(error["loc"][-1]), Preset.model_fields)
+        remedy = f"write {close}" if close else f"the keys are {', '.join(Preset.model_fields)}"
+        return Bad("is a key that nothing reads", remedy)
+    if kind == "literal_error":
+        words = re.findall("'([^']*)'", about["expected"])
+        suggestion = nearest(str(error["input"]), words)
+        return Bad("is not one of the allowed words", suggestion=suggestion)
+    return Bad(_IN_WORDS.get(kind) or re.sub(r"^\w+ should", "should", error["msg"]))
+
+
+def _part(part: int | str) -> str:
+    """Return where in a value an error is; what is no name may be a secret that lost its place."""
+    if isinstance(part, int):
+        return f"entry {part + 1}"
+    return part if re.fullmatch(r"[\w-]{1,60}", part) else "(no name)"
 
 
 def _is_foreign(name: object, value: object) -> bool:
@@ -147,77 +150,66 @@ def _is_foreign(name: object, value: object) -> bool:
 def _unknown(where: str, name: object, value: object) -> SpecError:
     """Return the error for a key that nothing reads, with the one that was probably meant.
 
-    Nobody has said what is in it: of what has parts, and of what may have been meant for a key
-    that holds secrets, the names are shown alone.
+    Of what has parts, and of what may have been meant for a key that holds secrets, the names are
+    shown alone.
     """
-    plain = str(name).casefold().replace("-", "_")
-    ends = [each for each in KEYS if each.endswith(f"_{plain.partition('_')[2] or plain}")]
-    close = ends[0] if len(ends) == 1 else nearest(plain, KEYS)
-    meant = _PYINFRAS.get(plain, close)
+    close = nearest(str(name).replace("-", "_"), KEYS)
+    meant = _PYINFRAS.get(str(name), close)
     remedy = f"write {meant}" if meant else "remove it"
-    if plain in STAGES or isinstance(value, Mapping):
-        flat = f"{plain}_..." if plain in STAGES else "training_repo"
-        remedy = f"write flat keys such as {flat}, as docs/keys.md lists them"
+    if isinstance(value, Mapping):
+        remedy = "write flat keys, as docs/keys.md lists them"
     parts = isinstance(value, Mapping | list | tuple | set | frozenset)
-    if parts or close in HOLD_SECRETS or plain.startswith("env"):
+    if parts or close in HOLD_SECRETS or str(name).lower().startswith("env"):
         value = Outline(value)
     problem, allowed = "is a key that nothing reads", "the keys that docs/keys.md lists"
     return SpecError(sentence(where, name, value, problem, allowed=allowed, remedy=remedy))
 
 
-def _at(spec: HostSpec, key: Key) -> Any:
-    value: Any = spec
-    for step in key.place:
-        value = getattr(value, step)
-    return value
-
-
 def _settled(asked: HostSpec, host: str) -> HostSpec:
     """Return the spec with everything that follows from the stack and from other keys."""
     stack = catalogue().stacks[asked.stack]
-    gpu = asked.gpu
+    cpu, gpu, training = stack.accelerator == "cpu", asked.gpu, asked.training
     if gpu.model is not None:
-        capability = catalogue().gpus[gpu.model].compute_capability
-        gpu = gpu.but(compute_capability=capability)
+        gpu = gpu.but(compute_capability=catalogue().gpus[gpu.model].compute_capability)
     if gpu.count is None:
-        gpu = gpu.but(count=0 if stack.accelerator == "cpu" else 2)
+        gpu = gpu.but(count=0 if cpu else 2)
     asked = asked.but(
         host=host,
         gpu=gpu,
         accelerator=stack.accelerator,
         paths=Paths(prefix=asked.prefix, name=asked.environment.name),
-        training=asked.training if asked.training and asked.training.repo else None,
+        training=training if training and training.repo and training.commit else None,
     )
-    if asked.training and not asked.training.commit:
-        asked = asked.but(training=None)
-    if stack.accelerator == "cpu":
-        parts = {"driver": DriverSpec, "cuda": CudaSpec, "libcuda": LibcudaSpec}
-        own = [key for key in KEYS.values() if key.place[0] in parts]
-        said = tuple(key.name for key in own if _at(asked, key) != _at(HostSpec(), key))
-        none = DriverSpec(source="present").but(repository=None)
-        asked = asked.but(driver=none, cuda=CudaSpec(toolkit=False), ignored=said)
-        asked = asked.but(libcuda=LibcudaSpec())
+    if cpu:
+        none = {
+            "driver": model.DriverSpec(source="present", repository=None),
+            "cuda": model.CudaSpec(toolkit=False),
+            "libcuda": model.LibcudaSpec(),
+        }
+        own = [key for key in KEYS.values() if key.place[0] in none]
+        said = tuple(key.name for key in own if key.of(asked) != key.of(HostSpec()))
+        asked = asked.but(**none, ignored=said)
     pytorch = _pytorch(asked, stack)
-    if stack.accelerator == "nvidia":
+    if not cpu:
         asked = asked.but(driver=_driver(asked, stack), cuda=_cuda(asked, stack, pytorch.build))
     asked = asked.but(pytorch=pytorch, smoke=_smoke(asked))
     return asked.but(preflight=_preflight(asked, stack))
 
 
-def _driver(asked: HostSpec, stack: Stack) -> DriverSpec:
+def _driver(asked: HostSpec, stack: Stack) -> model.DriverSpec:
     driver, known = asked.driver, catalogue()
     branch = driver.branch or (stack.driver.branch if stack.driver else None)
     release, repository = asked.cuda.release or stack.cuda, driver.repository
-    minimum = known.minimum_driver(stack, branch, release) if branch and release else None
-    if stack.driver is None:
-        repository = None
-    elif repository and repository.url is None:
-        repository = repository.but(url=known.default_repository_url)
-    source = driver.source if asked.privilege == "sudo" else "present"
-    return driver.but(branch=branch, minimum=minimum, repository=repository, source=source)
+    return driver.but(
+        branch=branch,
+        minimum=known.minimum_driver(stack, branch, release) if branch and release else None,
+        repository=repository
+        and repository.but(url=repository.url or known.default_repository_url),
+        source=driver.source if asked.privilege == "sudo" else "present",
+    )
 
 
-def _cuda(asked: HostSpec, stack: Stack, build: str) -> CudaSpec:
+def _cuda(asked: HostSpec, stack: Stack, build: str) -> model.CudaSpec:
     cuda, archs = asked.cuda, asked.cuda.archs
     release = cuda.release or stack.cuda
     if not archs and release is not None:
@@ -227,7 +219,7 @@ def _cuda(asked: HostSpec, stack: Stack, build: str) -> CudaSpec:
     return cuda.but(release=release, archs=archs, toolkit=toolkit)
 
 
-def _pytorch(asked: HostSpec, stack: Stack) -> PytorchSpec:
+def _pytorch(asked: HostSpec, stack: Stack) -> model.PytorchSpec:
     torch, known = asked.pytorch, catalogue()
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
     index, extra = known.indexes(stack, version, build)
@@ -235,11 +227,11 @@ def _pytorch(asked: HostSpec, stack: Stack) -> PytorchSpec:
         index, extra = known.nightly_index_of(build), None
     if torch.index_url is not None:  # beside an index that data names no other is asked
         extra = None
-    building: BuildSpec | None = None
-    if torch.source == "source" and torch.building:
+    building = torch.building if torch.source == "source" else None
+    if building is not None:
         cuda, own = stack.accelerator != "cpu", asked.gpu.compute_capability
-        archs = torch.building.archs or ((own,) if own else ())
-        building = torch.building.but(cuda=cuda, archs=archs if cuda else ())
+        archs = building.archs or ((own,) if own else ())
+        building = building.but(cuda=cuda, archs=archs if cuda else ())
     return torch.but(
         version=version,
         build=build,
@@ -252,7 +244,7 @@ def _pytorch(asked: HostSpec, stack: Stack) -> PytorchSpec:
     )
 
 
-def _fallback(torch: PytorchSpec, build: str) -> tuple[str, ...]:
+def _fallback(torch: model.PytorchSpec, build: str) -> tuple[str, ...]:
     """Return what the fallback is asked for by, with its index where one has to be named."""
     known, version = catalogue(), torch.fallback
     if version is None:
@@ -264,9 +256,9 @@ def _fallback(torch: PytorchSpec, build: str) -> tuple[str, ...]:
     return (f"torch=={version}+{build}", "--extra-index-url", known.index_of(build))
 
 
-def _smoke(asked: HostSpec) -> SmokeSpec:
+def _smoke(asked: HostSpec) -> model.SmokeSpec:
     smoke, count = asked.smoke, asked.gpu.count
-    mode: SmokeMode = "gpu" if count > 1 else "rehearsal-1gpu"
+    mode: model.SmokeMode = "gpu" if count > 1 else "rehearsal-1gpu"
     if asked.accelerator == "cpu" or asked.rehearsal:
         mode = "rehearsal-cpu"
     across = smoke.across if smoke.across and smoke.across.hosts else None
@@ -278,7 +270,7 @@ def _smoke(asked: HostSpec) -> SmokeSpec:
     )
 
 
-def _preflight(asked: HostSpec, stack: Stack) -> PreflightSpec:
+def _preflight(asked: HostSpec, stack: Stack) -> model.PreflightSpec:
     """The stack's, and what a tree and its objects take on a host that may build torch."""
     preflight, building = asked.preflight, asked.pytorch.building
     disk, memory = preflight.min_disk_gib, preflight.min_ram_gib
