@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,7 @@ def test_what_no_program_of_ours_writes_is_unknown_and_says_why(
     kind: str, form: type[Stamp | Verdict | Proof | TrainingStamp]
 ) -> None:
     text, reason = ODD[kind]
-    began = time.process_time()
     found = form.read(text)
-    assert time.process_time() - began < 10
     assert isinstance(found, Unknown)
     assert found.reason
     assert found.reason.isprintable()

@@ -46,25 +46,26 @@ def spec_with(**variables: str):  # type: ignore[no-untyped-def]
     return resolve(data, "ws1")
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_every_value_reads_back_as_it_was(value: str) -> None:
-    text = env_file.render(spec_with(KEY=value))
-    assert env_file.parse(text)["KEY"] == value
+MANY = {f"K{number}": value for number, value in enumerate(VALUES)}
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-@pytest.mark.parametrize("value", VALUES)
-def test_a_shell_that_sources_the_file_gets_the_value_and_runs_nothing(
-    value: str, shell: str, tmp_path: Path
+def test_every_value_reads_back_as_it_was() -> None:
+    assert env_file.parse(env_file.render(spec_with(**MANY))).items() >= MANY.items()
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox sh"])
+def test_a_shell_that_sources_the_file_gets_the_values_and_runs_nothing(
+    shell: str, tmp_path: Path
 ) -> None:
-    if shutil.which(shell) is None:
+    if shutil.which(shell.partition(" ")[0]) is None:
         pytest.skip(f"{shell} is not on this machine")
     file = tmp_path / "training.env"
-    file.write_text(env_file.render(spec_with(KEY=value)), encoding="utf-8")
-    command = [shell, "sh"] if shell == "busybox" else [shell]
-    script = f'set -a; . {file}; printf "%s" "$KEY"'
-    done = subprocess.run([*command, "-c", script], capture_output=True, check=True)
-    assert done.stdout.decode() == value
+    file.write_text(env_file.render(spec_with(**MANY)), encoding="utf-8")
+    print_all = "; ".join(f"printf '%s\\0' \"${name}\"" for name in MANY)
+    command = [*shell.split(), "-c", f"set -a; . {file}; {print_all}"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:-1] == VALUES
+    assert not done.stderr
 
 
 def systemd_reads(text: str) -> dict[str, str]:
@@ -97,9 +98,8 @@ def systemd_reads(text: str) -> dict[str, str]:
     return values
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_systemd_reads_every_value_as_it_was(value: str) -> None:
-    assert systemd_reads(env_file.render(spec_with(KEY=value)))["KEY"] == value
+def test_systemd_reads_every_value_as_it_was() -> None:
+    assert systemd_reads(env_file.render(spec_with(**MANY))).items() >= MANY.items()
 
 
 REFUSED = ["\u2028", "\u2029", "\x85", "\x9b", "\x7f", "\r", "\t", "\ufdd0", "\ufffe", "\U0001ffff"]
@@ -129,11 +129,8 @@ def test_each_line_is_one_that_shells_systemd_and_the_launcher_all_read() -> Non
         assert re.match(r"#|[A-Z][A-Z0-9_]*=|$", line), line
 
 
-def test_the_file_says_whose_it_is_on_its_first_line() -> None:
+def test_the_file_says_whose_it_is_and_a_rehearsal_is_labelled() -> None:
     assert env_file.render(spec_with()).splitlines()[0] == env_file.HEADER
-
-
-def test_a_rehearsal_is_labelled_in_the_file() -> None:
     spec = resolve({"stack": "cpu-torch2.13", "rehearsal": True}, "gpu1")
     assert "rehearsal" in env_file.render(spec)
     assert "rehearsal" not in env_file.render(spec_with())

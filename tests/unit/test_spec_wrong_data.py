@@ -265,33 +265,25 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
         {"wandb_api_key": "tops3cret"},
         {"git_password": "tops3cret"},
         {"training_repo": "https://me:tops3cret@github.com/a/b"},
-        {"training_repo": "https://tops3cret@github.com/a/b"},
         {"training_repo": "https://github.com/a/b?access_token=tops3cret"},
-        {"training_repo": "https://me:tops3cret@h/r", "training_commit": "main"},
         {"training_commit": "main", "training_repo": "https://me:tops3cret@h/r"},
         {"pytorch_index_url": "https://me:tops3cret@mirror/simple"},
-        {"driver_repository_url": "https://me:tops3cret@mirror/{distro}/{arch}"},
         {"driver_repository_url": "https://mirror/{distro}?token=tops3cret"},
         {"environment_variables": {"HF_TOKEN": "tops3cret\n"}},
         {"environment_variables": {"HF_TOKEN": ["tops3cret"]}},
         {"environment_variables": {"WANDB_API_KEY": "tops3cret", "RANK": "0"}},
         {"pytorch": {"index_password": "tops3cret"}},
         {"environment_variables": "HF_WHAT=tops3cret"},
-        {"environment_variables": '{"WHAT": "tops3cret'},
         {"environment_variables": ["tops3cret"]},
         {"environment_variables": {"WHAT": ["tops3cret"]}},
         {"environment_variables": {"WHAT": {"tops3cret": 1}}},
         {"environment_variables": {"A=tops3cret": "x"}},
-        {"environment_variables": {"tops3cret more": "x"}},
         {"environment_variables": {("TOKEN", "tops3cret"): "x"}},
         {"environment_variables": {"TRITON_LIBCUDA_PATH": "/tops3cret/stubs"}},
-        {"environment": {"T": "tops3cret"}},
         {"environment": {"variables": {"T": "tops3cret"}}},
         {"environment": "T=tops3cret"},
-        {"Environment_Variables": {"T": "tops3cret"}},
         {"Environment_Variables": "T=tops3cret"},
         {"environment_variabels": ["tops3cret"]},
-        {"settings": {"T": "tops3cret"}},
         {"settings": [["tops3cret"]]},
         {"packages_extra": "--token=tops3cret"},
         {"training": {"presets": {"t": {"words": ["tops3cret"]}}}},
@@ -327,15 +319,11 @@ def test_a_value_whose_repr_fails_is_still_one_sentence() -> None:
 
 
 def test_a_long_value_is_shortened_to_60_characters() -> None:
-    message = refusal({"gpu_model": "x" * 500})
-    shown = message.removeprefix("host lab-1: gpu_model = ").partition(" is not")[0]
+    shown = refusal({"gpu_model": "x" * 500}).partition(" = ")[2].partition(" is not")[0]
     assert len(shown) == 60
     assert shown.endswith("...")
-
-
-def test_a_value_of_exactly_60_characters_is_shown_whole() -> None:
-    value = "x" * 58
-    assert refusal({"gpu_model": value}).startswith(f"host lab-1: gpu_model = '{value}' is not")
+    whole = "x" * 58
+    assert refusal({"gpu_model": whole}).startswith(f"host lab-1: gpu_model = '{whole}' is not")
 
 
 def test_a_host_name_with_a_line_break_does_not_break_the_line() -> None:
