@@ -181,7 +181,7 @@ Prefix = Annotated[
 RequirementsFile = Annotated[
     Text,
     refuse("^-", "starts with a dash and would be read as an option"),
-    like(rf"({_PART}/|\./)*({_PART}\.txt|pyproject\.toml)"),
+    like(rf"({_PART}/+|\./+)*({_PART}\.txt|pyproject\.toml)"),
     AfterValidator(_normal),
 ]
 
@@ -228,7 +228,7 @@ RepositoryUrl = Annotated[
     Text,
     AfterValidator(partial(url, schemes=_WEB, credentials="/etc/apt/auth.conf.d")),
     # What stands in an apt source line without being read as its end, an option or a comment.
-    like(r"[a-z]+://[A-Za-z0-9._:\[\]-]*(/([A-Za-z0-9._~:%+\[\]/-]|\{distro\}|\{arch\})*)?"),
+    like(r"[A-Za-z]+://[A-Za-z0-9._:\[\]-]*(/([A-Za-z0-9._~:%+\[\]/-]|\{distro\}|\{arch\})*)?"),
     AfterValidator(lambda value: value.rstrip("/")),
 ]
 
@@ -241,7 +241,7 @@ def _folder(value: str) -> str:
     return posixpath.normpath(value)
 
 
-WheelsFolder = Annotated[Text, AfterValidator(_folder)]
+WheelsFolder = Annotated[Text, refuse("#", "has a # part"), AfterValidator(_folder)]
 
 
 def _git(value: str) -> str:
@@ -278,7 +278,9 @@ IpAddress = Annotated[str, AfterValidator(_reachable)]
 
 def _switch_or_group(value: object) -> object:
     group = isinstance(value, str) and re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", value)
-    if isinstance(value, bool) or (group and group[0].lower() not in ("true", "false")):
+    if isinstance(value, bool) or (
+        group and group[0].lower() not in ("true", "false", "yes", "no")
+    ):
         return value
     raise Bad("is neither True, False nor the name of a group")
 
