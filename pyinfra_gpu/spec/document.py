@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable
-from itertools import starmap
 from pathlib import Path
 
+from jinja2 import Environment, StrictUndefined
+
 from pyinfra_gpu.spec.model import KEYS, STAGES, Key
-from pyinfra_gpu.stacks import DriverBranch, Gpu, Repository, catalogue
+from pyinfra_gpu.stacks import catalogue
 
 COMMAND = "python -m pyinfra_gpu.spec.document"
 PAGE = Path("docs", "keys.md")
@@ -23,70 +23,24 @@ INVENTORY = Path("inventories", "lab.py")
 BEGIN = f"# --- every key: written by `{COMMAND}`, changes here are lost ---"
 END = "# --- end of every key ---"
 
-_WIDTH = 100
-_KEY_COLUMNS = "key|allowed|default|meaning"
-_INTRODUCTION = f"""\
-# Every key
-
-What a host should be is flat data, because pyinfra merges data per key: `--data KEY=VALUE` comes
-before the host's own data, that before its group's, that before `group_data/all.py`. Every key is
-optional. An unknown key, a wrong type, an impossible value or a combination that cannot work is one
-sentence and exit code 1, before any host is contacted. None as a value means the default, where
-that is None or depends on the stack or on other keys.
-
-This page is written by `{COMMAND}` from `pyinfra_gpu/spec/` and
-`pyinfra_gpu/stacks/stacks.yaml`.
-"""
+_TEMPLATE = Path(__file__).with_name("keys.md.j2")
+_INDENT = "#         "
 
 
 def page() -> str:
     """Return the text of docs/keys.md."""
-    known = catalogue()
-    tables = [_table(stage, _KEY_COLUMNS, map(_key, _of(stage))) for stage in STAGES]
-    stacks = ([f"`{each.name}`", each.summary] for each in known.stacks.values())
-    tables.append(_table("The names of stacks", "`stack`|what it is", stacks))
-    columns = "`driver_branch`|newest CUDA it compiles for|kernel modules|support"
-    tables.append(_table("Driver branches", columns, map(_branch, known.driver_branches.values())))
-    columns = "release|driver branches|CUDA toolkits"
-    releases = starmap(_release, known.repositories.releases.items())
-    tables.append(_table("What NVIDIA's repositories carry", columns, releases))
-    columns = "`gpu_model`|compute capability|memory in MiB|open kernel modules"
-    tables.append(_table("GPUs", columns, map(_gpu, known.gpus.values())))
-    return "\n".join([_INTRODUCTION, *tables])
+    environment = Environment(
+        autoescape=False,  # noqa: S701 (it is Markdown)
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(command=COMMAND, stages=_by_stage(), known=catalogue())
 
 
-def _table(title: str, columns: str, rows: Iterable[list[str]]) -> str:
-    heads = columns.split("|")
-    lines = [heads, *rows]
-    shown = [f"| {' | '.join(cells)} |" for cells in lines]
-    shown.insert(1, "|---" * len(heads) + "|")
-    return "\n".join([f"## {title}", "", *shown, ""])
-
-
-def _of(stage: str) -> list[Key]:
-    return [key for key in KEYS.values() if key.stage == stage]
-
-
-def _key(key: Key) -> list[str]:
-    return [f"`{key.name}`", key.type_text, key.default_text, key.description]
-
-
-def _branch(branch: DriverBranch) -> list[str]:
-    until = f"until {branch.support}" if branch.support[0].isdigit() else branch.support
-    cuda = str(branch.cuda or "not noted")
-    return [str(branch.branch), cuda, ", ".join(branch.modules), until]
-
-
-def _release(name: str, repository: Repository) -> list[str]:
-    oldest, newest = repository.branches
-    branches = f"{oldest} and newer" if newest is None else f"{oldest} to {newest}"
-    toolkit = repository.oldest_toolkit
-    return [name, branches, f"{toolkit} and newer" if toolkit else "all known"]
-
-
-def _gpu(gpu: Gpu) -> list[str]:
-    memory = str(gpu.memory_mib or "several or not noted")
-    return [gpu.name, gpu.compute_capability, memory, gpu.open_modules]
+def _by_stage() -> list[tuple[str, list[Key]]]:
+    return [(stage, [key for key in KEYS.values() if key.stage == stage]) for stage in STAGES]
 
 
 def with_block(inventory: str) -> str:
@@ -104,9 +58,9 @@ def with_block(inventory: str) -> str:
 def block() -> str:
     """Return the comments that explain every key, for an inventory."""
     lines: list[str] = []
-    for stage in STAGES:
+    for stage, keys in _by_stage():
         lines += ["#", f"# {stage}"]
-        for key in _of(stage):
+        for key in keys:
             lines += _commented(key)
     return "\n".join(lines) + "\n"
 
@@ -117,9 +71,8 @@ def _commented(key: Key) -> list[str]:
     value = key.default if shows_default else key.example
     about = key.description if shows_default else f"{key.description}; default: {key.default_text}"
     shown = f'"{value}"' if isinstance(value, str) else repr(value).replace("'", '"')
-    indent = "#         "
     meaning = textwrap.wrap(
-        about, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        about, 100, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )
     return [f'#     "{key.name}": {shown},', *meaning]
 
