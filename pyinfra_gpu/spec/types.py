@@ -103,6 +103,7 @@ PowerOfTwo = Annotated[int, known(lambda: [1 << bits for bits in range(11)])]
 
 # --- lists ---
 
+_LIST, _SORTED = Field(strict=False), AfterValidator(lambda value: tuple(sorted({*value})))
 Package = Annotated[
     Text,
     # A dash at the end of a name would ask for the package's removal.
@@ -113,31 +114,22 @@ Package = Annotated[
         "remove it; the keys driver_... and cuda_... say what is wanted",
     ),
 ]
-Packages = Annotated[
-    tuple[Package, ...],
-    Field(strict=False),
-    AfterValidator(lambda value: tuple(sorted(set(value)))),
-]
-Capability = Annotated[Text, refuse(r"^(?!\d{1,2}\.\d$)", "is not a compute capability")]
-Capabilities = Annotated[
-    tuple[Capability, ...],
-    Field(strict=False),
-    AfterValidator(lambda value: tuple(sorted(set(value), key=float))),
-]
+Packages = Annotated[tuple[Package, ...], _LIST, _SORTED]
 
 
-def times_ten(capability: object) -> object:
+def times_ten(capability: object) -> int:
     """Return a compute capability as nvcc names it: 120 for "12.0"."""
-    if not isinstance(capability, str) or not re.fullmatch(r"\d{1,2}\.\d", capability):
+    if not isinstance(capability, str) or not re.fullmatch("[0-9]{1,2}[.][0-9]", capability):
         raise Bad("is not a compute capability as text")
     return int(capability.replace(".", ""))
 
 
-Archs = Annotated[
-    tuple[Annotated[int, BeforeValidator(times_ten)], ...],
-    Field(strict=False),
-    AfterValidator(lambda value: tuple(sorted(set(value)))),
-]
+def _by_number(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*capabilities}, key=times_ten))
+
+
+Archs = Annotated[tuple[Annotated[int, BeforeValidator(times_ten)], ...], _LIST, _SORTED]
+Capabilities = Annotated[tuple[str, ...], _LIST, AfterValidator(_by_number)]
 
 
 def _on_or_text(value: object) -> object:
@@ -277,9 +269,9 @@ IpAddress = Annotated[str, AfterValidator(_reachable)]
 
 
 def _switch_or_group(value: object) -> object:
-    group = isinstance(value, str) and re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", value)
+    group = "(?!(true|false|yes|no)$)[a-z][a-z0-9_]{0,63}"
     if isinstance(value, bool) or (
-        group and group[0].lower() not in ("true", "false", "yes", "no")
+        isinstance(value, str) and re.fullmatch(group, value, re.I | re.A)
     ):
         return value
     raise Bad("is neither True, False nor the name of a group")
