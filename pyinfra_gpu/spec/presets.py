@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from pyinfra_gpu.on_host.train import presets as runs
 from pyinfra_gpu.spec.types import Bad, Text, refuse
-from pyinfra_gpu.spec.variables import allowed
+from pyinfra_gpu.spec.variables import Variable
 
 LONGEST_CHAIN = 50
 """Presets that one may extend, each through the next."""
@@ -34,7 +34,6 @@ Argument = Annotated[
     Text,
     refuse("^(?![A-Za-z][A-Za-z0-9_.-]{0,63}$)", "is not letters, digits, _, . and - alone"),
 ]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"), AfterValidator(allowed)]
 Inside = Annotated[Short, refuse(r"^[/-]|(^|/)\.\.(/|$)", "leads out of the repo or is an option")]
 Factor = Annotated[int, Field(gt=0)] | Short
 

@@ -65,7 +65,7 @@ _UNREADABLE = re.compile(
 )
 
 
-def allowed(name: str) -> str:
+def _allowed(name: str) -> str:
     """Refuse the name of a variable that must not be set."""
     if name in FORBIDDEN:
         raise Bad(f"is not written because {FORBIDDEN[name]}", f"remove {name} from it")
@@ -95,6 +95,6 @@ def _meant(found: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return dict(sorted(found.items()))
 
 
-Variable = Annotated[str, like("[A-Za-z_][A-Za-z0-9_]*"), AfterValidator(allowed)]
+Variable = Annotated[str, like("[A-Za-z_][A-Za-z0-9_]*"), AfterValidator(_allowed)]
 Value = Annotated[SecretStr, Field(max_length=LONGEST_VALUE), AfterValidator(_readable)]
 Variables = Annotated[dict[Variable, Value], AfterValidator(_meant)]
