@@ -11,12 +11,13 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.plain import finding_as_json, versions
-from pyinfra_gpu.report.smoke import Tested, last_smoke
+from pyinfra_gpu.report.smoke import last_smoke
 from pyinfra_gpu.report.table import render
 from pyinfra_gpu.text import columns, shortened
 
@@ -122,7 +123,7 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     }
 
 
-def _still_good(entries: list[Entry], last: Tested | Unknown | None) -> Tested | None:
+def _still_good(entries: list[Entry], last: Explained | Unknown | None) -> Explained | None:
     """Return the verdict that the host had already, where the stage found it to hold."""
     smoke = next((each for each in entries if each.stage == Stage.SMOKE), None)
     if smoke is None or smoke.problem or isinstance(last, Unknown):

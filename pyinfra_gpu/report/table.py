@@ -50,8 +50,8 @@ _WORDS = {
 
 def render(
     result: Mapping[str, Any],
-    tests: Mapping[str, smoke.Tested] = _NONE,
-    across: Mapping[str, smoke.Across] = _NONE,
+    tests: Mapping[str, smoke.Told] = _NONE,
+    across: Mapping[str, smoke.Told] = _NONE,
     *,
     whole: bool = False,
     width: int = WIDTH,
@@ -66,8 +66,8 @@ def render(
         sorted(result["hosts"].items(), key=lambda each: (_badness(each[1]), natural(each[0])))
     )
     blocks = _table(hosts, dry=result["dry"], whole=whole)
-    blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
-    blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
+    for told in (tests, across):
+        blocks += smoke.blocks({name: told[name] for name in hosts if name in told}, whole=whole)
     blocks += _attention(hosts, dry=result["dry"])
     return printed([*blocks, BLANK, Text(_summary(hosts, dry=result["dry"]))], width).lstrip("\n")
 

@@ -144,7 +144,7 @@ def test_stamps(fuzz: Fuzz) -> None:
         if sound(found, Stamp) and isinstance(found, Stamp):
             conforms(found, Stamp)
             across = found.across
-            harmless(printed(smoke_report.across_blocks({"ws1": across})))
+            harmless(printed(smoke_report.blocks({"ws1": across})))
 
 
 def test_proofs(fuzz: Fuzz) -> None:

@@ -11,10 +11,10 @@ from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
-    from pyinfra_gpu.report.smoke import Tested
 
 Verdict = Literal["declared", "restart", "drift", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
@@ -65,7 +65,7 @@ class HostAnswer:
     stages: tuple[StageAnswer, ...] = ()
     not_checked: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    smoke: Tested | Unknown | None = None
+    smoke: Explained | Unknown | None = None
     smoke_is_good: bool = False
     across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
