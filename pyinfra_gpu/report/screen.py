@@ -89,6 +89,7 @@ def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
 def joined(groups: Sequence[Sequence[RenderableType]]) -> list[RenderableType]:
     """Return all blocks, with an empty line between two groups unless both are a single line."""
     blocks: list[RenderableType] = []
+    groups = [group for group in groups if group]
     for number, group in enumerate(groups):
         if number and max(len(groups[number - 1]), len(group)) > 1:
             blocks.append(BLANK)

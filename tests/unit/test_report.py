@@ -167,7 +167,7 @@ def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
 def test_a_cell_says_how_many_more_there_are_and_ends_somewhere() -> None:
     found = ["x" * 1000, "b", "c", "d", "e"]
     text = render(run({"ws1": host(stage(found=found, changed=found), status="changed")}))
-    assert "..., b, c, and 2" in text
+    assert "...; b; c; and 2" in text
     assert len(text.splitlines()) < 20
 
 
