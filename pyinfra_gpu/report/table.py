@@ -106,8 +106,10 @@ def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[Rendera
             for (texts, _), slowest in zip(rows[names[0]], times, strict=True)
         ]
         groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
-    title_row = [("stage", "found", "would change" if dry else "changed", "s")]
-    return [*([_grid(title_row), BLANK] if any(rows.values()) else []), *joined(groups)]
+    if not any(rows.values()):
+        return joined(groups)
+    titles = ("stage", "found", "would change" if dry else "changed", "s")
+    return [_grid([titles]), BLANK, *joined(groups)]
 
 
 def _grid(rows: Sequence[tuple[str, ...]]) -> Table:

@@ -64,8 +64,10 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 def typed(words: argparse.Namespace) -> Request:
     """Return the request of a command line, which need not be whole yet; nobody is asked."""
-    lists = {name: tuple(getattr(words, name, None) or ()) for name in ("limit", "exclude", "data")}
-    return Request(inventory=str(getattr(words, "inventory", "")), **lists)
+    given = vars(words)
+    limit, exclude, data = (tuple(given.get(each) or ()) for each in ("limit", "exclude", "data"))
+    inventory = str(given.get("inventory", ""))
+    return Request(inventory=inventory, limit=limit, exclude=exclude, data=data)
 
 
 def request_of(options: argparse.Namespace) -> Request:

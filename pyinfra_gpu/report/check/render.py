@@ -42,13 +42,11 @@ def render(
 
     + whole: show each host by itself, with every stage
     """
-    groups = [
-        blocks_of(answer.hosts, whole=whole),
-        [Sentence(reason, "! ") for reason in answer.reasons],
-        [Sentence(summary(answer), "", "")],
-    ]
-    blocks = [block for group in groups if group for block in (BLANK, *group)]
-    return printed(blocks[1:], width, coloured=coloured)
+    blocks = [BLANK, *blocks_of(answer.hosts, whole=whole)] if answer.hosts else []
+    blocks += [BLANK, *(Sentence(reason, "! ") for reason in answer.reasons)]
+    blocks += [BLANK] if answer.reasons else []
+    blocks.append(Sentence(summary(answer), "", ""))
+    return printed(blocks, width, coloured=coloured).lstrip("\n")
 
 
 def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
