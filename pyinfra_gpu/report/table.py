@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke
@@ -16,6 +15,7 @@ from pyinfra_gpu.report.screen import (
     BLANK,
     Sentence,
     alike,
+    counted,
     head,
     joined,
     printed,
@@ -61,15 +61,16 @@ def render(
     + across: host -> what it has to say of the multi-node step
     + whole: show every stage of every host, and all figures
     """
-    hosts: dict[str, Host] = dict(
-        sorted(result["hosts"].items(), key=lambda each: (_badness(each[1]), natural(each[0])))
-    )
-    dry = result["dry"]
+    told, dry = result["hosts"], result["dry"]
+    names = sorted(told, key=lambda name: (list(_WORDS).index(_state(told[name])), natural(name)))
+    hosts = {name: told[name] for name in names}
     blocks = _table(hosts, dry=dry, whole=whole)
-    for told in (tests, across):
-        blocks += smoke.blocks({name: told[name] for name in hosts if name in told}, whole=whole)
+    for each in (tests, across):
+        blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
     blocks += _attention(hosts, dry=dry)
-    return printed([*blocks, BLANK, Text(_summary(hosts, dry=dry))], width).lstrip("\n")
+    states = [_word(each, dry=dry).lower() for each in hosts.values()]
+    summary = counted(states, sum(host["rehearsal"] for host in hosts.values()))
+    return printed([*blocks, BLANK, Sentence(summary, "", "")], width).lstrip("\n")
 
 
 def _left(stages: Sequence[Stage]) -> bool:
@@ -82,10 +83,6 @@ def _state(host: Host) -> str:
 
 def _word(host: Host, *, dry: bool) -> str:
     return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
-
-
-def _badness(host: Host) -> int:
-    return list(_WORDS).index(_state(host))
 
 
 def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[RenderableType]:
@@ -183,12 +180,3 @@ def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
             author = f", by {since['by']}" if since["by"] else ""
             when = since["when"].replace("T", " ")[:16]
             yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
-
-
-def _summary(hosts: Mapping[str, Host], *, dry: bool) -> str:
-    if not hosts:
-        return "no hosts"
-    states = [_word(each, dry=dry).lower() for each in hosts.values()]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    label = " (rehearsal)" if any(host["rehearsal"] for host in hosts.values()) else ""
-    return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}{label}: {counts}"

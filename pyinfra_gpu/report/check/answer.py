@@ -174,8 +174,11 @@ def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
 def judge(spec: HostSpec, record: Record) -> HostAnswer:
     """Return the answer for one host: what is declared, compared with what one probe found."""
     stages = drift.judge(spec, record)
-    if why := _not_compared(spec, record):
-        stages = [_undetermined(each, why) for each in stages]
+    number = record.torch.touched
+    if isinstance(number, int) and number and spec.smoke.run != "skip":
+        compared = replace(record, torch=replace(record.torch, touched=0))
+        if smoke.stale(spec, compared) is None:  # the files alone leave open whether it is valid
+            stages = [_undetermined(each, number) for each in stages]
     apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
     return answered(
         spec.host,
@@ -224,27 +227,14 @@ def _stage(stage: StageJudgement) -> StageAnswer:
     return StageAnswer(stage.stage.value, "unknown" if stage.unread else worst(verdicts), found)
 
 
-def _not_compared(spec: HostSpec, record: Record) -> str | None:
-    """Return why it is open whether the smoke test is still valid; None where that is known.
-
-    A deploy tests again then. That files were not compared in time does not make them drift.
-    """
-    number = record.torch.touched
-    if not isinstance(number, int) or not number or spec.smoke.run == "skip":
-        return None
-    compared = replace(record, torch=replace(record.torch, touched=0))
-    if smoke.stale(spec, compared) is not None:
-        return None
-    return (
+def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:
+    """Return the smoke test's stage as undetermined: a deploy would test again, without drift."""
+    if stage.stage is not Stage.SMOKE:
+        return stage
+    why = (
         f"{number} files of torch's environment were touched since the smoke test passed, and"
         " there was no time to compare them: the next deploy tests again"
     )
-
-
-def _undetermined(stage: StageJudgement, why: str) -> StageJudgement:
-    """Return the smoke test's stage as undetermined, and each other stage as it is."""
-    if stage.stage is not Stage.SMOKE:
-        return stage
     findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
     return replace(stage, findings=findings, unread=(*stage.unread, why))
 
@@ -254,20 +244,13 @@ def _with_consequences(stages: Sequence[StageJudgement]) -> Sequence[StageJudgem
 
     Only where there is nothing else: then nobody has to do anything but to leave the host idle.
     """
-    found = [(stage, each) for stage in stages for each in stage.findings]
-    beside = any(
-        _EFFECTS[each.effect] == "drift" and stage.stage is not Stage.SMOKE for stage, each in found
-    )
-    restart = any(each.effect == "restart" for _, each in found)
+    effects = {(stage.stage is Stage.SMOKE, e.effect) for stage in stages for e in stage.findings}
+    restart = any(effect == "restart" for _, effect in effects)
+    beside = {(False, "repair"), (False, "report")} & effects
     if beside or not restart or any(stage.unread for stage in stages):
         return stages
-    return [
-        replace(
-            stage,
-            findings=Findings(
-                replace(each, effect="restart") if _EFFECTS[each.effect] == "drift" else each
-                for each in stage.findings
-            ),
-        )
-        for stage in stages
-    ]
+
+    def owed(found: Finding) -> Finding:
+        return replace(found, effect="restart") if _EFFECTS[found.effect] == "drift" else found
+
+    return [replace(each, findings=Findings(map(owed, each.findings))) for each in stages]

@@ -16,6 +16,7 @@ from pyinfra_gpu.report.screen import (
     BLANK,
     Sentence,
     alike,
+    counted,
     head,
     joined,
     labelled,
@@ -63,12 +64,8 @@ def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableTyp
 
 def summary(answer: Answer) -> str:
     """Return the one line that says how many hosts have which verdict, and the exit code."""
-    total, rehearsals = len(answer.hosts), sum(host.rehearsal for host in answer.hosts)
-    text = f"{total} host{'s' if total != 1 else ''}" if total else "no host was checked"
-    if rehearsals:
-        text += " (rehearsal)" if rehearsals == total else f" ({rehearsals} of them rehearsal)"
-    counts = ", ".join(f"{count} {WORDS[verdict]}" for verdict, count in answer.counts().items())
-    text += f": {counts}" if counts else ""
+    words = [WORDS[verdict] for verdict, n in answer.counts().items() for _ in range(n)]
+    text = counted(words, sum(host.rehearsal for host in answer.hosts))
     return f"{text}; {answer.seconds:.1f} s, exit code {answer.exit_code}"
 
 
