@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
-
-from pyinfra_gpu.facts import document
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -73,31 +69,11 @@ def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     return check is not None and check.seconds is not None
 
 
-class _Entry(BaseModel):
-    """The end of one log."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-    source: str = ""
-    rank: Annotated[int, Field(ge=0, le=document.LARGEST)] | None = None
-    text: str
-
-    @property
-    def name(self) -> str:
-        """Where it is from, such as "rank 1" or "kernel"."""
-        return self.source or "log" if self.rank is None else f"rank {self.rank}"
-
-
-class _Evidence(RootModel[tuple[Any, ...]]):
-    """The file that a failed test leaves: entries, the first cause's first."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
 def of_verdict(verdict: Verdict | AcrossVerdict) -> dict[str, str]:
     """Return the last lines that the verdict holds, by where they are from."""
     if verdict.failed is None or not (text := "\n".join(verdict.failed.tail)).strip():
         return {}
-    return {_Entry.model_construct(rank=verdict.failed.rank).name: text}
+    return {_name("", verdict.failed.rank): text}
 
 
 def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
@@ -105,11 +81,19 @@ def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
 
     + ended: whether the test itself ended torchrun, whose own log is then left out
     """
-    found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
+    try:
+        entries = json.loads(text[:EVIDENCE_LIMIT])
+    except (ValueError, RecursionError):
+        return {}
     texts: dict[str, str] = {}
-    for value in found.root if isinstance(found, _Evidence) else ():
-        with suppress(ValidationError):
-            entry = _Entry.model_validate(value)
-            if not (ended and entry.source == "torchrun"):
-                texts[entry.name] = "\n".join([*filter(None, [texts.get(entry.name)]), entry.text])
+    for each in entries if isinstance(entries, list) else ():
+        said, source = (each.get("text"), each.get("source")) if isinstance(each, dict) else (0, 0)
+        if isinstance(said, str) and not (ended and source == "torchrun"):
+            name = _name(str(source or ""), each.get("rank"))
+            texts[name] = "\n".join([*filter(None, [texts.get(name)]), said])
     return texts
+
+
+def _name(source: str, rank: object) -> str:
+    """Return where a text is from, such as "rank 1" or "kernel"."""
+    return f"rank {rank}" if type(rank) is int else source or "log"

@@ -178,7 +178,7 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
     "the smoke stamp is half-written": (
         f"truncate -s 20 {PREFIX}/smoke/stamp.json",
         "smoke",
-        "not readable",
+        "cannot be read",
     ),
     "our directory's mode is changed": (f"chmod 0700 {PREFIX}", "layout", "has mode 0700"),
     "our directory's owner is changed": (f"chown games {PREFIX}/env", "layout", "belongs to games"),

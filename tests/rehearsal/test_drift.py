@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import textwrap
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from drifts import DRIFTS, PRELUDE, R580, Drift
@@ -18,8 +14,6 @@ from pyinfra_gpu_rehearsal import Lab, LabHost
 from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
-
-TIMES = "PYINFRA_GPU_DRIFT_TIMES"  # a file that gets the seconds each class took, as JSON lines
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +30,6 @@ def kept(gpu_converged: Callable[[], LabHost], gpu_deployer: Deployer) -> Kept:
 
 def inject(host: LabHost, command: str) -> None:
     host.run(PRELUDE + textwrap.dedent(command), timeout=PATIENCE_S)
-
-
-def note_time(name: str, **seconds: float) -> None:
-    if path := os.environ.get(TIMES):
-        with Path(path).open("a") as file:
-            rounded = {what: round(value, 1) for what, value in seconds.items()}
-            file.write(json.dumps({"drift": name, **rounded}) + "\n")
 
 
 def see(deployer: Deployer, drifts: list[Drift]) -> None:
@@ -116,13 +103,9 @@ def test_a_drift_is_seen_named_and_repaired(
         inject(host, drift.inject)
         if drift.reboots:
             host.reboot()
-        started = time.monotonic()
         see(gpu_deployer, [drift])
-        seen = time.monotonic()
         repair(gpu_deployer, host, [drift])
-        repaired = time.monotonic()
         nothing_left(gpu_deployer)
-    note_time(name, see=seen - started, repair=repaired - seen)
 
 
 # Chosen at random, and the same on every machine until the table grows. Left out is what by its

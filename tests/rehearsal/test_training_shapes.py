@@ -157,7 +157,7 @@ def test_one_that_pins_another_torch_gets_the_rest_and_torch_is_not_touched(
 
     changed = stage.converge(limit=HOST).changed(HOST)
 
-    assert changed == [f"training: checkout at {commit[:12]}", "training: dependencies"]
+    assert changed == [f"training: check out {commit[:12]}", "training: dependencies"]
     assert installed(shapes.host) == before | {"tinydata": "1.1", "tinytokens": "0.2.0"}
     assert before["torch"] not in ("", PINNED)
     assert shapes.host.run(files).stdout == torch

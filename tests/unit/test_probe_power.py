@@ -98,7 +98,8 @@ def test_locks_that_block_a_shutdown_are_told(
 
 def test_the_reboots_that_were_asked_for_are_told(gpu_host: Tree) -> None:
     assert look(gpu_host).power.reboots == ()
-    text = f"1763777520 {BOOT} nouveau is bound to the GPUs; a 'b' \\ $c\nodd\n1763777521 {BOOT} two\n17"
+    first_line = f"1763777520 {BOOT} nouveau is bound to the GPUs; a 'b' \\ $c"
+    text = f"{first_line}\nodd\n1763777521 {BOOT} two\n17"
     write(Path(f"{gpu_host.root}{system_files.REBOOTS}"), text)
     first = Reboot(at=1763777520, boot_id=BOOT, reason="nouveau is bound to the GPUs; a 'b' \\ $c")
     assert look(gpu_host).power.reboots == (

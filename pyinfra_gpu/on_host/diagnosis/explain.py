@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from . import text
@@ -37,7 +38,6 @@ _KERNEL = re.compile(
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
-_WARNING = re.compile(r"(?:^|[\s:\[])W\d{3,4} \d\d:\d\d:\d\d")
 _WARNING = re.compile(
     r"\b(?:WARNING|Warning|\w{1,40}Warning|warning|warn|(?<!=)INFO|DEBUG)\b"
     r"|(?:^|[\[ ])[IW]\d{3,4} \d\d:|\[[IW] "
@@ -46,9 +46,6 @@ _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
     r"|[Rr]ecovered|(?<!Exception )(?<!have been )(?<!\()[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)"
     r"|[Cc]ontinuing)\b(?!=)"
-)
-_WAITED = re.compile(
-    r"\b[Rr]etry(?:ing)? (?:in|after) \d|loss scale|retrying \(try=\d|suppress this"
 )
 _TRAINED_WELL = (
     r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
@@ -111,9 +108,7 @@ class _Hit:
     stream: Stream
     first: int
     last: int
-    span: tuple[int, int]
-    anchor: int
-    fields: Mapping[str, str]
+    found: re.Match[str]
     failure: Failure | None
     standing: str  # exception, kernel, error, plain, warned or survived
 
@@ -137,9 +132,6 @@ def explain(
     lines, first_rank = text.attributed(text.read(texts))
     streams = text.streams(lines)
     hits, failed = _search(streams, catalogue)
-    failed = [
-        each for each in failed if not (each.aside or _went_on(each.stream, each.spans[-1][1]))
-    ]
     roots = _decide(hits, failed, first_rank, catalogue)
     if not roots:
         shown = "\n".join(text.tail(lines, _TAIL))
@@ -160,23 +152,25 @@ def explain(
 
 
 def _search(streams: Sequence[Stream], known: Catalogue) -> tuple[list[_Hit], list[Failure]]:
+    """Return where messages stand, and the exceptions after which nothing went on, in order."""
     hits: list[_Hit] = []
     failed: list[Failure] = []
     for stream in streams:
         own = text.failures(stream)
         inside = {index: each for each in own for a, b in each.spans for index in range(a, b + 1)}
-        found = [*_hits(stream, known, inside)]
-        hits += found if not _ended_well(stream) else [h for h in found if h.standing == "kernel"]
-        failed += own if not _ended_well(stream) else []
+        well = _ended_well(stream)
+        found = _hits(stream, known, inside)
+        hits += [hit for hit in found if hit.standing == "kernel" or not well]
+        failed += [f for f in own if not (well or f.aside or _went_on(stream, f.spans[-1][1]))]
     hits.sort(key=lambda hit: hit.number)
     failed.sort(key=lambda each: each.number)
     over = _last(streams, _TRAINED)
-    if over and not any(each.number > over and not each.aside for each in failed):
+    if over and not any(each.number > over for each in failed):
         # What the kernel says afterwards ended nothing: it is of another day or program.
         hits = [h for h in hits if h.number > over and h.standing != "kernel"]
-        failed = [each for each in failed if each.number > over]
-    booted = _last(streams, _REBOOT)
-    if booted > max([each.number for each in hits] + [each.number for each in failed], default=0):
+        failed = []
+    numbers = [hit.number for hit in hits] + [each.number for each in failed]
+    if _last(streams, _REBOOT) > max(numbers, default=0):
         return [], []  # the reboot cured it, as far as the log goes on
     return hits, failed
 
@@ -187,27 +181,12 @@ def _hits(stream: Stream, known: Catalogue, inside: Mapping[int, Failure]) -> It
         for message in entry.match:
             if message.anchor not in one_line:
                 continue
-            for count, found in enumerate(message.find(stream.text)):
-                if count >= _MOST_PLACES:
-                    break
-                first, last = (
-                    stream.at(found.start()),
-                    stream.at(max(found.start(), found.end() - 1)),
-                )
+            for found in islice(message.find(stream.text), _MOST_PLACES):
+                first = stream.at(found.start())
+                last = stream.at(max(found.start(), found.end() - 1))
                 failure = next((inside[i] for i in range(first, last + 1) if i in inside), None)
-                fields = {name: value for name, value in found.groupdict().items() if value}
                 standing = _standing(stream, first, last, failure)
-                yield _Hit(
-                    entry,
-                    stream,
-                    first,
-                    last,
-                    found.span(),
-                    len(message.anchor),
-                    fields,
-                    failure,
-                    standing,
-                )
+                yield _Hit(entry, stream, first, last, found, failure, standing)
 
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> str:
@@ -215,9 +194,8 @@ def _standing(stream: Stream, first: int, last: int, failure: Failure | None) ->
     if _KERNEL.search(whole) or stream.shown[first].startswith("NVRM:"):
         return "kernel"
     if failure:
-        return (
-            "survived" if failure.aside or _went_on(stream, failure.spans[-1][0]) else "exception"
-        )
+        over = failure.aside or _went_on(stream, failure.spans[-1][0])
+        return "survived" if over else "exception"
     if _went_on(stream, last) or _GOES_ON.search(stream.shown[first][:LOOKED_AT]):
         return "survived"
     if _ERROR.search(whole):
@@ -232,8 +210,7 @@ def _went_on(stream: Stream, last: int) -> bool:
     """
     end = stream.typed_after(last)
     after = stream.shown[last + 1 : min(last + 3, end)]
-    said = (each[:LOOKED_AT] for each in after)
-    if any(_GOES_ON.search(each) and not _WAITED.search(each) for each in said):
+    if any(_GOES_ON.search(each[:LOOKED_AT]) for each in after):
         return True
     return stream.progress(last + 1, end) >= _STILL_WORKING
 
@@ -327,10 +304,10 @@ def _outweighs(hit: _Hit, unknown: Failure) -> bool:
 
 
 def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
-    entry, fields = hit.entry, dict(hit.fields)
+    entry, fields = hit.entry, _fields(hit.found)
     shown = " ".join(line.whole.strip() for line in hit.stream.lines[hit.first : hit.last + 1])
     if len(shown) > _LONGEST_LINE:
-        place = max(0, shown.find(hit.stream.text[slice(*hit.span)][:40]) - 100)
+        place = max(0, shown.find(hit.found[0][:40]) - 100)
         shown = f"{'...' if place else ''}{shown[place : place + _LONGEST_LINE - 6]}..."
     cause, fix, source = entry.cause, entry.fix, hit.stream.source
     if (told := _hint(entry, whole, host)) is not None:
@@ -357,8 +334,12 @@ def _hint(
     for hint in entry.when:
         for each in whole if hint.log else ():
             if hint.log and hint.log.anchor in each and (found := next(hint.log.find(each), None)):
-                return hint, found[0], {k: v for k, v in found.groupdict().items() if v}
+                return hint, found[0], _fields(found)
     return None
+
+
+def _fields(found: re.Match[str]) -> dict[str, str]:
+    return {name: value for name, value in found.groupdict().items() if value}
 
 
 def _filled(said: str, value: Callable[[str], str]) -> str:

@@ -32,23 +32,17 @@ _PREFIX = re.compile(
   | \[[\w.@-]{{1,80}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
   | [\[(]?{_DATE}[\])]?:?[ ]{{1,4}}                              # clocks
   | \[?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\]?[ ]
-  | \[\d\d/\d\d/\d\d[ ]\d\d:\d\d:\d\d\][ ]
   | {_DAY}[ ]{_WORD}[ ]{_WORD}(?:\[\d{{1,8}}\])?:[ ]             # journald, syslog, the kernel
-  | {_WORD}[ ](?:kernel|{_WORD}\[\d{{1,8}}\]):[ ]
   | \[[ ]{{0,10}}\d{{1,10}}\.\d{{3,9}}\][ ]
   | \[[A-Z][a-z]{{2}}[ ]{_DAY}[ ]\d{{4}}\][ ]
   | kernel:[ ]
   | \[?(?P<host>[\w.@-]{{1,60}})\]?:?[ ](?=\[(?:rank|default)\d) # pdsh, srun and scripts
   | (?P<label>[\w.-]{{1,60}})[ ]{{0,20}}\|(?:[ ]|$)              # docker compose, Ray
   | \((?P<worker>[\w.=,:\ -]{{0,80}}pid=\d{{1,8}}[\w.=,:\ -]{{0,80}})\)[ ]
-  | \#\d{{1,4}}[ ]\d{{1,6}}\.\d{{1,4}}(?:[ ]|$)                  # BuildKit
   | \[?[IWEF]\d{{3,4}}[ ]\d\d:\d\d:\d\d[.\d]{{0,12}}[ ]{{1,2}}(?:\d{{1,8}}[ ])?
     [\w/.-]{{1,120}}:\d{{1,6}}\][ ]?                             # glog, PyTorch, vLLM
-  | \[[IWEF][ ][\w/.-]{{1,120}}:\d{{1,6}}\][ ]
   | (?:INFO|DEBUG|WARNING|ERROR)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]
     (?:\[?[\w/.]{{1,80}}:\d{{1,6}}\][ ]?)?
-  | E[ ]{{3,7}}(?=\w)                                            # pytest, MPICH
-  | \[\d{{1,7}}\][ ]
     """,
     re.VERBOSE,
 )
@@ -163,18 +157,14 @@ ROOT_CAUSE = "Root Cause (first observed failure):"
 _ITEM = re.compile(r"\[\d{1,6}\]:$")
 _END = re.compile(r"={10,}$")
 _HEAD = re.compile(r"(rank|exitcode|time)\s{0,20}:\s{0,4}(-?[\w:.-]{1,40})")
-_FAILED = re.compile(r"failed \(exitcode: -?\d{1,4}\) local_rank: (\d{1,4}) \(pid: \d{1,9}\)")
 
 
 def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
     """Give each line of torchrun's summary to its rank; return also the rank that failed first."""
     result = list(lines)
     roots: list[tuple[bool, str, int]] = []
-    early: int | None = None
     for place, line in enumerate(lines):
         text = line.text.strip()
-        if early is None and (failed := _FAILED.search(text)):
-            early = int(failed[1])
         if not _ITEM.match(text):
             continue
         following = (n for n in range(place + 1, len(lines)) if _ends_item(lines[n].text.strip()))
@@ -187,7 +177,7 @@ def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
         result[place:end] = [replace(each, rank=rank) for each in result[place:end]]
         if place and lines[place - 1].text.strip() == ROOT_CAUSE:
             roots.append((told.get("exitcode") == "-15", told.get("time", ""), rank))
-    return result, min(roots)[2] if roots else early
+    return result, min(roots)[2] if roots else None
 
 
 def _ends_item(text: str) -> bool:

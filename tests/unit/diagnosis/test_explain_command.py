@@ -200,7 +200,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(PROJECT)
     probe = tmp_path / "probe.txt"
     seen = (PROBES / "ubuntu2404-2x-rtx5090.txt").read_text()
-    probe.write_text(seen.replace("driver.loaded =580.", "driver.loaded =570."))
+    probe.write_text(seen.replace('"driver.loaded": "580.', '"driver.loaded": "570.'))
     sudo = tmp_path / "sudo"
     sudo.write_text(f"#!/bin/sh\ncat {probe}\n")
     sudo.chmod(0o755)
