@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from pyinfra_gpu.diagnosis.advice import ADVICE
 from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
+from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.report.screen import BLANK, Sentence, alike
 from pyinfra_gpu.text import one_line, shortened
@@ -75,48 +75,44 @@ def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[Renderable
     """
     in_full = whole or len(tests) <= FEW
     told = {name: list(_told(test, in_full=in_full)) for name, test in tests.items()}
+
+    def same(name: str) -> Hashable:
+        title, *others = (each.text for each in told[name])
+        if isinstance(tests[name], Explained):  # a failure may name the host that tells it
+            others = [text.replace(name, "") for text in others]
+        return title, tuple(others)
+
     shown: list[RenderableType] = []
-    for names in alike(told, lambda name: tuple(_without_host(tests[name], told[name]))):
+    for names in alike(told, same):
         first, *others = told[names[0]]
         title = Sentence(f"{brief(names)}: {first.text}")
         shown += [BLANK, title, *others, *_where(tests[names[0]], names[0])]
-    hidden = not in_full and any(_own(test) for test in tests.values())
-    return [*shown, *([BLANK, Text("figures of each smoke test: -v, or the JSON report")] * hidden)]
-
-
-def _own(test: Told) -> Verdict | None:
-    """Return the verdict of a host's own test; None for that of a multi-node step."""
-    return (
-        test.verdict if isinstance(test, Explained) and isinstance(test.verdict, Verdict) else None
-    )
-
-
-def _without_host(test: Told, told: list[Sentence]) -> Iterator[str]:
-    """Yield what makes the tests of two hosts end alike: all but the host's own name."""
-    name = test.verdict.host if isinstance(test, Explained) else ""
-    return (each.text.replace(name, "") if name else each.text for each in told)
+    if not in_full and any(isinstance(test, Explained) for test in tests.values()):
+        shown += [BLANK, Text("figures of each smoke test: -v, or the JSON report")]
+    return shown
 
 
 def _told(test: Told, *, in_full: bool) -> Iterator[Sentence]:
     """Yield the title and what follows it."""
+    texts: list[str] = []
     if isinstance(test, AcrossStamp):
         first, *texts = across_figures(test)
         yield Sentence(first)
     else:
-        yield Sentence(_title(test, in_full=in_full))
-        if not test.verdict.passed:
+        verdict = test.verdict
+        yield Sentence(_title(verdict, in_full=in_full))
+        if not verdict.passed:
             yield from _failure(test)
             return
-        verdict = _own(test)
-        texts = [] if verdict is None else list(figures(verdict)) if in_full else _gate(verdict)
-        texts += [f"WARN {e.id}: {e.detail}" for e in test.verdict.having("warn")]
-        if skipped := [check.id for check in test.verdict.having("skip")]:
+        if isinstance(verdict, Verdict):
+            texts += figures(verdict) if in_full else _gate(verdict)
+        texts += [f"WARN {each.id}: {each.detail}" for each in verdict.having("warn")]
+        if skipped := [each.id for each in verdict.having("skip")]:
             texts.append(f"skipped: {', '.join(skipped)}")
     yield from (Sentence(shortened(text, _LONGEST), "  ", "    ") for text in texts)
 
 
-def _title(test: Explained, *, in_full: bool) -> str:
-    verdict = test.verdict
+def _title(verdict: AnyVerdict, *, in_full: bool) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
     if isinstance(verdict, AcrossVerdict):
         on = ", ".join(verdict.hosts)
@@ -224,9 +220,9 @@ def _where(test: Told, name: str) -> Iterator[Text]:
     """Yield where a failed test's logs are and how to run it again, to be copied: never broken."""
     if isinstance(test, Explained) and not test.verdict.passed:
         yield _whole("  ", f"logs on the host: {test.verdict.logs}")
-        if own := _own(test):
+        if isinstance(test.verdict, Verdict):
             yield _whole("  ", f"run it again on {name}:")
-            yield _whole("    ", own.rerun_command)
+            yield _whole("    ", test.verdict.rerun_command)
 
 
 def _whole(indent: str, text: str) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,14 @@ def test_a_test_says_what_it_proves_and_what_it_does_not(
     text = " ".join(render(run({"ws1": host()}), {"ws1": test}, width=200).split())
     assert words.strip() in text
     assert not_said not in text
+
+
+def test_a_step_that_failed_alike_on_its_hosts_is_told_once() -> None:
+    failed = {**verdicts.failed("S6.started", "torchrun is not there"), "host": "ws2"}
+    verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)
+    both = {name: Explained(replace(verdict, host=name)) for name in ("ws1", "ws2")}
+    text = render(run({name: host() for name in both}), {}, both)
+    assert text.count("ws1, ws2: multi-node step on ws1, ws2 FAIL") == 1
 
 
 # What a host wrote.
