@@ -6,9 +6,10 @@ echo 0 >"$1/cgroup.procs"
 # A volatile overlay refuses to be mounted again after a power cut; what was written is all there,
 # because it is the kernel of this machine that holds it.
 rm -rf work/work/incompat
+# By redirect_dir a folder of a lower layer is renamed, as on a machine, and not copied.
 # `lower` names the layers of the snapshot that the host was restored from, each with a colon.
 layers=$(cat lower 2>/dev/null || :)own:base
-mount -t overlay overlay -o "lowerdir=$layers,upperdir=up,workdir=work,volatile" root
+mount -t overlay overlay -o "lowerdir=$layers,upperdir=up,workdir=work,volatile,redirect_dir=on" root
 hostname "$2"
 cd root
 mount -t proc -o nosuid,nodev,noexec proc proc
