@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from pyinfra_gpu.facts import document
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -69,6 +73,19 @@ def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     return check is not None and check.seconds is not None
 
 
+class _Entry(BaseModel):
+    """The end of one log."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    source: str = ""
+    rank: Annotated[int, Field(ge=0, le=document.LARGEST)] | None = None
+    text: str
+
+
+class _Evidence(RootModel[tuple[Any, ...]]):
+    """The file that a failed test leaves: entries, the first cause's first."""
+
+
 def of_verdict(verdict: Verdict | AcrossVerdict) -> dict[str, str]:
     """Return the last lines that the verdict holds, by where they are from."""
     if verdict.failed is None or not (text := "\n".join(verdict.failed.tail)).strip():
@@ -81,19 +98,17 @@ def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
 
     + ended: whether the test itself ended torchrun, whose own log is then left out
     """
-    try:
-        entries = json.loads(text[:EVIDENCE_LIMIT])
-    except (ValueError, RecursionError):
-        return {}
+    found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
     texts: dict[str, str] = {}
-    for each in entries if isinstance(entries, list) else ():
-        said, source = (each.get("text"), each.get("source")) if isinstance(each, dict) else (0, 0)
-        if isinstance(said, str) and not (ended and source == "torchrun"):
-            name = _name(str(source or ""), each.get("rank"))
-            texts[name] = "\n".join([*filter(None, [texts.get(name)]), said])
+    for value in found.root if isinstance(found, _Evidence) else ():
+        with suppress(ValidationError):
+            each = _Entry.model_validate(value)
+            if not (ended and each.source == "torchrun"):
+                name = _name(each.source, each.rank)
+                texts[name] = "\n".join([*filter(None, [texts.get(name)]), each.text])
     return texts
 
 
-def _name(source: str, rank: object) -> str:
+def _name(source: str, rank: int | None) -> str:
     """Return where a text is from, such as "rank 1" or "kernel"."""
-    return f"rank {rank}" if type(rank) is int else source or "log"
+    return source or "log" if rank is None else f"rank {rank}"

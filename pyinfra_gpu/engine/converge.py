@@ -123,7 +123,7 @@ def looking(
                 # pyinfra drops the generator where a command failed. Ours have said why; a stock
                 # command has printed its output above.
                 if state.current_stage == StateStage.Execute:
-                    journal.ensure_problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}")
+                    journal.problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}", unless_known=True)
                 raise
             except Exception as error:  # one host's failure is one host's failure
                 yield refuse(stage, broken(state, host.name, stage, error))

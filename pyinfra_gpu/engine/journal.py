@@ -121,103 +121,89 @@ class Journal(BaseStateCallback):
 
 def attach(finish: Callable[[State, Journal], None]) -> None:
     """Attach one journal to the current run; further calls (one per host) change nothing."""
-    state = context.state
     if current() is None:
-        state.add_callback_handler(Journal(finish))  # type: ignore[no-untyped-call]
+        context.state.add_callback_handler(Journal(finish))  # type: ignore[no-untyped-call]
 
 
 def current() -> Journal | None:
     """Return the journal of the current run, if one is attached."""
-    for handler in context.state.callback_handlers:
-        if isinstance(handler, Journal):
-            return handler
-    return None
+    handlers = context.state.callback_handlers
+    return next((each for each in handlers if isinstance(each, Journal)), None)
 
 
-def _entry(stage: str) -> Entry | None:
-    journal = current()
-    return journal.entry(context.host.name, stage) if journal else None
+def _book() -> Journal:
+    """Return the current run's journal, or one that nobody reads."""
+    return current() or Journal(lambda state, book: None)
+
+
+def _entry(stage: str) -> Entry:
+    return _book().entry(context.host.name, stage)
 
 
 def first_look(record: Record) -> Record:
     """Return what this host looked like before this run did anything; `record` where unknown."""
-    journal = current()
-    return journal.looks.get(context.host.name, record) if journal else record
+    return _book().looks.get(context.host.name, record)
 
 
 def saw(record: Record) -> None:
     """Keep what the current host looked like, for the report's versions and package history."""
-    if journal := current():
-        journal.saw(context.host.name, record)
+    _book().saw(context.host.name, record)
 
 
 def summary(stage: str, what: str) -> None:
     """Note in a few words what there is in a part of a stage in which nothing differs."""
-    if (entry := _entry(stage)) and what and what not in entry.summaries:
-        entry.summaries.append(what)
+    noted = _entry(stage).summaries  # a stage in which nothing is noted was judged all the same
+    if what and what not in noted:
+        noted.append(what)
 
 
 def found(stage: str, finding: Finding) -> None:
     """Note one way in which the host was not as declared."""
-    if entry := _entry(stage):
-        entry.findings.append(finding)
+    _entry(stage).findings.append(finding)
 
 
 def warn(stage: str, what: str) -> None:
     """Note something that needs a person's attention but stops nothing."""
-    if entry := _entry(stage):
-        entry.warnings.append(what)
+    _entry(stage).warnings.append(what)
 
 
-def problem(stage: str, sentence: str) -> None:
-    """Note the one sentence that says why this host cannot go on."""
-    if (entry := _entry(stage)) and not _interrupted():
-        entry.problem = sentence
+def problem(stage: str, sentence: str, *, unless_known: bool = False) -> None:
+    """Note the one sentence that says why this host cannot go on, unless a person ended the run.
 
-
-def ensure_problem(stage: str, sentence: str) -> None:
-    """Note a problem, unless a better sentence is there already."""
-    if (entry := _entry(stage)) and entry.problem is None and not _interrupted():
+    + unless_known: whether one that is there already is better
+    """
+    entry = _entry(stage)
+    if not (_book().interrupted or (unless_known and entry.problem)):
         entry.problem = sentence
 
 
 def interrupt() -> None:
     """Note that a person ends the run: what fails from here on is no fault of a host."""
-    if journal := current():
-        journal.interrupted = True
-
-
-def _interrupted() -> bool:
-    journal = current()
-    return journal is not None and journal.interrupted
+    _book().interrupted = True
 
 
 def unreadable(stage: str) -> None:
     """Note that this stage could not tell what is there: neither as declared nor drifted."""
-    if entry := _entry(stage):
-        entry.unreadable = True
+    _entry(stage).unreadable = True
 
 
 def verdict(value: Explained) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
-    if journal := current():
-        journal.verdicts[context.host.name] = value
+    _book().verdicts[context.host.name] = value
 
 
 def across(value: AcrossStamp | Explained | None) -> None:
     """Keep what is known of the multi-node step: a failed one's verdict, or the stamp's part."""
-    if (journal := current()) and value is not None:
-        journal.across[context.host.name] = value
+    if value is not None:
+        _book().across[context.host.name] = value
 
 
 class Stopwatch:
     """Adds the seconds between its start and `stop` to a stage's entry."""
 
     def __init__(self, stage: str) -> None:
-        self._stage = stage
-        self._started = time.monotonic()
+        self._stage, self._started = stage, time.monotonic()
 
     def stop(self) -> None:
         """Add the elapsed seconds to the stage."""
-        if entry := _entry(self._stage):
-            entry.seconds += time.monotonic() - self._started
+        _entry(self._stage).seconds += time.monotonic() - self._started

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 WIDTH = 80
@@ -28,10 +28,6 @@ _CONTROL = re.compile(f"[{_ODD}]")
 _CONTROL_OR_BREAK = re.compile(f"[{_ODD}\t\n\u2028\u2029]+")
 
 _QUOTED = re.compile(r"`([^`]{1,400})`")
-# A quoted text that somebody will want to copy: a program with arguments, or a setting of a shell.
-_COMMAND = re.compile(
-    r"(?:[A-Z][A-Z0-9_]{1,40}=\S{0,80} ){0,6}[a-z./~][\w./+-]{0,60}(?: |$)|(?:export|unset) "
-)
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _BEFORE, _BEHIND = re.compile(r"\S{1,9}$"), re.compile(r"\S{1,9}")
 _NO_ESCAPES = ("dumb", "unknown")
@@ -166,43 +162,3 @@ def command(text: str, indent: str, width: int = WIDTH) -> list[str]:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
     return [f"{indent}{line} \\" for line in lines[:-1]] + [f"{indent}{lines[-1]}"]
-
-
-def step(number: int, text: str, width: int = WIDTH) -> list[str]:
-    """Return one of the things to do; each command in it stands on lines of its own.
-
-    + text: a command stands between backquotes in it
-    """
-    lines: list[str] = []
-    first = f"{number:3}. "
-    for words, quoted in _parts(one_line(text)):
-        before = " " * len(first) if lines else first
-        if words:
-            lines += wrapped(words, before, " " * len(first), width=width)
-        elif lines:
-            lines += command(quoted, " " * (len(first) + 2), width)
-        else:
-            folded = command(quoted, " " * len(first), width)
-            lines += [first + folded[0].lstrip(), *folded[1:]]
-    return lines
-
-
-def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Split a step into (words, "") and ("", command)."""
-    words = ""
-    place = 0
-    for found in _QUOTED.finditer(text):
-        words += text[place : found.start()]
-        place = found.end()
-        inside = words.count("(") > words.count(")")
-        if inside or " " not in found[1] or not _COMMAND.match(found[1]):
-            words += found[0].replace(" ", _GLUE)
-            continue
-        if words := words.strip():
-            yield words, ""
-        yield "", found[1]
-        # What follows begins a line: ": shows ..." becomes "shows ...".
-        place += len(text[place:]) - len(text[place:].lstrip(",.;: "))
-        words = ""
-    if words := (words + text[place:]).strip():
-        yield words, ""

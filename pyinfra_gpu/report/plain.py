@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift.history import as_since
@@ -36,6 +35,13 @@ def versions(record: Record) -> dict[str, Any]:
     + gpu_users: processes that have a GPU's device open
     """
     system, driver, torch = record.system, record.driver, record.torch
+    flavours = {True: "open", False: "proprietary"}
+    modules, libcuda, installed = driver.open_modules, driver.libcuda, torch.distributions
+    number = (
+        re.search(r"libcuda\.so\.(\d+(?:\.\d+)+)$", libcuda) if isinstance(libcuda, str) else None
+    )
+    packages = {} if isinstance(installed, Unknown) else installed
+    nccl = (packages[name] for name in packages if name.startswith("nvidia-nccl-cu"))
     values = {
         "os": system.os_name,
         "kernel": system.kernel,
@@ -44,13 +50,13 @@ def versions(record: Record) -> dict[str, Any]:
         "gpus": _gpus(record),
         "gpu_users": driver.users,
         "driver_loaded": driver.loaded,
-        "driver_modules": _flavour(driver.open_modules),
+        "driver_modules": flavours[modules] if isinstance(modules, bool) else modules,
         "driver_installed": driver.on_disk,
-        "libcuda": _version(driver.libcuda),
+        "libcuda": number[1] if number else libcuda,
         "cuda": record.cuda.nvcc,
         "python": torch.python,
         "torch": torch.version,
-        "nccl": _nccl(torch.distributions),
+        "nccl": next(nccl, None),
     }
     return {name: as_json(value) for name, value in values.items()}
 
@@ -62,22 +68,3 @@ def _gpus(record: Record) -> tuple[str, ...] | Unknown:
     names = {pci_id: gpu.name for gpu in catalogue().gpus.values() for pci_id in gpu.pci_ids}
     ids = [f"{gpu.vendor}:{gpu.device}".replace("0x", "") for gpu in devices]
     return tuple(names.get(pci_id, f"NVIDIA {pci_id}") for pci_id in ids)
-
-
-def _flavour(open_modules: bool | Unknown | None) -> str | Unknown | None:
-    if not isinstance(open_modules, bool):
-        return open_modules
-    return "open" if open_modules else "proprietary"
-
-
-def _nccl(installed: Mapping[str, str] | Unknown) -> str | None:
-    if isinstance(installed, Unknown):
-        return None
-    found = (version for name, version in installed.items() if name.startswith("nvidia-nccl-cu"))
-    return next(found, None)
-
-
-def _version(path: str | Unknown | None) -> str | Unknown | None:
-    """Return the version in the library's file name; the whole path where there is none."""
-    match = re.search(r"libcuda\.so\.(\d+(?:\.\d+)+)$", path) if isinstance(path, str) else None
-    return match[1] if match else path

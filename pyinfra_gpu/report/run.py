@@ -11,12 +11,13 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.plain import finding_as_json, versions
-from pyinfra_gpu.report.smoke import Tested, last_smoke
+from pyinfra_gpu.report.smoke import last_smoke
 from pyinfra_gpu.report.table import render
 from pyinfra_gpu.text import columns, shortened
 
@@ -78,26 +79,19 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     """
     dry = state.current_stage < StateStage.Execute
     hosts = {}
-    for host in state.inventory:
-        if not state.is_host_in_limit(host):
-            continue
+    for host in filter(state.is_host_in_limit, state.inventory):
         try:
             hosts[host.name] = _host_as_json(state, book, host, dry=dry)
         except Exception as error:  # what a host told must not keep the others' report away
             why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
             broken = Entry(host.name, "report", problem=f"{host.name}: its report failed ({why})")
-            hosts[host.name] = {**_EMPTY, "stages": [_stage(broken)]}
+            hosts[host.name] = _answer("failed", [_stage(broken, ended=False)])
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
 
 
-_EMPTY: dict[str, Any] = {
-    "status": "failed",
-    "rehearsal": False,
-    "stages": [],
-    "facts": {},
-    "smoke": None,
-    "smoke_across": None,
-}
+def _answer(status: str, stages: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
+    empty = {"rehearsal": False, "facts": {}, "smoke": None, "smoke_across": None}
+    return {"status": status, "stages": stages, **empty, **known}
 
 
 def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict[str, Any]:
@@ -107,22 +101,23 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     status = _status(state, book, host, entries, dry=dry)
     if status == "not looked at":
         entries = []  # what was begun there says nothing of the host
+    # Of a host that preflight refused, some later stages are judged too, and none is begun.
+    refused = bool(entries and entries[0].stage == Stage.PREFLIGHT and entries[0].problem)
+    cut = entries[-1:] if status == "cut off" else []
+    ended = [not (each.problem or refused or each in cut) for each in entries]
     smoke = book.verdicts.get(host.name) or _still_good(entries, last_smoke(look))
     across = book.across.get(host.name)
-    return {
-        "status": status,
-        "rehearsal": bool(host.data.get("rehearsal", False)),
-        "stages": [
-            _stage(entry, ended=_ended(entry, entries, cut=status == "cut off"))
-            for entry in entries
-        ],
-        "smoke": smoke.as_json() if smoke else None,
-        "smoke_across": across.as_json() if across else None,
-        "facts": versions(look) if look else {},
-    }
+    return _answer(
+        status,
+        [_stage(entry, ended=done) for entry, done in zip(entries, ended, strict=True)],
+        rehearsal=bool(host.data.get("rehearsal", False)),
+        smoke=smoke.as_json() if smoke else None,
+        smoke_across=across.as_json() if across else None,
+        facts=versions(look) if look else {},
+    )
 
 
-def _still_good(entries: list[Entry], last: Tested | Unknown | None) -> Tested | None:
+def _still_good(entries: list[Entry], last: Explained | Unknown | None) -> Explained | None:
     """Return the verdict that the host had already, where the stage found it to hold."""
     smoke = next((each for each in entries if each.stage == Stage.SMOKE), None)
     if smoke is None or smoke.problem or isinstance(last, Unknown):
@@ -146,18 +141,7 @@ def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dr
     return "as declared" if entries else "not looked at"
 
 
-def _ended(entry: Entry, entries: list[Entry], *, cut: bool) -> bool:
-    """Tell whether the run came to the end of a stage.
-
-    Of a host that preflight refused, some later stages are judged too, and none is begun.
-
-    + cut: whether the run was cut off in the last of the host's stages
-    """
-    refused = entries[0].stage == Stage.PREFLIGHT and entries[0].problem
-    return not (entry.problem or refused or (cut and entry is entries[-1]))
-
-
-def _stage(entry: Entry, *, ended: bool = False) -> dict[str, Any]:
+def _stage(entry: Entry, *, ended: bool) -> dict[str, Any]:
     """Return what is reported of a stage; how much of an unfinished one was done is not known."""
     return {
         "stage": entry.stage,

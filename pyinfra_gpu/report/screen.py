@@ -25,16 +25,10 @@ def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: b
 
     + coloured: for a terminal that knows colours
     """
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=coloured,
-        highlight=False,
-        emoji=False,
-    )
-    with console.capture() as shown:
-        console.print(Group(*blocks), crop=False)
-    return re.sub(r" +$", "", shown.get(), flags=re.MULTILINE).rstrip("\n")
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=coloured, highlight=False, emoji=False)
+    console.print(Group(*blocks), crop=False)
+    return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE).rstrip("\n")
 
 
 def safe(text: str) -> Text:
@@ -89,6 +83,7 @@ def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
 def joined(groups: Sequence[Sequence[RenderableType]]) -> list[RenderableType]:
     """Return all blocks, with an empty line between two groups unless both are a single line."""
     blocks: list[RenderableType] = []
+    groups = [group for group in groups if group]
     for number, group in enumerate(groups):
         if number and max(len(groups[number - 1]), len(group)) > 1:
             blocks.append(BLANK)
@@ -102,6 +97,19 @@ def head(names: Sequence[str], state: str, *, rehearsal: bool = False) -> str:
     if len(names) == 1:
         return f"{one_line(names[0])}{label}  {state}"
     return f"{len(names)} hosts{label} {state}: {one_line(brief(names))}"
+
+
+def counted(states: Sequence[str], rehearsals: int) -> str:
+    """Return the line that says how many hosts there are in which state.
+
+    + states: of each host, in the order in which they are to be told; + rehearsals: how many are
+    """
+    text = f"{len(states)} host{'s' if len(states) != 1 else ''}"
+    if rehearsals:
+        some = f"{rehearsals} of them " if rehearsals < len(states) else ""
+        text += f" ({some}rehearsal)"
+    counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    return f"{text}: {', '.join(counts)}" if counts else "no host was looked at"
 
 
 def said_once(texts: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke
@@ -16,6 +15,7 @@ from pyinfra_gpu.report.screen import (
     BLANK,
     Sentence,
     alike,
+    counted,
     head,
     joined,
     printed,
@@ -26,11 +26,10 @@ from pyinfra_gpu.text import WIDTH, shortened
 
 Stage = Mapping[str, Any]
 Host = Mapping[str, Any]
-Row = tuple[tuple[str, str, str], float]
-"""Stage, what was found, what was changed; and the seconds it took."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _LONGEST = 120  # characters of a text in a cell
+_MOST = 3  # texts in a cell: those of a bare host would fill a screen, and `check` has all
 _STILL = "changed (still not as declared)"
 """The state of a host that was changed, and on which something else is left alone."""
 
@@ -50,8 +49,8 @@ _WORDS = {
 
 def render(
     result: Mapping[str, Any],
-    tests: Mapping[str, smoke.Tested] = _NONE,
-    across: Mapping[str, smoke.Across] = _NONE,
+    tests: Mapping[str, smoke.Told] = _NONE,
+    across: Mapping[str, smoke.Told] = _NONE,
     *,
     whole: bool = False,
     width: int = WIDTH,
@@ -62,31 +61,28 @@ def render(
     + across: host -> what it has to say of the multi-node step
     + whole: show every stage of every host, and all figures
     """
-    hosts: dict[str, Host] = dict(
-        sorted(result["hosts"].items(), key=lambda each: (_badness(each[1]), natural(each[0])))
-    )
-    blocks = _table(hosts, dry=result["dry"], whole=whole)
-    blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
-    blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
-    blocks += _attention(hosts, dry=result["dry"])
-    return printed([*blocks, BLANK, Text(_summary(hosts, dry=result["dry"]))], width).lstrip("\n")
+    told, dry = result["hosts"], result["dry"]
+    names = sorted(told, key=lambda name: (list(_WORDS).index(_state(told[name])), natural(name)))
+    hosts = {name: told[name] for name in names}
+    blocks = _table(hosts, dry=dry, whole=whole)
+    for each in (tests, across):
+        blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
+    blocks += _attention(hosts, dry=dry)
+    states = [_word(each, dry=dry).lower() for each in hosts.values()]
+    summary = counted(states, sum(host["rehearsal"] for host in hosts.values()))
+    return printed([*blocks, BLANK, Sentence(summary, "", "")], width).lstrip("\n")
+
+
+def _left(stages: Sequence[Stage]) -> bool:
+    return any(each["effect"] == "report" for stage in stages for each in stage["deviations"])
 
 
 def _state(host: Host) -> str:
-    left = any(each["effect"] == "report" for each in _deviations(host))
-    return _STILL if left and host["status"] == "changed" else str(host["status"])
+    return _STILL if host["status"] == "changed" and _left(host["stages"]) else str(host["status"])
 
 
 def _word(host: Host, *, dry: bool) -> str:
     return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
-
-
-def _deviations(host: Host) -> Iterator[Mapping[str, Any]]:
-    return (each for stage in host["stages"] for each in stage["deviations"])
-
-
-def _badness(host: Host) -> int:
-    return list(_WORDS).index(_state(host))
 
 
 def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[RenderableType]:
@@ -94,22 +90,23 @@ def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[Rendera
     rows = {name: _rows(host, dry=dry, whole=whole) for name, host in hosts.items()}
 
     def same(name: str) -> Hashable:
-        host = hosts[name]
-        return _state(host), host["rehearsal"], tuple(cells for cells, _ in rows[name])
+        cells = tuple(cells for cells, _ in rows[name])
+        return _state(hosts[name]), hosts[name]["rehearsal"], cells
 
     groups: list[list[RenderableType]] = []
     for names in alike(hosts, same):
         first = hosts[names[0]]
         title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
-        cells = []
-        for place, (texts, _) in enumerate(rows[names[0]]):
-            slowest = max(rows[name][place][1] for name in names)
-            cells.append((*texts, f"{slowest:.1f}"))
+        times = zip(*([seconds for _, seconds in rows[name]] for name in names), strict=True)
+        cells = [
+            (*texts, f"{max(slowest):.1f}")
+            for (texts, _), slowest in zip(rows[names[0]], times, strict=True)
+        ]
         groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
-    shown = joined(groups)
     if not any(rows.values()):
-        return shown
-    return [_grid([("stage", "found", "would change" if dry else "changed", "s")]), BLANK, *shown]
+        return joined(groups)
+    titles = ("stage", "found", "would change" if dry else "changed", "s")
+    return [_grid([titles]), BLANK, *joined(groups)]
 
 
 def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
@@ -124,24 +121,19 @@ def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
     return grid
 
 
-def _rows(host: Host, *, dry: bool, whole: bool) -> list[Row]:
-    """Return the rows of a host: of the stages in which something differs, or of all."""
-    if _state(host) == "as declared" and not whole:
-        return []
-    rows: list[Row] = []
-    others: list[Stage] = []
+def _rows(host: Host, *, dry: bool, whole: bool) -> list[tuple[tuple[str, str, str], float]]:
+    """Return cells and seconds of the stages in which something differs, or of all.
+
+    The cells are: the stage, what was found, what was changed.
+    """
+    rows = []
     for stage in host["stages"]:
         did = _did(stage, host, dry=dry)
-        differs = stage["unreadable"] or any(e["effect"] != "note" for e in stage["deviations"])
-        if whole or did != "-" or differs:
+        noted = all(each["effect"] == "note" for each in stage["deviations"])
+        if whole or did != "-" or stage["unreadable"] or not noted:
             unjudged = stage["problem"] or stage["unreadable"]
-            found = _brief(stage["found"], "; ") or ("not judged" if unjudged else "as declared")
+            found = _brief(stage["found"]) or ("not judged" if unjudged else "as declared")
             rows.append(((stage["stage"], found, did), stage["seconds"]))
-        else:
-            others.append(stage)
-    if others:
-        stages = f"{len(others)} stage{'s' if len(others) > 1 else ''} as declared"
-        rows.append((("others", stages, "-"), sum(stage["seconds"] for stage in others)))
     return rows
 
 
@@ -152,15 +144,12 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
         return "CUT OFF"
     if stage["unfinished"]:
         return "not reached"
-    left = any(each["effect"] == "report" for each in stage["deviations"])
-    return _brief(stage["changed"], ", ") or ("left alone" if left else "-")
+    return _brief(stage["changed"]) or ("left alone" if _left([stage]) else "-")
 
 
-def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
-    """Join texts for a cell: those of a bare host would fill a screen, and `check` has all."""
-    texts = [shortened(text, _LONGEST) for text in texts]
-    more = len(texts) - most
-    return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
+def _brief(texts: Sequence[str]) -> str:
+    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return "; ".join([*(shortened(text, _LONGEST) for text in texts[:_MOST]), *more])
 
 
 def _attention(hosts: Mapping[str, Host], *, dry: bool) -> list[RenderableType]:
@@ -168,17 +157,16 @@ def _attention(hosts: Mapping[str, Host], *, dry: bool) -> list[RenderableType]:
 
     What failed is marked by an exclamation mark, all else by a hyphen.
     """
-    failed: list[tuple[str, str]] = []
-    others: list[tuple[str, str]] = []
+    said: dict[str, list[tuple[str, str]]] = {"! ": [], "- ": []}
     for name, host in hosts.items():
         if host["status"] == "unreachable":
-            failed.append((name, "could not be reached: see the error of its connection above"))
+            said["! "].append((name, "could not be reached: see the error of its connection above"))
         for stage in host["stages"]:
-            failed += [(name, stage["problem"])] if stage["problem"] else []
-            others += [(name, text) for text in (*stage["warnings"], *_causes(stage, dry=dry))]
+            said["! "] += [(name, stage["problem"])] if stage["problem"] else []
+            said["- "] += [(name, each) for each in (*stage["warnings"], *_causes(stage, dry=dry))]
     sentences = [
         Sentence(f"{brief(names)}: {text}", mark)
-        for mark, texts in (("! ", failed), ("- ", others))
+        for mark, texts in said.items()
         for text, names in said_once(texts)
     ]
     return [BLANK, *sentences] if sentences else []
@@ -192,12 +180,3 @@ def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
             author = f", by {since['by']}" if since["by"] else ""
             when = since["when"].replace("T", " ")[:16]
             yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
-
-
-def _summary(hosts: Mapping[str, Host], *, dry: bool) -> str:
-    if not hosts:
-        return "no hosts"
-    states = [_word(each, dry=dry).lower() for each in hosts.values()]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    label = " (rehearsal)" if any(host["rehearsal"] for host in hosts.values()) else ""
-    return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}{label}: {counts}"

@@ -19,7 +19,7 @@ from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.packages.versions import order as order_of
-from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.answer import judge
 
 
 @pytest.mark.parametrize("version", ["3.11.2+", "3.14.0rc1", "g++ 4:12.2.0-3", "²", "9" * 5000])

@@ -20,8 +20,7 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke, training
 from pyinfra_gpu.operations.pytorch_build import plan
-from pyinfra_gpu.report.check.answer import Answer
-from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.answer import Answer, judge
 from pyinfra_gpu.report.check.render import render
 from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.stacks.bundle import smoke_digest

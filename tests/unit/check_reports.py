@@ -8,8 +8,7 @@ from typing import Any
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.packages.model import PackageChange
-from pyinfra_gpu.report.check.answer import HostAnswer
-from pyinfra_gpu.report.check.judge import answered
+from pyinfra_gpu.report.check.answer import HostAnswer, answered
 
 UPGRADE = PackageChange(
     when="2026-11-21T06:12:03",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,25 +120,41 @@ def test_a_plan(width: int) -> None:
 
 
 UPGRADE = {"when": "2026-11-21T06:12:03", "by": "alice: apt", "change": "libcuda1 580 -> 590"}
+OLD = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
+CAUSE = "module 580 is loaded, since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
+MANY = stage(found=["x" * 1000, "b", "c", "d", "e"], changed=["x" * 1000, "b", "c", "d", "e"])
+LEFT = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
+LONG = f"{'workstation-' * 7}1.physics.example.org"
 
 
-def test_what_a_run_repaired_is_not_told_as_if_it_were_still_so() -> None:
-    found = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
-    for changed, words in ((["reload"], "- ws1: repaired: module"), ([], "- ws1: module")):
-        shown = stage(found=["module 580 is loaded"], deviations=[found], changed=changed)
-        text = " ".join(render(run({"ws1": host(shown, status="changed")})).split())
-        cause = "since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
-        assert f"{words} 580 is loaded, {cause}" in text
-    planned = stage(found=["module 580 is loaded"], deviations=[found], changed=["reload"])
+@pytest.mark.parametrize(
+    ("told", "words", "not_said"),
+    [
+        (
+            host(stage(deviations=[OLD], changed=["reload"])),
+            f"- ws1: repaired: {CAUSE}",
+            "- ws1: m",
+        ),
+        (host(stage(deviations=[OLD])), f"- ws1: {CAUSE}", "repaired"),
+        (
+            host(stage(changed=["a"]), LEFT),
+            "ws1 changed (still not as declared)",
+            "left alone: ws1",
+        ),
+        (host(MANY), "...; b; c; and 2 more", "; d"),
+        (host(stage(problem=f"ws1: {LONG} is off")), f"! ws1: {LONG} is off", "- ws1"),
+    ],
+    ids=["repaired", "not repaired", "still not as declared", "many findings", "a long name"],
+)
+def test_a_run_tells(told: dict[str, Any], words: str, not_said: str) -> None:
+    text = " ".join(render(run({"ws1": {**told, "status": "changed"}}), width=200).split())
+    assert words in text
+    assert not_said not in text
+
+
+def test_what_is_only_planned_is_not_called_repaired() -> None:
+    planned = stage(deviations=[OLD], changed=["reload"])
     assert "repaired" not in render(run({"ws1": host(planned, status="differs")}, dry=True))
-
-
-def test_a_host_that_was_changed_and_is_still_not_as_declared_is_called_so() -> None:
-    changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
-    left = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
-    text = render(run({"ws1": host(changed, left, status="changed")}))
-    assert "ws1  changed (still not as declared)" in text
-    assert text.endswith("1 host: 1 changed (still not as declared)")
 
 
 def test_a_run_with_its_smoke_tests() -> None:
@@ -162,18 +179,6 @@ def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
     assert first == "25 hosts as declared: ws1.lab.example to ws25.lab.example"
     assert last == "25 hosts: 25 as declared"
     assert "driver      driver 580.95.05 loaded" in render(run(hosts), whole=True)
-
-
-def test_a_cell_says_how_many_more_there_are_and_ends_somewhere() -> None:
-    found = ["x" * 1000, "b", "c", "d", "e"]
-    text = render(run({"ws1": host(stage(found=found, changed=found), status="changed")}))
-    assert "..., b, c, and 2" in text
-    assert len(text.splitlines()) < 20
-
-
-def test_a_name_is_never_broken() -> None:
-    long = f"{'workstation-' * 7}1.physics.example.org"
-    assert long in render(run({long: host(stage(problem=f"{long}: it is off"), status="failed")}))
 
 
 def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
@@ -201,53 +206,57 @@ def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_
     assert "gpu1-gpu25: smoke test FAIL (rehearsal-cpu), 1 of 1 checks passed" in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"mode": "rehearsal-cpu", "gpus": [], "proof": False}, "this proves nothing about GPUs"),
-        (
-            {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]},
-            "PASS, degraded (gpu), 0 of 1 checks passed in 71.2 s",
-        ),
-        (
-            {"listens": {"to": "anyone", "how": "no systemd"}},
-            "could connect while it ran: no sys",
-        ),
-    ],
+MEASURED = {
+    **FAIL,
+    "checks": [verdicts.check("S4.collectives", "fail", detail="wrong")],
+    "failed": verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"]),
+}
+LOST = verdicts.across_verdict(
+    status="fail",
+    proof=False,
+    failed={**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"},
 )
-def test_a_pass_says_what_it_is_less_than(changes: dict[str, Any], words: str) -> None:
-    told = {"ws1": verdicts.explained({**PASS, **changes})}
-    assert words in " ".join(render(run({"ws1": host()}), told).split())
-    assert words not in " ".join(
-        render(run({"ws1": host()}), {"ws1": verdicts.explained(PASS)}).split()
-    )
+SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
+UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
+CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
 
 
-def test_an_all_reduce_is_called_exact_only_if_that_check_passed() -> None:
-    def shown(status: str) -> str:
-        checks = [verdicts.check("S4.allreduce_exact", status), verdicts.check("S4.x")]
-        tests = {"ws1": verdicts.explained({**PASS, "status": "warn", "checks": checks})}
-        return render(run({"ws1": host()}), tests)
+@pytest.mark.parametrize(
+    ("test", "words", "not_said"),
+    [
+        (verdicts.explained({**PASS, **CPU}), "this proves nothing about GPUs", "ranks on"),
+        (verdicts.explained({**PASS, **SLOW}), "PASS, degraded (gpu), 0 of 1", "smoke test PASS ("),
+        (
+            verdicts.explained({**PASS, "listens": {"to": "anyone", "how": "no systemd"}}),
+            "other machines could connect while it ran: no systemd",
+            "proves nothing",
+        ),
+        (verdicts.explained(PASS), "every element exact", "could connect"),
+        (
+            verdicts.explained({**PASS, "status": "warn", "checks": UNPROVEN}),
+            "25.3 GB/s bus bandwidth",
+            "every element exact",
+        ),
+        (verdicts.explained(MEASURED), " 1. ", "a stack"),
+        (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu), 40.0 s", "run it again"),
+        (Explained(LOST), "FAIL S6.finished: ws2 did not answer ws1 for 15 s", "PASS"),
+    ],
+    ids=["no GPU", "degraded", "open", "exact", "not exact", "measured", "across", "lost"],
+)
+def test_a_test_says_what_it_proves_and_what_it_does_not(
+    test: Explained, words: str, not_said: str
+) -> None:
+    text = " ".join(render(run({"ws1": host()}), {"ws1": test}, width=200).split())
+    assert words.strip() in text
+    assert not_said not in text
 
-    assert "every element exact" in shown("pass")
-    assert "every element exact" not in shown("warn")
 
-
-def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
-    check = verdicts.check("S4.collectives", "fail", detail="wrong")
-    failed = verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"])
-    test = verdicts.explained({**FAIL, "checks": [check], "failed": failed})
-    text = render(run({"ws1": host()}), {"ws1": test})
-    assert "  1. " in text
-    assert "a stack" not in text
-
-
-def test_a_failed_multi_node_step_names_the_host_that_was_lost() -> None:
-    failed = {**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"}
+def test_a_step_that_failed_alike_on_its_hosts_is_told_once() -> None:
+    failed = {**verdicts.failed("S6.started", "torchrun is not there"), "host": "ws2"}
     verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)
-    text = render(run({"ws1": host(), "ws2": host()}), {}, {"ws1": Explained(verdict)})
-    assert "ws1: multi-node step on ws1, ws2 FAIL (gpu), 40.0 s" in text
-    assert "FAIL S6.finished: ws2 did not answer ws1 for 15 s" in text
+    both = {name: Explained(replace(verdict, host=name)) for name in ("ws1", "ws2")}
+    text = render(run({name: host() for name in both}), {}, both)
+    assert text.count("ws1, ws2: multi-node step on ws1, ws2 FAIL") == 1
 
 
 # What a host wrote.

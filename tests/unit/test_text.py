@@ -30,7 +30,6 @@ def test_what_a_host_wrote_does_nothing_to_a_terminal(kind: str) -> None:
     for lines in (
         text.wrapped(written, "  ", "    "),
         text.command(written, "  "),
-        text.step(1, f"do {written}"),
         [text.cut(written), text.shortened(written, 50)],
     ):
         joined = "\n".join(lines)
@@ -62,20 +61,11 @@ def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
     assert text.some([], 0) == ""
 
 
-def test_a_command_stands_on_lines_of_its_own_that_a_shell_takes() -> None:
+def test_a_command_stands_on_lines_that_a_shell_takes() -> None:
     long = "run " + "--option value " * 12
-    lines = text.step(1, f"first: `{long.strip()}`, then wait")
+    lines = text.command(long, "     ")
     assert max(map(len, lines)) <= text.WIDTH
-    assert lines[0] == "  1. first:"
-    assert lines[-1] == "     then wait"
-    assert "\n".join(lines[1:-1]).replace("\\\n", " ").split() == long.split()
-
-
-def test_a_step_that_begins_with_a_command_has_its_number_before_it() -> None:
-    assert text.step(2, "`df -h /dev/shm` shows what is free") == [
-        "  2. df -h /dev/shm",
-        "     shows what is free",
-    ]
+    assert "\n".join(lines).replace("\\\n", " ").split() == long.split()
 
 
 COMMAND = "pyinfra-gpu train inventories/rehearsal.py why --limit gpu1 -- 20261122-200000-x"

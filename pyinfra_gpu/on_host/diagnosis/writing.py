@@ -11,11 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..terminal import WIDTH, one_line, without_escapes
+from ..terminal import WIDTH, command, one_line, without_escapes
 from .causes import Step
 from .explain import Answer, Found
 
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")  # a quoted part stays together
 _CODE = re.compile(r"`[^`]{1,200}`")
 _GLUE = "\ue000"  # stands for a blank at which no line may break
 _SHOWN_WITH = 300  # characters of a line of a log
@@ -63,17 +62,7 @@ def _step(number: int, step: Step, width: int) -> Iterator[str]:
         text += ":"
     yield from _laid_out(_indented(text, f"{number}. "), width)
     if step.run:
-        yield from _command(one_line(step.run), " " * 7, width)
-
-
-def _command(command: str, indent: str, width: int) -> Iterator[str]:
-    line = ""
-    for word in _WORD.findall(command):
-        if line and len(f"{indent}{line} {word} \\") > width:
-            yield f"{indent}{line} \\"
-            line = ""
-        line += f" {word}" if line else word
-    yield f"{indent}{line}"
+        yield from command(step.run, " " * 7, width)
 
 
 def _without_cause(answer: Answer, width: int) -> Iterator[str]:

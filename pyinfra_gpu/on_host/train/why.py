@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..terminal import columns, paragraph, shortened, step, unbroken, wrapped
+from ..diagnosis.causes import Step
+from ..terminal import columns, paragraph, shortened, wrapped
 from . import checkpoints, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
@@ -21,6 +22,9 @@ from .metrics import History
 from .presets import BATCH
 from .runs import Run, rank_of
 from .watch import tail_of, unstamped
+
+if TYPE_CHECKING:
+    from ..diagnosis.explain import Found
 
 _TAIL = 256 << 10
 _MOST_LOGS = 16
@@ -45,32 +49,36 @@ class Explanation:
     rank: int | None = None
     evidence: list[str] = field(default_factory=list)
     cause: str | None = None
-    fix: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     passing: bool = False
     across: list[str] | None = None
     ended: float | None = None
     failed: bool = False
 
+    root: Found | None = None
+    steps: list[Step] = field(default_factory=list)
+
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "text": self.text(columns())}
+        told = {key: value for key, value in asdict(self).items() if key not in ("root", "steps")}
+        return {**told, "fix": [str(step) for step in self.steps], "text": self.text(columns())}
 
     def text(self, width: int) -> str:
+        from ..diagnosis import writing
+
         lines = wrapped(self.what, width=width)
         for fact in self.facts:
             lines += paragraph(fact, "  ", "  ", width=width)
         if not self.failed:
             return "\n".join(lines)
-        shown = [f"  > {shortened(each, max(20, width - 4))}" for each in self.evidence]
-        if self.cause:
-            cause = wrapped(unbroken(self.cause), "  ", "  ", width=width)
-            lines += [*shown, "", "Why", *cause, "", "What to do"]
+        if self.root:
+            lines += ["", *writing.cause(self.root, width=width), "", "What to do"]
         else:
             rank = f" --rank {self.rank}" if self.rank else ""
             lines += ["", "No cause found: none of the failures known here explains it."]
-            lines += [f"The log ends with this (`train logs {self.run}{rank}` shows it):", *shown]
-        for number, each in enumerate(self.fix, 1):
-            lines += step(number, each, width)
+            lines.append(f"The log ends with this (`train logs {self.run}{rank}` shows it):")
+            lines += [f"  > {shortened(each, max(20, width - 4))}" for each in self.evidence]
+        for step in writing.steps(self.steps, width=width):
+            lines += step
         return "\n".join(lines)
 
 
@@ -128,13 +136,11 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
         found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
         return
     root = answer.found[0]
-    found.id, found.cause = root.name, root.cause
+    found.root, found.id, found.cause = root, root.name, root.cause
     found.passing = known.entries[root.name].transient
     found.rank = root.rank if first is None else first
     found.evidence = [root.line]
-    found.fix = [str(step) for step in root.fix]
-    if root.name == _MEMORY:
-        found.fix[:0] = _smaller(run)
+    found.steps = [*(_smaller(run) if root.name == _MEMORY else ()), *root.fix]
 
 
 def _host_facts() -> dict[str, str]:
@@ -146,14 +152,14 @@ def _host_facts() -> dict[str, str]:
     return told if isinstance(told, dict) else {}
 
 
-def _smaller(run: Run) -> Iterator[str]:
+def _smaller(run: Run) -> Iterator[Step]:
     """Yield a start with half the batch, where an argument of the run is that."""
     arguments = run.spec.get("arguments", {})
     sizes = {n: each for n, each in arguments.items() if type(each) is int and BATCH.fullmatch(n)}
     sizes = {name: each for name, each in sizes.items() if not _WHOLE.search(name)}
     if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
         typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
-        yield f"Halve {most}, which is {sizes[most]}: `{typed}`"
+        yield Step(f"Halve {most}, which is {sizes[most]}", typed)
 
 
 def _what_else(run: Run, found: Explanation) -> None:
@@ -167,11 +173,10 @@ def _what_else(run: Run, found: Explanation) -> None:
         point = run.newest() if run.settings().resume else None
     except (OSError, TypeError, ValueError):
         point = None
-    if point is not None and not any("train resume" in each for each in found.fix):
+    if point is not None and not any("train resume" in str(each) for each in found.steps):
         where = " --across GROUP" if run.across else ""
-        command = f"`train resume {run.run}{where}`"
-        text = f"Go on from {point.path.name}: {command}"
-        found.fix = [*found.fix[:2], text] if found.cause else [*found.fix, text]
+        onward = Step(f"Go on from {point.path.name}", f"train resume {run.run}{where}")
+        found.steps = [*found.steps[:2], onward]
 
 
 def _what(run: Run, history: History, ended: float | None) -> str:

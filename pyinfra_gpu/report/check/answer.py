@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pyinfra_gpu.drift import host as drift
+from pyinfra_gpu.drift import smoke, smoke_across
+from pyinfra_gpu.drift.concern import history_of
+from pyinfra_gpu.drift.finding import Effect, Findings, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.host_names import natural
-from pyinfra_gpu.report.plain import finding_as_json
+from pyinfra_gpu.report.plain import finding_as_json, versions
+from pyinfra_gpu.report.smoke import last_smoke
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.finding import Finding
+    from pyinfra_gpu.drift.host import StageJudgement
+    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
-    from pyinfra_gpu.report.smoke import Tested
+    from pyinfra_gpu.spec import HostSpec
 
 Verdict = Literal["declared", "restart", "drift", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
@@ -25,7 +34,15 @@ WORDS: dict[Verdict, str] = {
     "declared": "as declared",
 }
 """What is said of each verdict, the worst first."""
+
 _WORST_FIRST = tuple(WORDS)
+_EFFECTS: dict[Effect, Verdict] = {
+    "repair": "drift",
+    "report": "drift",
+    "restart": "restart",
+    "note": "declared",
+}
+_RECENT = 40  # latest changes of packages that are kept of a host
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -33,8 +50,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=_WORST_FIRST.index, default="unknown")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageAnswer:
+class StageAnswer(NamedTuple):
     """One stage of a host; `found` says in a few words what it looked like."""
 
     name: str
@@ -65,7 +81,7 @@ class HostAnswer:
     stages: tuple[StageAnswer, ...] = ()
     not_checked: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    smoke: Tested | Unknown | None = None
+    smoke: Explained | Unknown | None = None
     smoke_is_good: bool = False
     across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
@@ -83,13 +99,13 @@ class HostAnswer:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        smoke: dict[str, Any] | None = None
+        told: dict[str, Any] | None = None
         if isinstance(self.smoke, Unknown):
-            smoke = dict(self.smoke.to_json())
+            told = dict(self.smoke.to_json())
         elif self.smoke is not None:
             names = ("status", "mode", "proof", "finished")
-            smoke = {name: getattr(self.smoke.verdict, name) for name in names}
-            smoke["current"] = self.smoke_is_good
+            told = {name: getattr(self.smoke.verdict, name) for name in names}
+            told["current"] = self.smoke_is_good
         return {
             "verdict": self.verdict,
             "rehearsal": self.rehearsal,
@@ -99,20 +115,8 @@ class HostAnswer:
             "stages": {each.name: each.verdict for each in self.stages},
             "not_checked": list(self.not_checked),
             "facts": self.facts,
-            "smoke": smoke,
+            "smoke": told,
         }
-
-
-def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
-    """Return hosts as they are shown: the worst first, and in the natural order of their names."""
-    return sorted(
-        hosts,
-        key=lambda each: (
-            _WORST_FIRST.index(each.verdict),
-            -len(each.deviations),
-            natural(each.name),
-        ),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,3 +160,97 @@ class Answer:
             "reasons": list(self.reasons),
             "hosts": {host.name: host.as_json() for host in self.hosts},
         }
+
+
+def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
+    """Return hosts as they are shown: the worst first, and in the natural order of their names."""
+
+    def place(host: HostAnswer) -> tuple[Any, ...]:
+        return _WORST_FIRST.index(host.verdict), -len(host.deviations), natural(host.name)
+
+    return sorted(hosts, key=place)
+
+
+def judge(spec: HostSpec, record: Record) -> HostAnswer:
+    """Return the answer for one host: what is declared, compared with what one probe found."""
+    stages = drift.judge(spec, record)
+    number = record.torch.touched
+    if isinstance(number, int) and number and spec.smoke.run != "skip":
+        compared = replace(record, torch=replace(record.torch, touched=0))
+        if smoke.stale(spec, compared) is None:  # the files alone leave open whether it is valid
+            stages = [_undetermined(each, number) for each in stages]
+    apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
+    return answered(
+        spec.host,
+        stages,
+        rehearsal=spec.rehearsal,
+        facts=versions(record),
+        smoke=last_smoke(record),
+        across=smoke_across.stamp(record) if smoke_across.declared(spec) and not apart else None,
+        history=history_of(record)[-_RECENT:],
+    )
+
+
+def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
+    """Return the answer that follows from the judgement of each stage.
+
+    + known: what else is known of the host, by the fields of `HostAnswer`
+    """
+    stages = _with_consequences(stages)
+    answers = tuple(map(_stage, stages))
+    verdict = worst(each.verdict for each in answers)
+    reason = "; ".join(text for stage in stages for text in stage.unread) or None
+    users = known.get("facts", {}).get("gpu_users")
+    if verdict == "restart" and isinstance(users, list) and users:
+        reason = f"the GPUs are in use by {some([*map(str, users)], 4)}"
+    judged = {each.stage for each in stages}
+    stopped = any(each.stops for each in stages)
+    return HostAnswer(
+        name=name,
+        verdict=verdict,
+        reason=reason,
+        findings=tuple(finding for stage in stages for finding in stage.findings),
+        stages=answers,
+        not_checked=tuple(each for each in Stage if each not in judged) if stopped else (),
+        smoke_is_good=any(
+            not each.unread and each.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
+            for each in stages
+            if each.stage is Stage.SMOKE
+        ),
+        **known,
+    )
+
+
+def _stage(stage: StageJudgement) -> StageAnswer:
+    verdicts = [_EFFECTS[each.effect] for each in stage.findings] or ["declared"]
+    found = "; ".join(each.found for each in stage.findings) or stage.summary
+    return StageAnswer(stage.stage.value, "unknown" if stage.unread else worst(verdicts), found)
+
+
+def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:
+    """Return the smoke test's stage as undetermined: a deploy would test again, without drift."""
+    if stage.stage is not Stage.SMOKE:
+        return stage
+    why = (
+        f"{number} files of torch's environment were touched since the smoke test passed, and"
+        " there was no time to compare them: the next deploy tests again"
+    )
+    findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
+    return replace(stage, findings=findings, unread=(*stage.unread, why))
+
+
+def _with_consequences(stages: Sequence[StageJudgement]) -> Sequence[StageJudgement]:
+    """Count the smoke test that another driver needs as a part of the pending restart.
+
+    Only where there is nothing else: then nobody has to do anything but to leave the host idle.
+    """
+    effects = {(stage.stage is Stage.SMOKE, e.effect) for stage in stages for e in stage.findings}
+    restart = any(effect == "restart" for _, effect in effects)
+    beside = {(False, "repair"), (False, "report")} & effects
+    if beside or not restart or any(stage.unread for stage in stages):
+        return stages
+
+    def owed(found: Finding) -> Finding:
+        return replace(found, effect="restart") if _EFFECTS[found.effect] == "drift" else found
+
+    return [replace(each, findings=Findings(map(owed, each.findings))) for each in stages]

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from getpass import getpass
 
 from rich.console import Console
@@ -14,10 +15,10 @@ from rich.live import Live
 from pyinfra_gpu.completion import offer
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check import offering, past
+from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.render import blocks_of, render
-from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.report.check.running import Request, known, run
 from pyinfra_gpu.report.screen import printed, safe
 from pyinfra_gpu.text import columns, draws, shortened
 
@@ -26,6 +27,11 @@ EXIT_CODES_TEXT = (
     " 1 undetermined: a host could not be reached or read, or the inventory is wrong."
     " With several hosts, 1 takes precedence over 2, and 2 over 3."
 )
+_REPEATABLE = {
+    "--limit": ("PATTERN", "only these hosts: a name, group or pattern; repeatable"),
+    "--exclude": ("PATTERN", "all but these hosts: a name, group or pattern; repeatable"),
+    "--data": ("KEY=VALUE", "set a key of all hosts; repeatable"),
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,51 +45,41 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_request(parser)
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="show each host separately and in full, with what is as declared",
-    )
+    text = "show each host separately and in full, with what is as declared"
+    parser.add_argument("-v", "--verbose", action="store_true", help=text)
     parser.set_defaults(handler=handle)
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which hosts are meant."""
-    parser.add_argument(
-        "inventory", metavar="INVENTORY", help="a file of hosts, for example inventories/lab.py"
-    )
-    for option, text in (
-        ("--limit", "only these hosts: a name, group or pattern"),
-        ("--exclude", "all but these hosts: a name, group or pattern"),
-    ):
-        chosen = parser.add_argument(
-            option, metavar="PATTERN", action="append", default=[], help=f"{text}; repeatable"
-        )
-        offer(chosen, offering.hosts)
-    parser.add_argument(
-        "--data",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="set a key of all hosts; repeatable",
-    )
-    parser.add_argument(
-        "--same-sudo-password",
-        action="store_true",
-        help="ask once for the sudo password of all hosts",
-    )
+    add = parser.add_argument
+    add("inventory", metavar="INVENTORY", help="a file of hosts, for example inventories/lab.py")
+    for option, (metavar, text) in _REPEATABLE.items():
+        chosen = add(option, metavar=metavar, action="append", default=[], help=text)
+        if metavar == "PATTERN":
+            offer(chosen, _hosts)
+    text = "ask once for the sudo password of all hosts"
+    add("--same-sudo-password", action="store_true", help=text)
+
+
+def typed(words: argparse.Namespace) -> Request:
+    """Return the request of a command line, which need not be whole yet; nobody is asked."""
+    given = vars(words)
+    limit, exclude, data = (tuple(given.get(each) or ()) for each in ("limit", "exclude", "data"))
+    inventory = str(given.get("inventory", ""))
+    return Request(inventory=inventory, limit=limit, exclude=exclude, data=data)
 
 
 def request_of(options: argparse.Namespace) -> Request:
     """Return the request that was typed, and ask for a password where it says so."""
-    return Request(
-        inventory=options.inventory,
-        limit=tuple(options.limit),
-        exclude=tuple(options.exclude),
-        data=tuple(options.data),
-        sudo_password=getpass("sudo password: ") if options.same_sudo_password else None,
-    )
+    password = getpass("sudo password: ") if options.same_sudo_password else None
+    return replace(typed(options), sudo_password=password)
+
+
+def _hosts(words: argparse.Namespace) -> list[str]:
+    """Return the inventory's groups and hosts; none where it cannot be read."""
+    groups, hosts = known(Request(inventory=typed(words).inventory))
+    return [*groups, *hosts]
 
 
 def handle(options: argparse.Namespace) -> int:
@@ -118,9 +114,8 @@ def look(request: Request, answers: list[HostAnswer] | None = None) -> Answer:
             answers.append(host)
             if waiting := {*names} - {each.name for each in answers}:
                 text = f"{len(answers)} of {len(names)} hosts have answered; waiting for"
-                line.update(
-                    safe(shortened(f"{text} {brief(waiting)}", columns() - 1)), refresh=True
-                )
+                text = shortened(f"{text} {brief(waiting)}", columns() - 1)
+                line.update(safe(text), refresh=True)
 
         return run(request, arrived)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections import deque
 from pathlib import Path
@@ -30,7 +29,7 @@ class Past(BaseModel):
 
 def file_for(inventory: str) -> Path:
     """Return the file that keeps this inventory's checks, below the user's state directory."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     path = Path(inventory)
     name = str(path.resolve()) if path.exists() else inventory
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
@@ -38,17 +37,14 @@ def file_for(inventory: str) -> Path:
 
 
 def remember(answer: Answer, file: Path) -> None:
-    """Add one check that looked at hosts to the file; some 40 bytes for each host.
-
-    Raises OSError where the file cannot be written.
-    """
+    """Add one check that looked at hosts to the file; OSError where that cannot be written."""
     if not answer.hosts:
         return
     hosts = {host.name: host.verdict for host in answer.hosts}
-    line = json.dumps({"when": answer.checked, "verdict": answer.verdict, "hosts": hosts})
+    kept = Past(when=answer.checked, verdict=answer.verdict, hosts=hosts)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab", buffering=0) as kept:  # in one piece, whoever else checks just now
-        kept.write(f"{line}\n".encode())
+    with file.open("ab", buffering=0) as lines:  # in one piece, whoever else checks just now
+        lines.write(f"{kept.model_dump_json()}\n".encode())
 
 
 def earlier(file: Path) -> list[Past]:

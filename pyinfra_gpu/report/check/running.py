@@ -28,8 +28,7 @@ from pyinfra_gpu.engine import command_line, lease
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
-from pyinfra_gpu.report.check.answer import Answer, HostAnswer
-from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -62,15 +61,11 @@ class Request:
     @property
     def arguments(self) -> list[str]:
         """The command line of pyinfra that looks at the same hosts."""
-        words = ["--dry", "--json"]
-        for option, values in (
-            ("--limit", self.limit),
-            ("--exclude", self.exclude),
-            ("--data", self.data),
-        ):
-            for value in values:
-                words += [option, value]
-        return [*words, self.inventory, DEPLOY]
+        options = {"--limit": self.limit, "--exclude": self.exclude, "--data": self.data}
+        chosen = [
+            word for option, values in options.items() for each in values for word in (option, each)
+        ]
+        return ["--dry", "--json", *chosen, self.inventory, DEPLOY]
 
 
 def run(request: Request, arrived: Arrived | None = None) -> Answer:
@@ -94,12 +89,9 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
     hosts = tuple(answers[name] for name in names)
     if not reasons and all(host.unreachable for host in hosts):
         reasons = ("no host could be reached",)
+    took = time.monotonic() - started
     return Answer(
-        inventory=request.inventory,
-        checked=checked,
-        seconds=time.monotonic() - started,
-        hosts=hosts,
-        reasons=reasons,
+        inventory=request.inventory, checked=checked, seconds=took, hosts=hosts, reasons=reasons
     )
 
 

@@ -10,10 +10,11 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import ctx_host
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+_PROGRAMS = ("collect/system.sh", "packages/apt/collect.sh")
 _MARK = "====="  # before the heading of each item in what a host prints
 _EVERYBODYS = {"root", "localhost", "nobody", "gpu", "debian", "ubuntu"}
 _ABSENT = {"n/a", "[n/a]", "none", "no", "yes", "true", "false", "null", "0"}
@@ -70,25 +72,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="exit code: 0 everything was collected; 1 something could not be collected.",
     )
     add_request(parser)
-    add = parser.add_argument
-    add(
-        "--folder",
-        type=Path,
-        default=Path("collected"),
-        help="the folder for the archives; default: collected",
-    )
-    add(
-        "--commands",
-        action="store_true",
-        help="only print the commands that root would run on a host",
-    )
+    add, folder = parser.add_argument, Path("collected")
+    text = "the folder for the archives; default: collected"
+    add("--folder", type=Path, default=folder, help=text)
+    text = "only print the commands that root would run on a host"
+    add("--commands", action="store_true", help=text)
     parser.set_defaults(handler=handle)
 
 
 def handle(options: argparse.Namespace) -> int:
     """Gather, write, list; return the exit code."""
     if options.commands:
-        programs = "\n".join(on_host.text(path) for path in _programs())
+        programs = "\n".join(on_host.text(path) for path in _PROGRAMS)
         return show("\n".join(re.findall(r"^item \S+ '.*'$", programs, re.MULTILINE)), "collect")
     found: dict[str, Collected] = {}
     names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
@@ -131,50 +126,41 @@ def gather(state: State, host: Host) -> Collected:
         return host.name, {}, Counter(), reason
 
 
-def _programs() -> tuple[str, ...]:
-    return ("collect/system.sh", "packages/apt/collect.sh")
-
-
 def _gathered(state: State, host: Host) -> Collected:
     spec, seconds = declared(host), deadlines.SERVICE
     root = as_root(spec)
-    asked = [("probe", RecordFact().command(), {**root, "_stdin": request_text(spec)})]
-    for path in _programs():
+    asked: dict[str, tuple[StringCommand, dict[str, Any]]] = {
+        "probe": (RecordFact().command(), {**root, "_stdin": request_text(spec)})
+    }
+    for path in _PROGRAMS:
         text = on_host.program(path, _MARK, uses=("collect/item.sh",))
-        asked.append((path.partition(".")[0].replace("/", "-"), StringCommand(text), root))
+        asked[path.partition(".")[0].replace("/", "-")] = StringCommand(text), root
     text = on_host.program("collect/owner.sh", _MARK, spec.paths.state)
-    asked.append(("owner", StringCommand(text), as_declared_owner(spec)))
+    asked["owner"] = StringCommand(text), as_declared_owner(spec)
     texts: dict[str, str] = {}
     reasons: list[str] = []
-    for name, command, given in asked:
-        said = reach(
-            host,
-            partial(bounded_command, state, host, command, given, seconds=seconds),
-            seconds=seconds,
-        )
+    for name, (command, given) in asked.items():
+        ask = partial(bounded_command, state, host, command, given, seconds=seconds)
+        said = reach(host, ask, seconds=seconds)
         if isinstance(said, Unanswered):
             reasons.append(said.reason)
         else:
             texts[name] = "\n".join(map(readable, said[1].stdout_lines)) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
     names = texts.get("collect-system", "").partition("item names\n")[2].partition(f"\n{_MARK}")[0]
-    first, users = names.split()[:2], names.split()[2:]
-    called = [host.name, str(host.data.get("ssh_hostname") or ""), *first]
+    called = [host.name, str(host.data.get("ssh_hostname") or ""), *names.split()[:2]]
     hosts = {each for name in called for each in (name, name.split(".")[0])}
-    users += [str(host.data.get("ssh_user") or ""), spec.owner or ""]
-    texts, counts = without_names(texts, hosts, users)
-    return host.name, texts, counts, shortened("; ".join(reasons), 300)
+    users = [*names.split()[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
+    return host.name, *without_names(texts, hosts, users), shortened("; ".join(reasons), 300)
 
 
 def readable(line: str) -> str:
     """Return a line as text; of what a look told, each fact has lines of its own."""
-    if not line.startswith("{"):
-        return without_escapes(line)
     try:
-        told = document.loads(line, LONGEST)
+        told = document.loads(line, LONGEST) if line.startswith("{") else {}
     except ValueError:
-        return without_escapes(line)
-    lines = []
+        told = {}
+    lines = [] if told else [without_escapes(line)]
     for key, each in told.items():
         plain = each if isinstance(each, str) else json.dumps(each)
         lines.append(readable(plain) if key == "owner" else f"{key} = {without_escapes(plain)}")
@@ -216,8 +202,7 @@ def _any_of(names: Iterable[str]) -> str:
 
 def _is_somebodys(text: str) -> bool:
     """Tell an address from a time or a place on a bus, and from one that every machine has."""
-    try:
+    with suppress(ValueError):
         address = ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_loopback or address.is_unspecified)
+        return not (address.is_loopback or address.is_unspecified)
+    return False

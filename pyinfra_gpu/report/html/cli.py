@@ -27,9 +27,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXIT_CODES_TEXT,
     )
     add_request(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="the file to write; - prints the page"
-    )
+    text = "the file to write; - prints the page"
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help=text)
     parser.set_defaults(handler=handle)
 
 
@@ -49,8 +48,7 @@ def handle(options: argparse.Namespace) -> int:
     if target is None:
         return show(text, "report") or answer.exit_code
     try:
-        # Whole or not at all: a web server may be sending it.
-        with replacing(target, _mode(target)) as file:
+        with replacing(target, _mode(target)) as file:  # a web server may be sending it
             file.write(text.encode())
     except OSError as error:
         return _failed(options.output, str(error.strerror))

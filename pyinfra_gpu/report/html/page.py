@@ -36,22 +36,6 @@ _STATES = {  # of a stage: symbol and word
     "skipped": ("–", "skipped"),  # noqa: RUF001
     "cut": ("·", "not checked"),
 }
-_FACTS = {
-    "os": "System",
-    "kernel": "Kernel",
-    "cpus": "CPUs",
-    "memory_mib": "Memory (MiB)",
-    "gpus": "GPUs",
-    "gpu_users": "GPUs used by",
-    "driver_loaded": "Driver loaded",
-    "driver_modules": "Driver's modules",
-    "driver_installed": "Driver installed",
-    "libcuda": "libcuda",
-    "cuda": "CUDA toolkit",
-    "python": "Python",
-    "torch": "torch",
-    "nccl": "NCCL",
-}
 
 
 @cache
@@ -64,11 +48,11 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"moment": moment, "what": what, "who": who, "code": _code}
+    filters = (moment, what, who, figures, across_figures, why, told_of, _code, _value)
+    environment.filters |= {each.__name__.lstrip("_"): each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
-    functions = (figures, across_figures, why, told_of)
-    environment.globals |= {each.__name__: each for each in functions}
-    environment.globals |= {"cell": _cell, "facts": _facts, "torch": _torch}
+    environment.globals |= {"cell": _cell, "torch": _torch, "words": WORDS, "states": _STATES}
+    environment.globals |= {"version": __version__}
     return environment.get_template("page.html.j2")
 
 
@@ -98,11 +82,7 @@ def page(
             for name, host in (trained or {}).items()
             if host.runs or (host.reason and not host.absent)
         },
-        rehearsals=any(host.rehearsal for host in answer.hosts),
-        words=WORDS,
-        states=_STATES,
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-        version=__version__,
     )
 
 
@@ -123,18 +103,14 @@ def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
     return stage.verdict, stage.found
 
 
-def _facts(host: HostAnswer) -> list[tuple[str, str]]:
-    """Return label and value of each version."""
-    return [(label, _text(host.facts.get(name)) or "none") for name, label in _FACTS.items()]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"unknown: {value.get('unknown', 'no reason given')}"
-    if isinstance(value, list):
-        counts = Counter(map(str, value))
-        return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items())
-    return "" if value is None else str(value)
+def _value(fact: object) -> str:
+    """Return a version, or whatever else is told of a host, in words."""
+    if isinstance(fact, Mapping):
+        return f"unknown: {fact.get('unknown', 'no reason given')}"
+    if isinstance(fact, list):
+        counts = Counter(map(str, fact))
+        fact = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items())
+    return "none" if fact in (None, "") else str(fact)
 
 
 def _torch(host: HostAnswer, verdict: AnyVerdict) -> str:

@@ -16,8 +16,7 @@ from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 from pyinfra_gpu.completion import is_asked, offer
 from pyinfra_gpu.on_host.train import cli as launcher
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.offering import typed
+from pyinfra_gpu.report.check.cli import add_request, request_of, typed
 from pyinfra_gpu.report.check.running import known, members
 from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
