@@ -149,7 +149,6 @@ domain = "lab.example"
 common = {"environment_variables": {"A": "x"}}
 ports = {"ssh": 22}
 _names = {"ws1", "ws2"}
-from sys import path
 empty = {}
 gpu = [(f"{each}.{domain}", {**common}) for each in sorted(_names)]
 old = (["ws1.lab.example"], {"smoke": "skip"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal  # its pause is what pyinfra's command line does not replace
 import sys
 import time
 from contextlib import suppress
@@ -100,7 +101,7 @@ def late(parts: list[Part], seconds: float) -> tuple[list[str], dict[str, str]]:
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
-    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": lambda: time.sleep(60)})
+    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": signal.pause})
     members, missing = late([hangs, Part("c", lambda: {"c.d": lambda: "x"})], 1)
     assert members == ['"a.b":1', '"c.d":"x"']
     assert missing == dict.fromkeys(("a", "b.d"), LATE)
@@ -120,7 +121,7 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(
     """What hangs in the kernel cannot be ended: only the process that waits for it is left."""
     furnish_nvidia(tree)
     checkout(tree)
-    monkeypatch.setattr(files, "entry", lambda *_: time.sleep(60))
+    monkeypatch.setattr(files, "entry", lambda *_: signal.pause())
     for name, value in {"PATH": str(tree.tools), "SUDO_USER": "ubuntu"}.items():
         monkeypatch.setenv(name, value)
     text = whole.look({**tree.asked(asked(tree)), "patience": 1}, str(tree.root))
