@@ -276,8 +276,9 @@ OF_PYTHON: dict[str, Case] = {
     ),
     "the system's python3 leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/python3",
-        ids=_ANEW,
-        holds=_IMPORTS,
+        ids=(),  # nothing there can look: the host is undetermined
+        repaired=False,
+        refused=True,
         undo="ln -sfn python3.11 /usr/bin/python3",
     ),
     "the programs name another interpreter": Case(

@@ -45,7 +45,8 @@ class Environment:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.venv: str = host.asked["venv"]
-        self.python = self.base = self.glibc = self.problem = None
+        self.python = self.base = self.glibc = None
+        self.problem: str | None = None
         self.site = ""
         self.absent = self._is_absent()
         if not self.absent:
@@ -118,7 +119,6 @@ def facts(host: Host) -> Facts:
 
     return {
         "torch.python": told(lambda each: each.python or _raised(each.problem)),
-        "torch.python_problem": told(lambda each: each.problem),
         "torch.base": told(lambda each: each.base or _raised(each.problem)),
         "torch.installing": told(lambda each: each.installing, empty=False),
         "torch.version torch.git_version torch.cuda": told(_identity),
@@ -127,6 +127,8 @@ def facts(host: Host) -> Facts:
         "torch.uv": lambda: _uv(host, host.asked["uv"]),
         **({"cuda.glibc": lambda: _glibc(host, environment)} if host.asked["nvidia"] else {}),
         _COMPARED: lambda: _compared(environment()),
+        # Behind the comparison, which may find that the owner cannot use it.
+        "torch.python_problem": told(lambda each: each.problem),
     }
 
 
@@ -229,14 +231,15 @@ def _distributions(site: str) -> list[str]:
 def _compared(environment: Environment) -> tuple[Any, ...]:
     if environment.absent:
         return [], [], {}, [], 0, None
-    if environment.problem:
-        reason = "the environment's python does not run, so its files were not compared"
-        raise NotTold(reason)
-    try:
-        return Comparison(environment).result()
-    except PermissionError as error:
-        where = text(error.filename)
-        raise NotTold(f"for its owner, who may not look at {where}") from None
+    if not environment.problem:
+        try:
+            return Comparison(environment).result()
+        except PermissionError as error:
+            where = text(os.fsdecode(error.filename))
+            if os.stat(environment.venv).st_uid != os.getuid():
+                raise NotTold(f"no permission to look at {where}") from None
+            environment.problem = f"for its owner, who may not look at {where}"
+    raise NotTold("the environment's python does not run, so its files were not compared")
 
 
 class Comparison:
