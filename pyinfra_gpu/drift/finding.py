@@ -6,7 +6,7 @@ Findings are made in `drift/` alone. Operations repair those whose ids they clai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -300,15 +300,8 @@ def note(
     packages: tuple[str, ...] = (),
 ) -> Finding:
     """Return what is worth knowing, and no drift."""
-    return Finding(
-        id=id_,
-        found=found,
-        expected=expected,
-        effect="note",
-        action=action,
-        command=command,
-        packages=packages,
-    )
+    told = report(id_, found, expected, action, command, packages)
+    return replace(told, effect="note")
 
 
 def stop(id_: Id, found: str, expected: str, action: str) -> Finding:
