@@ -36,6 +36,12 @@ YES = f"{shutil.which('yes')} 0123456789"  # more than may be kept, long before 
 DEAF = "trap '' TERM INT HUP\nn=0\nwhile [ $n -lt 25 ]; do n=$((n + 1)); sleep 1; done"
 
 
+def hang(*_: object) -> None:
+    """Wait for ever: a signal that is handled, as that of a child's end, ends one pause only."""
+    while True:
+        signal.pause()
+
+
 def impatient(tree: Tree, seconds: float = 1) -> None:
     """Shorten the time of every program."""
     tree.more["limit"] = seconds
@@ -101,7 +107,7 @@ def late(parts: list[Part], seconds: float) -> tuple[list[str], dict[str, str]]:
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
-    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": signal.pause})
+    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": hang})
     members, missing = late([hangs, Part("c", lambda: {"c.d": lambda: "x"})], 1)
     assert members == ['"a.b":1', '"c.d":"x"']
     assert missing == dict.fromkeys(("a", "b.d"), LATE)
@@ -121,7 +127,7 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(
     """What hangs in the kernel cannot be ended: only the process that waits for it is left."""
     furnish_nvidia(tree)
     checkout(tree)
-    monkeypatch.setattr(files, "entry", lambda *_: signal.pause())
+    monkeypatch.setattr(files, "entry", hang)
     for name, value in {"PATH": str(tree.tools), "SUDO_USER": "ubuntu"}.items():
         monkeypatch.setenv(name, value)
     text = whole.look({**tree.asked(asked(tree)), "patience": 1}, str(tree.root))
