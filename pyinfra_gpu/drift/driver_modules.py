@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, of_ours, ours
-from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_inventory import Packages, archive, kernels, of_ours, ours, packages
 from pyinfra_gpu.drift.driver_repository import written
 from pyinfra_gpu.drift.files import File
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair
-from pyinfra_gpu.drift.kernels import kernels
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel
@@ -44,6 +42,7 @@ IDS = (
     Id.DRIVER_MODULE_NOT_REGISTERED,
     Id.DRIVER_BLACKLIST_DIFFERS,
     Id.DRIVER_INITRAMFS_STALE,
+    Id.DRIVER_MODULE_NAME_DIFFERS,
 )
 """What `driver_modules.settled` repairs."""
 
@@ -77,7 +76,7 @@ def owed(spec: HostSpec, record: Record) -> tuple[str, ...]:
 def unregistered(spec: HostSpec, record: Record) -> bool:
     """Tell whether DKMS has nothing from which to build the module for a kernel to come."""
     sources, versions = record.kernel.sources, packages(spec, record).versions
-    if isinstance(sources, Unknown) or has_prebuilt(spec, record) or len(versions) != 1:
+    if isinstance(sources, Unknown) or archive(spec, record) or len(versions) != 1:
         return False
     return versions[0] not in sources
 
@@ -116,7 +115,7 @@ def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
             f"{f'module {version}' if version else 'no module'} for kernel {kernel}",
             f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}",
             f"install the distribution's for {kernel}"
-            if has_prebuilt(spec, record)
+            if archive(spec, record)
             else f"build it for {kernel}",
             (*of_kernel(kernel), "dkms", *found.wanted),
         )
@@ -128,6 +127,23 @@ def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
             "register and build it",
             ("dkms", *found.wanted),
         )
+
+
+@of_ours
+def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """A rule of modprobe's in a file of somebody's is left alone: it may be there on purpose."""
+    rule = known(record.driver.module)
+    if not packages(spec, record).installed or rule is None or rule.startswith("nvidia "):
+        return
+    name, _, file = rule.partition(" ")
+    yield report(
+        Id.DRIVER_MODULE_NAME_DIFFERS,
+        f"`modprobe nvidia` {'runs' if '/' in name else 'loads'} {name}, by {file}",
+        "nvidia",
+        "left alone, since the file is not ours: remove that rule; see whose it is",
+        f"dpkg -S {file}",
+        stops=True,
+    )
 
 
 @of_ours
@@ -147,4 +163,4 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-judge = Rules(_holds, _modules, _blacklist, _initramfs)
+judge = Rules(_module_name, _holds, _modules, _blacklist, _initramfs)

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, of_ours, ours
-from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_inventory import (
+    Packages,
+    archive,
+    of_ours,
+    ours,
+    packages,
+    without_headers,
+)
 from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
-from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
@@ -183,7 +188,7 @@ def _incomplete(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 @of_ours
 def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    lacking = () if has_prebuilt(spec, record) else without_headers(record)
+    lacking = () if archive(spec, record) else without_headers(record)
     if lacking:
         yield repair(
             Id.DRIVER_HEADERS_MISSING,

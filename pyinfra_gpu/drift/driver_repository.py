@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import (
-    archive,
-    from_nvidia,
-    has_prebuilt,
-    lacking,
-    of_ours,
-    ours,
-    trusts_nvidia,
-)
+from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, of_ours, ours, trusts_nvidia
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
 from pyinfra_gpu.drift.rules import Rules, if_known, known
@@ -75,7 +67,6 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
 STAGE = Stage.DRIVER
 
 IDS = (
-    Id.DRIVER_ARCHIVE_INCOMPLETE,
     Id.DRIVER_KEYRING_REPLACED,
     Id.DRIVER_SOURCE_DIFFERS,
     Id.DRIVER_SOURCE_TWICE,
@@ -123,12 +114,6 @@ def pins(spec: HostSpec, record: Record) -> tuple[File, File]:
     return File(path=path, content=together), File(path=path, content=alone)
 
 
-def archive_list(spec: HostSpec, record: Record) -> File:
-    """Return the list of the components that the distribution's own lists do not name."""
-    text = files.archive(lacking(spec, record) or ())
-    return File(path=files.ARCHIVE, content=text.encode())
-
-
 def source_list(source: Repository) -> File:
     """Return the list of NVIDIA's repository."""
     return File(path=files.SOURCES, content=files.sources(source.url).encode())
@@ -136,7 +121,7 @@ def source_list(source: Repository) -> File:
 
 def unattended(spec: HostSpec, record: Record) -> File:
     """Return what keeps unattended-upgrades off the driver."""
-    text = files.unattended(with_kernels=has_prebuilt(spec, record))
+    text = files.unattended(with_kernels=archive(spec, record) is not None)
     return File(path=files.UNATTENDED, content=text.encode())
 
 
@@ -173,26 +158,10 @@ def _known(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
     source = repository(spec, record)
     if isinstance(source, str) and trusts_nvidia(spec):
         yield CannotTell(source)
-    elif not from_nvidia(spec) and lacking(spec, record) is None:
-        yield CannotTell("the distribution's own archive is not among its package sources")
     else:
-        for each in (record.nvidia.sources, record.nvidia.archives):
-            known(each)
+        known(record.nvidia.sources)
         for path in files.ALL:
             known(record.layout.entry(path))
-
-
-@of_ours
-def _archive(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    missing = lacking(spec, record)
-    if missing and differs(record, archive_list(spec, record)):
-        names = ", ".join(dict.fromkeys(name for each in missing for name in each.components))
-        yield repair(
-            Id.DRIVER_ARCHIVE_INCOMPLETE,
-            f"the package sources do not name {names} of the distribution's archive",
-            "the components that its driver is in",
-            f"write {files.ARCHIVE}",
-        )
 
 
 def _trusted(spec: HostSpec, record: Record) -> Repository | None:
@@ -248,4 +217,4 @@ def _pins(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield from written(record, id_, expected, unattended(spec, record))
 
 
-judge = Rules(_known, _archive, _keyring, _source, _pins)
+judge = Rules(_known, _keyring, _source, _pins)

@@ -56,7 +56,6 @@ class Id(StrEnum):
     PREFLIGHT_INCOMPATIBLE = "preflight.incompatible"
 
     DRIVER_KEYRING_REPLACED = "driver.keyring-replaced"
-    DRIVER_ARCHIVE_INCOMPLETE = "driver.archive-incomplete"
     DRIVER_SOURCE_DIFFERS = "driver.source-differs"
     DRIVER_SOURCE_TWICE = "driver.source-twice"
     DRIVER_PINS_DIFFER = "driver.pins-differ"
@@ -76,9 +75,7 @@ class Id(StrEnum):
     DRIVER_MODULE_NOT_BUILT = "driver.module-not-built"
     DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL = "driver.module-not-built-for-next-kernel"
     DRIVER_MODULE_NOT_REGISTERED = "driver.module-not-registered"
-    DRIVER_ALTERNATIVE_DIFFERS = "driver.alternative-differs"
     DRIVER_MODULE_NAME_DIFFERS = "driver.module-name-differs"
-    DRIVER_MODULE_NAME_FOREIGN = "driver.module-name-foreign"
     DRIVER_BLACKLIST_DIFFERS = "driver.blacklist-differs"
     DRIVER_INITRAMFS_STALE = "driver.initramfs-stale"
     DRIVER_NOUVEAU_LOADED = "driver.nouveau-loaded"

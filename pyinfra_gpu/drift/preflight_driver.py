@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
-from pyinfra_gpu.drift.driver_archive import (
+from pyinfra_gpu.drift.driver_inventory import (
+    FLAVOURS,
+    KINDS,
     archive,
     from_nvidia,
-    has_prebuilt,
     of_ours,
     trusts_nvidia,
 )
@@ -32,11 +33,8 @@ from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec, Modules
+    from pyinfra_gpu.spec import HostSpec
     from pyinfra_gpu.stacks import Archive
-
-_FLAVOURS: tuple[Modules, ...] = ("open", "proprietary")
-_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
 
 MOVES = frozenset(
     {
@@ -196,14 +194,13 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
         expected = "none of NVIDIA's repository's own names from elsewhere"
         action = f"`driver_source = 'distribution'` to keep that one, or {present} what is there"
     elif own is not None:
-        other = re.compile(rf".*-\d{{3}}(?!\d)(?!{re.escape(own.series)})") if own.series else None
         names = [
             plain(each.name)
             for each in packages
             if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
             if plain(each.name) not in own.apart
             if _nvidias_alone(each.name, each.version, own, record)
-            or (other and other.match(plain(each.name)))
+            or _of_another_series(plain(each.name), own)
         ]
         id_, expected = Id.PREFLIGHT_OTHER_DRIVER, "no other driver's packages beside it"
         found = "is installed, of another driver than driver_source = 'distribution' installs"
@@ -228,6 +225,12 @@ def _left_behind(name: str, version: str) -> bool:
     return bool(firmware) or is_helper(name, version)
 
 
+def _of_another_series(name: str, own: Archive) -> bool:
+    """Tell whether the branch in a name, its first number of three digits, is another series'."""
+    branch = re.search(r"-\d{3}(?=-|$)", name)
+    return branch is not None and not name[branch.end() :].startswith(own.series)
+
+
 def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> bool:
     """Tell whether NVIDIA's repository has a package and the distribution's archive does not."""
     known = catalogue().distributions.get(str(record.system.os_id))
@@ -235,8 +238,8 @@ def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> boo
         {
             each
             for rule in rules
-            for modules in _FLAVOURS
-            for kind in _KINDS
+            for modules in FLAVOURS
+            for kind in KINDS
             for each in rule.packages(branch_of(version) or 0, modules, kind) or ()
         }
         for rules in (known.rules if known else (), own.rules)
@@ -251,7 +254,7 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     # One that the distribution signed is loaded, by the key that the firmware knows by shim; what
     # is loaded was accepted, and stays so where nothing else is going to be built.
     accepted = record.driver.loaded is not None and not _ids(spec, record) & BUILDS
-    if record.system.secure_boot is not True or mok is True or has_prebuilt(spec, record):
+    if record.system.secure_boot is not True or mok is True or archive(spec, record):
         return
     if not accepted:
         state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""

@@ -6,7 +6,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
-from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
+from pyinfra_gpu.drift.driver_inventory import archive, packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, owed, unbuilt
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
@@ -66,10 +66,10 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _built(spec: HostSpec, record: Record) -> Commands:
-    versions = packages(spec, record).versions
+    versions, own = packages(spec, record).versions, archive(spec, record)
     for kernel in owed(spec, record):
-        name = of_kernel_alone(spec, record, kernel)
-        if name is not None:
+        if own is not None:
+            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
             # A file that somebody deleted comes back only by installing the package again.
             yield from install(STAGE, spec, (name,), reinstall=True)
             continue

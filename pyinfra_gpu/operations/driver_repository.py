@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_repository as drift
-from pyinfra_gpu.drift.driver_archive import trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import trusts_nvidia
 from pyinfra_gpu.drift.driver_repository import (
     MODE,
     Repository,
-    archive_list,
     pins,
     repository,
     source_list,
@@ -57,8 +56,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     list, the pins, what keeps unattended-upgrades off, and a list of this repository alone. Another
     list that names the same repository is set aside, since nothing works where their keys differ.
 
-    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, a list of ours adds
-    the components of the distribution's archive that its own lists do not name, and NVIDIA's
+    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and NVIDIA's
     repository is there only for the toolkit.
 
     **Example:**
@@ -97,17 +95,13 @@ def _written(
     ours = {
         Id.DRIVER_PINS_DIFFER: pins(spec, record)[0],
         Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: unattended(spec, record),
-        Id.DRIVER_ARCHIVE_INCOMPLETE: archive_list(spec, record),
     }
     if source is not None:
         ours[Id.DRIVER_SOURCE_DIFFERS] = source_list(source)
     for id_, file in ours.items():
         if found.of(id_):
             yield write(STAGE, file, as_root(spec))
-    listed = (
-        *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
-        Id.DRIVER_ARCHIVE_INCOMPLETE,
-    )
+    listed = (Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE)
     if found.of(*listed):
         yield FunctionCommand(_update, (spec,), {})
 

@@ -47,14 +47,14 @@ class Case:
 OF_THE_DRIVER: dict[str, Case] = {
     "prime-select has turned nvidia off": Case(
         inject="printf 'alias nvidia off\\n' > /lib/modprobe.d/blacklist-nvidia.conf",
-        ids=("driver.module-name-foreign",),
+        ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /lib/modprobe.d/blacklist-nvidia.conf",
     ),
     "an install line takes the module's place": Case(
         inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
-        ids=("driver.module-name-foreign",),
+        ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /etc/modprobe.d/mine.conf",
