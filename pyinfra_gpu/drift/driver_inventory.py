@@ -14,7 +14,7 @@ from pyinfra_gpu.packages.names import driver_version, is_driver, plain
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.drift.finding import CannotTell, Finding
+    from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.drift.rules import Rule
     from pyinfra_gpu.facts.record import NvidiaPackage, Record
     from pyinfra_gpu.spec import HostSpec, Modules
@@ -33,7 +33,7 @@ def of_ours(rule: Rule) -> Rule:
     """Make a rule one that is asked only where the driver is ours to keep."""
 
     @wraps(rule)
-    def asked(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
+    def asked(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if ours(spec):
             yield from rule(spec, record)
 

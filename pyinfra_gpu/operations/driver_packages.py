@@ -287,7 +287,7 @@ def _broken(spec: HostSpec, record: Record) -> list[str]:
     """Return what is to be installed again."""
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
-    if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
+    if drift.foreign_libraries(record, found):
         broken |= set(matching(found.names, LIBRARIES))
     broken |= set(packages_of(lost_files(record, found.names.__contains__)))
     return sorted(broken)

@@ -13,7 +13,7 @@ from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift.driver_modules import BLACKLIST
+from pyinfra_gpu.drift.driver_repository import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages import files
