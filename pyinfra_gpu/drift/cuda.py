@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import compilers, proof
+from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage, repair, report
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
@@ -276,8 +277,7 @@ def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not spec.cuda.toolkit:
         return
-    now = state(spec, record)
-    if unproven := proof.proven_state(record.cuda.proof, proof.fingerprint(now), now):
+    if unproven := outdated(record.cuda.proof, state(spec, record)):
         archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
         expected = f"a kernel compiled for {archs} with what is installed now"
         found = f"not verified that nvcc works: {unproven}"

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from posixpath import basename, dirname
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import proof
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.libcuda_files import (
@@ -26,6 +25,7 @@ from pyinfra_gpu.drift.libcuda_files import (
     path,
     version_of,
 )
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import apt
@@ -251,8 +251,7 @@ def _toolkit_link(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if spec.accelerator != "nvidia":
         return
-    now = state(spec, record)
-    unproven = proof.proven_state(record.libcuda.proof, proof.fingerprint(now), now)
+    unproven = outdated(record.libcuda.proof, state(spec, record))
     no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
     if unproven is None or no_compiler:
         return

@@ -124,15 +124,19 @@ def _choose(spec: HostSpec, *, by_hand: bool) -> str:
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 
-    The proof is kept on the host with a fingerprint of toolkit, compiler and architectures; while
-    that is the same there is nothing to do.
+    The proof is kept on the host with toolkit, compiler and architectures; while those are the
+    same there is nothing to do.
     """
     del found
-    yield from proof.programs(STAGE, spec)
     record = fresh(spec, record)
-    arguments = (
-        *("rehearsal" if spec.rehearsal else "proof", drift.home(spec), str(spec.cuda.release)),
-        *(compilers.compiler_name(spec), *(str(arch) for arch in spec.cuda.archs)),
+    yield from proof.run(
+        "cuda",
+        spec,
+        record,
+        f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}",
+        drift.state(spec, record),
+        toolkit=drift.home(spec),
+        release=str(spec.cuda.release),
+        compiler=compilers.compiler_name(spec),
+        archs=list(spec.cuda.archs),
     )
-    what = f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}"
-    yield from proof.run(STAGE, spec, record, what, drift.state(spec, record), arguments)

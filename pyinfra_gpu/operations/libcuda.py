@@ -108,14 +108,17 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 
     One program is linked with -lcuda, one opens libcuda.so.1; both must get the file whose version
-    is the loaded module's. The proof is kept with a fingerprint of library, links and cache.
+    is the loaded module's. The proof is kept with library, links and cache.
     """
     del found
-    yield from proof.programs(STAGE, spec)
     record = fresh(spec, record)
-    arguments = (
-        *("rehearsal" if spec.rehearsal else "proof", str(record.driver.loaded)),
-        *("0" if spec.driver.source == "present" else "1", "gcc"),
+    yield from proof.run(
+        "libcuda",
+        spec,
+        record,
+        "compile and run programs that load libcuda",
+        drift.state(spec, record),
+        version=str(record.driver.loaded),
+        owned=spec.driver.source != "present",
+        compiler="gcc",
     )
-    what = "compile and run programs that load libcuda"
-    yield from proof.run(STAGE, spec, record, what, drift.state(spec, record), arguments)

@@ -183,16 +183,17 @@ def test_the_declared_link_in_the_toolkit_is_absolute_and_without_a_version() ->
 
 def test_the_proofs_get_what_is_to_be_proven() -> None:
     text = executed(proven_host(plain={"cuda.proof": None, "libcuda.proof": None}))
-    assert "sh /opt/pyinfra-gpu/proofs/cuda_proof.sh" in text
-    assert "/opt/pyinfra-gpu/state/cuda.json proof /usr/local/cuda-13.0 13.0 g++ 120" in text
+    assert '"output": "/opt/pyinfra-gpu/state/cuda.json", "kind": "proof"' in text
+    told = '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "compiler": "g++", "archs": [120]'
+    assert told in text
     # Its verification fails on a host that never changes, and so this one fails before libcuda's.
     text = executed(proven_host(plain={"libcuda.proof": None}))
-    assert f"/opt/pyinfra-gpu/state/libcuda.json proof {VERSION} 1 gcc" in text
+    assert f'"version": "{VERSION}", "owned": true, "compiler": "gcc"' in text
 
 
 def test_a_rehearsal_says_so_in_its_proofs() -> None:
     text = executed(proven_host(data={"rehearsal": True}, plain={"cuda.proof": None}))
-    assert "rehearsal /usr/local/cuda-13.0" in text
+    assert '"kind": "rehearsal"' in text
 
 
 REFUSED: dict[str, tuple[GpuHost, str]] = {

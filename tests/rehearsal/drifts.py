@@ -264,7 +264,7 @@ DRIFTS: dict[str, Drift] = {
         inject=f"rm {PREFIX}/proofs/cuda.json", id="cuda.unproven"
     ),
     "the proof of libcuda is of another driver": Drift(
-        inject=f'sed -i \'s/fingerprint": "./fingerprint": "z/\' {PREFIX}/proofs/libcuda.json',
+        inject=f'sed -i \'s/"gcc": "/"gcc": "z/\' {PREFIX}/proofs/libcuda.json',
         id="libcuda.unproven",
     ),
     "the env file is edited": Drift(

@@ -275,7 +275,7 @@ UPGRADED = {
         ({}, None),
         ({"plain": {"driver.loaded": None}}, None),
         ({"plain": {"libcuda.proof": None}}, REPAIR),
-        ({"plain": {"libcuda.proof": json.dumps({"fingerprint": "z", "status": "pass"})}}, REPAIR),
+        ({"plain": {"libcuda.proof": json.dumps({"status": "pass", "state": {}})}}, REPAIR),
         ({"plain": {"cuda.gcc": "13.1.0"}}, REPAIR),
         ({"lists": {"libcuda.link": links(dev=f"link {FILE} => {FILE}")}}, REPAIR),
         ({"lists": UPGRADED}, RESTART),
