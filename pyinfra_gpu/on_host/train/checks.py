@@ -20,7 +20,7 @@ SHM_MIB = 128
 """Of /dev/shm, for each rank and its data loaders."""
 _GIB = 1 << 30
 _LOGS_GIB = 1.0
-_PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host, or give --unproven"
+PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def _several(start: Asked) -> Problems:
 
 def _proven(site: Site, start: Asked) -> Problems:
     if not start.unproven and (why := host.unproven(site)):
-        yield why, _PROVE
+        yield why, f"{PROVE}, or give --unproven"
 
 
 def _manager() -> Problems:

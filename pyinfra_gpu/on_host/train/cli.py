@@ -363,6 +363,4 @@ def _completion(shell: str) -> int:
 @train.command("again", hidden=True)
 def _again() -> int:
     """Let runs go on that a reboot cut off; by the unit of a boot."""
-    from .supervise import again
-
-    return again(host.load())
+    return starting.again(host.load())

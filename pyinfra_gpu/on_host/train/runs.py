@@ -57,6 +57,7 @@ class Run:
     + code: [path, HEAD, commit] of the repository and its submodules
     + part: of a run of several hosts, see `several`
     + waits: {"after": "failure" or "reboot", "for": why, "until": time}
+    + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
     + damaged: why there is no record, which is nothing that is written
     """
 
@@ -92,7 +93,7 @@ class Run:
     ranks: int = 1
     queue: bool = False
     retried: int = 0
-    after_reboot: bool = False
+    after_reboot: float = 0
     resumed_from: str | None = None
     damaged: str = ""
 
@@ -145,8 +146,7 @@ class Run:
 
     @property
     def waits_for_boot(self) -> bool:
-        waits = self.waits if self.state == "waiting" else None
-        return bool(waits and waits.get("after") == "reboot" and waits.get("until", "") > now())
+        return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
 
     def alive(self) -> bool:
         """Tell whether its supervisor is there: by its lock, else by its unit."""
@@ -221,6 +221,20 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
+def tail_of(path: Path, size: int) -> list[str]:
+    """Return the lines of a file's end; none where it cannot be read."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read(size).decode("utf-8", "replace").splitlines()
+    return []
+
+
+def unstamped(line: str) -> str:
+    """Return a line of a log without its time."""
+    stamp, _, rest = line.partition(" ")
+    return line if moment(stamp) is None else rest
+
+
 def rank_of(log: Path) -> int:
     digits = re.match(r"rank(\d{1,5})\.", log.name)
     return int(digits[1]) if digits else 0
@@ -231,17 +245,31 @@ def read(folder: Path) -> Run:
     run = _read(folder)
     if run.damaged:
         run.state = "running" if run.alive() else "damaged"
-    if run.over or run.damaged or run.waits_for_boot or run.alive():
         return run
     begun = run.last is not None and run.last.outcome is None
-    if not begun and run.state == "starting" and time.time() - _changed(folder) < _BEGINNING_S:
-        return run
-    run = _read(folder)  # it may have ended since
-    if not (run.over or run.damaged or run.alive()):
+    recent = time.time() - _changed(folder) < _BEGINNING_S
+    starts = run.state == "starting" and not begun and recent
+    if not (run.over or starts or run.alive()):
+        run = _read(folder)  # it may have ended since
         if run.last is not None and run.last.outcome is None:
             run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
-        run.state = "ended"
+        run.state, run.waits = "ended", None
+    if run.over and (left := _waits_s(run)):
+        what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
+        run.state, run.waits = "waiting", {**what, "until": now(left)}
     return run
+
+
+def _waits_s(run: Run) -> float:
+    """Return for how long a run of an earlier boot still waits to go on by itself; 0 for others."""
+    if not run.after_reboot or run.outcome not in ("lost", "stopped", "not started"):
+        return 0
+    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    if run.last is None:
+        earlier = (moment(run.created) or 0) < time.time() - up
+    else:
+        earlier = run.last.boot_id != boot_id()
+    return max(0, run.after_reboot - up) if earlier else 0
 
 
 def _read(folder: Path) -> Run:

@@ -96,8 +96,8 @@ def _written(
 ) -> Run:
     """Write a run down, all of it or nothing."""
     preset = asked.preset
-    after_reboot = preset.resume_after_reboot and part is None
-    units.ensure(site, after_reboot)
+    after_reboot = _after_reboot(site, preset, part)
+    units.ensure(site, after_reboot > 0)
     runs.forget_old(site)
     folder = runs.make(site, preset.name, part.get("run") if part else None)
     overrides = dict(each.split("=", 1) for each in settings)
@@ -215,11 +215,8 @@ def resume(
             told |= {"checkpoint": point.path.name, "across": run.across}
             print(json.dumps({**told, "address": several.own_address()}))
         return 0
-    with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
-        run = runs.read(run.folder)
-        point = _point(run, hosts)
-        part = several.read_part() if hosts > 1 else None
-        go_on(site, run, gpus, part=part, **more)
+    point = _point(run, hosts)
+    go_on(site, run, gpus, part=several.read_part() if hosts > 1 else None, **more)
     _tell(site, run, f"goes on from {point.path.name}")
     return 0
 
@@ -264,20 +261,42 @@ def go_on(
     **more: Any,
 ) -> None:
     """Start a run again, from its newest complete checkpoint where there is one."""
-    if not more:  # by itself, after a boot
-        gpus = None if run.devices == [CPU] else ",".join(run.devices)
-        more = {"queue": True}
-    asked = _checked(site, run, gpus, **more)
-    after_reboot = run.settings().resume_after_reboot and part is None
-    units.ensure(site, after_reboot)
-    before = run.as_json()
-    run.go_on_from_newest(site)
-    run.part, run.devices, run.queue = part, asked.devices, asked.queue
-    run.retries = asked.retries if more.get("retries") is not None else run.retries
-    run.state, run.waits, run.after_reboot, run.retried = "starting", None, after_reboot, 0
-    (run.folder / "refusal").unlink(missing_ok=True)
-    run.save()
-    hand_over(run, before)
+    with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
+        if not (now_ := runs.read(run.folder)).over and not now_.waits_for_boot:
+            raise TrainError(f"run {run.run} is {now_.state}: see `train watch {run.run}`")
+        asked = _checked(site, run, gpus, **more)
+        after_reboot = _after_reboot(site, run.settings(), part)
+        units.ensure(site, after_reboot > 0)
+        before = run.as_json()
+        run.go_on_from_newest(site)
+        run.part, run.devices, run.queue = part, asked.devices, asked.queue
+        run.retries = asked.retries if more.get("retries") is not None else run.retries
+        run.state, run.waits, run.after_reboot, run.retried = "starting", None, after_reboot, 0
+        (run.folder / "refusal").unlink(missing_ok=True)
+        run.save()
+        hand_over(run, before)
+
+
+def _after_reboot(site: Site, preset: presets.Preset, part: object) -> float:
+    return site.reboot_wait_s if preset.resume_after_reboot and part is None else 0
+
+
+def again(site: Site) -> int:
+    """Let runs go on that a reboot cut off, as soon as the host is proven; the unit of a boot.
+
+    What one of them meets, such as a full disk, is no matter of the others'.
+    """
+    while waiting := [run for run in runs.all_of(site) if run.waits_for_boot]:
+        for run in waiting:
+            if not run.unproven and host.unproven(site):
+                continue
+            gpus = None if run.devices == [CPU] else ",".join(run.devices)
+            try:
+                go_on(site, run, gpus, queue=True)
+            except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
+                say(f"{run.run}: {error}")
+        time.sleep(10)
+    return 0
 
 
 def _refuse_damaged(run: Run) -> None:
@@ -329,7 +348,7 @@ def end(run: Run, who: str) -> str:
             run.last.ended = now()
         if run.last.outcome == "stopped":
             run.last.stopped_by = who
-    run.state, run.waits, run.after_reboot = "ended", None, False
+    run.state, run.waits, run.after_reboot = "ended", None, 0
     try:
         run.save()
     except OSError as error:
