@@ -68,7 +68,7 @@ def test_an_empty_checkout_is_said(here: Here) -> None:
 def test_an_env_file_that_is_not_as_declared_is_said(here: Here) -> None:
     (here.folder / "x.env").write_text("OTHER=1\n")
     said = here.train("start", "tick").stderr
-    assert "no NCCL_DEBUG, WANDB_API_KEY; OTHER besides" in said
+    assert "no NCCL_DEBUG, no WANDB_API_KEY, OTHER besides" in said
 
 
 def test_dry_prints_the_command_and_no_secret(here: Here) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..smoke import files
 from . import checks, claims, code, host, presets, runs, several, units
-from .host import CPU, Site, TrainError, now
+from .host import Site, TrainError, now
 from .metrics import MetricReader, Metrics, stalled
 from .runs import Attempt, Run, tail_of, unstamped
 
@@ -127,22 +127,20 @@ class Supervisor:
         self.on("waits to begin again")
         while not self.stopping and time.time() < until:
             self.sleep(until - time.time())
-        self.run.go_on_from_newest(self.site)
+        self.run.begin_from(self.site, self.run.resumable())
 
     def _claim(self) -> None:
         """Take the devices, in the run's turn; raise TrainError where it does not wait."""
         site, run = self.site, self.run
-        count = 1 if run.devices == [CPU] else run.ranks
         place = claims.wait(site, run.run, run.devices) if run.queue or self.told else None
         try:
             while not self.stopping:
-                got = claims.claim(site, run.run, run.devices, count, place)
+                got = claims.claim(site, run.run, run.devices, run.wants, place)
                 if isinstance(got, claims.Held):
                     self.held = got
                     return
                 if place is None:
-                    who, hosts = ", ".join(got) or "other runs", len(run.across or "1")
-                    remedy = checks.taken_remedy(got, hosts)
+                    who, remedy = ", ".join(got) or "other runs", checks.taken_remedy(got, run)
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 self.change(state="queued")
                 self.on(f"waits for {', '.join(got)}")
@@ -217,7 +215,7 @@ class Supervisor:
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         run, command = self.run, [*self.run.command]
-        known = presets.values(self.preset, run.folder, run.ranks)
+        known = run.places()
         own = {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
         variables = {**host.plain_variables(), **host.declared_variables(self.site), **own}
         if run.part:

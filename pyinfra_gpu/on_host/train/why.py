@@ -169,7 +169,7 @@ def _what_else(run: Run, found: Explanation) -> None:
     if not run.wrong or found.id == _MEMORY:
         return
     try:
-        point = run.newest() if run.settings().resume else None
+        point = run.resumable()
     except (OSError, TypeError, ValueError):
         point = None
     if point is not None and not any("train resume" in str(each) for each in found.steps):

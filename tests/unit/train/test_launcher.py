@@ -262,7 +262,7 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
     held = claims.claim(site, "zero", GPUS, 2, None)
     assert isinstance(held, claims.Held)
     one, two = claims.wait(site, "one", GPUS), claims.wait(site, "two", GPUS)
-    assert claims.ahead(site, "two") == ["one"]
+    assert claims.ahead("two") == ["one"]
     held.release()
     assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
     assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
@@ -400,9 +400,9 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
         assert written(site, f"{NAME}-{number + 4}", **{**waits, **each}).over
     tried: list[str] = []
 
-    def go_on(site: Site, run: Run, gpus: str, *, queue: bool) -> None:
+    def go_on(site: Site, run: Run, point: object, **more: object) -> None:
         tried.append(run.run)
-        assert (gpus, queue) == ("", True)
+        assert (point, more) == (None, {"gpus": "", "queue": True})
         if run.run == first.run:
             raise OSError(errno.ENOSPC, "No space left on device")
         run.state, run.after_reboot = "ended", 0
@@ -497,20 +497,20 @@ def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.Mon
     known = host.gpus(smi(rows))
     monkeypatch.setattr(host, "gpus", lambda: known)
     preset = presets.from_json("a", {"file": "a.py"})
-    assert checks.asked(site, preset, [], "GPU-b,0")[0].devices == ["GPU-b", "GPU-a"]
+    assert checks.devices(site, preset, "GPU-b,0") == (["GPU-b", "GPU-a"], 2)
     for given, words in (("2", "names no GPU by '2'"), ("0,0", "twice"), (",", "names no GPU")):
         with pytest.raises(TrainError, match=words):
-            checks.asked(site, preset, [], given)
+            checks.devices(site, preset, given)
     large = presets.from_json("a", {"file": "a.py", "ranks": 3})
     with pytest.raises(TrainError, match="this host has 2: give --set ranks=2"):
-        checks.asked(site, large, [], None)
+        checks.devices(site, large, None)
 
 
 def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
-    preset = presets.from_json("a", {"file": "a.py", "arguments": {"out": "{run}/x"}})
-    start = checks.Asked(preset=preset, devices=GPUS, ranks=2, words=[], hosts=2, queue=True)
+    spec = {"file": "a.py", "arguments": {"out": "{run}/x"}}
+    run = written(site, spec=spec, across=["a", "b"], queue=True)
     with pytest.raises(TrainError) as caught:
-        checks.refuse(site, start, [])
+        checks.refuse(site, run)
     assert "give --set out=FOLDER" in str(caught.value)
     assert "leave out --queue" in str(caught.value)
 
