@@ -172,22 +172,11 @@ DRIFTS: dict[str, Drift] = {
         refused=True,
     ),
     "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
-    "libcuda.so dangles": Drift(
-        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-wrong"
-    ),
     "a power cut left libcuda without contents": Drift(
         inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-wrong"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-wrong",
-    ),
-    "libcuda.so points into compat": Drift(
-        inject=f"""
-            mkdir -p /usr/local/cuda-13.0/compat
-            cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
-            ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
-        """,
         id="libcuda.link-wrong",
     ),
     "libcuda.so points at a version": Drift(
