@@ -476,13 +476,12 @@ class BuildRecord(Jsonable):
     """What there is of builds on a host.
 
     + stamp: of the torch that is installed; wheel: of the wheel that lies there
-    + state: of the last build; pid: of the process that builds now
+    + state: of the last build
     """
 
     stamp: Manifest | Unknown | None
     wheel: Manifest | Unknown | None
     state: BuildState | Unknown | None
-    pid: str | Unknown | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
