@@ -278,10 +278,7 @@ def test_a_build_is_followed_to_its_end_and_a_step_of_ninjas_is_shown_each_minut
 
 
 MISSING = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
-FAILED = (
-    "pyinfra-gpu: failed in prove: importing the built torch failed",
-    f"pyinfra-gpu: | {MISSING}",
-)
+FAILED = "pyinfra-gpu: failed in"
 ENDS: dict[str, tuple[ask.Answer, str | None, str]] = {
     "its first error is named": (
         answer(f"{FAILED} compile: it failed", "pyinfra-gpu: | x.c:1:2: error: odd",
