@@ -13,14 +13,13 @@ import socket  # noqa: E402 - as gevent has patched it
 
 from pyinfra.connectors.sshuserclient import SSHClient  # noqa: E402
 
-from pyinfra_gpu.engine.transport import CONNECT_KWARGS, install  # noqa: E402
+from pyinfra_gpu.engine.transport import install  # noqa: E402
 
 install()
 client = SSHClient()
 client.connect(
     sys.argv[1],
     _pyinfra_ssh_strict_host_key_checking="yes",
-    _pyinfra_ssh_paramiko_connect_kwargs=CONNECT_KWARGS,
 )
 carrier = client.get_transport().sock.get_transport().sock
 for option in (socket.TCP_NODELAY, socket.TCP_USER_TIMEOUT):
