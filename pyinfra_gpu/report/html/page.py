@@ -17,7 +17,14 @@ from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AnyVerdict
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, worst_first
+from pyinfra_gpu.report.check.answer import (
+    WORDS,
+    Answer,
+    HostAnswer,
+    found_in,
+    verdict_of,
+    worst_first,
+)
 from pyinfra_gpu.report.smoke import across_figures, figures, why
 from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.render import told_of
@@ -57,11 +64,11 @@ def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
 
     + trained: the training runs of each host that was asked for them
     """
-    found = {stage.name for host in answer.hosts for stage in host.stages}
+    found = {stage.stage for host in answer.hosts for stage in host.stages}
     return _template().render(
         answer=answer,
         hosts=worst_first(answer.hosts),
-        stages=[stage.value for stage in Stage if stage.value in found],
+        stages=[stage.value for stage in Stage if stage in found],
         runs={
             name: host
             for name, host in (trained or {}).items()
@@ -76,16 +83,17 @@ def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
 
     A stage with nothing to do on this kind of host is not ok, nor is a test that is skipped.
     """
-    stage = next((each for each in host.stages if each.name == name), None)
+    stage = next((each for each in host.stages if each.stage == name), None)
     if stage is None:
         return "cut", "the check did not come this far"
-    if stage.verdict != "declared":
-        return stage.verdict, stage.found
-    if any(each.id is Id.SMOKE_SKIPPED and each.stage == name for each in host.findings):
-        return "skipped", stage.found
-    if not stage.found or stage.found in (NONE_DECLARED, NO_REPOSITORY):
-        return "none", stage.found or "nothing is declared for it here"
-    return stage.verdict, stage.found
+    verdict, found = verdict_of(stage), found_in(stage)
+    if verdict != "declared":
+        return verdict, found
+    if stage.findings.of(Id.SMOKE_SKIPPED):
+        return "skipped", found
+    if not found or found in (NONE_DECLARED, NO_REPOSITORY):
+        return "none", found or "nothing is declared for it here"
+    return verdict, found
 
 
 def _value(fact: object) -> str:
