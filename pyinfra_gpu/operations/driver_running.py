@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift import driver_running as drift
+from pyinfra_gpu.drift import driver as drift
+from pyinfra_gpu.drift import driver_running as judged
 from pyinfra_gpu.drift.driver_inventory import next_kernel
 from pyinfra_gpu.drift.driver_running import SERVICES, users
 from pyinfra_gpu.drift.finding import Findings
@@ -37,7 +38,7 @@ _ANY_CODE = tuple(range(256))
 
 @converging(
     drift,
-    repairs=drift.LOADED,
+    repairs=judged.LOADED,
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -101,7 +102,7 @@ def _forget_cured(state: State, host: Host, spec: HostSpec) -> None:
 
 
 def _owed(spec: HostSpec, record: Record) -> str | None:
-    return drift.owed(drift.judge(spec, record))
+    return judged.owed(drift.judge(spec, record))
 
 
 def _is_free(record: Record) -> bool:
@@ -219,7 +220,7 @@ def _interrupted(record: Record) -> list[str]:
 
 @converging(
     drift,
-    repairs=drift.SERVICE,
+    repairs=judged.SERVICE,
     hint=f"see `journalctl -u {_UNIT}` there; the other stages go on without it",
     stops=False,
 )
