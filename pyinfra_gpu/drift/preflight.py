@@ -349,7 +349,7 @@ def _numbers(value: str | Unknown | None) -> str | None:
 
 def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
-    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS, Id.CUDA_HALF_REMOVED}
+    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}
     due: set[Due] = set()
     if _ids(driver.judge(spec, record)) & preflight_driver.MOVES:
         due.add("driver")

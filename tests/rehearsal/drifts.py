@@ -171,16 +171,16 @@ DRIFTS: dict[str, Drift] = {
         undo="rm /usr/bin/nvidia-uninstall",
         refused=True,
     ),
-    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
+    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.link-differs"),
     "libcuda.so dangles": Drift(
-        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-wrong"
+        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-differs"
     ),
     "a power cut left libcuda without contents": Drift(
-        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-wrong"
+        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-differs"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-wrong",
+        id="libcuda.link-differs",
     ),
     "libcuda.so points into compat": Drift(
         inject=f"""
@@ -188,17 +188,17 @@ DRIFTS: dict[str, Drift] = {
             cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
             ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
         """,
-        id="libcuda.link-wrong",
+        id="libcuda.link-differs",
     ),
     "libcuda.so points at a version": Drift(
-        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-wrong"
+        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-differs"
     ),
     "another libcuda.so.1 comes first": Drift(
         inject=f"""
             mkdir -p /opt/foreign; cp {LIB}/libcuda.so.1 /opt/foreign/libcuda.so.1
             echo /opt/foreign > /etc/ld.so.conf.d/000-foreign.conf; ldconfig
         """,
-        id="libcuda.foreign-first",
+        id="libcuda.another",
         effect="report",
         undo="rm -r /etc/ld.so.conf.d/000-foreign.conf /opt/foreign; ldconfig",
         refused=True,
@@ -221,7 +221,7 @@ DRIFTS: dict[str, Drift] = {
     ),
     "the stubs are on the linker's path": Drift(
         inject="echo /usr/local/cuda-13.0/lib64/stubs > /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
-        id="libcuda.loader-path",
+        id="libcuda.another",
         effect="report",
         undo="rm /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
         refused=True,  # programs load the stub: nothing can work on the GPU
@@ -240,22 +240,22 @@ DRIFTS: dict[str, Drift] = {
     ),
     "another nvcc comes first on PATH": Drift(
         inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
-        id="cuda.nvcc-shadowed",
+        id="cuda.shell-path",
         effect="report",
         undo="rm /usr/local/bin/nvcc",
     ),
     "the toolkit is half removed": Drift(
-        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.half-removed"
+        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.toolkit-differs"
     ),
     "a program of the toolkit may not be run": Drift(
-        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.half-removed"
+        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.toolkit-differs"
     ),
     "the compiler is out of range": Drift(
         inject="""
             mv /usr/bin/gcc /usr/bin/gcc.real
             printf '#!/bin/sh\\necho 16.1.0\\n' > /usr/bin/gcc; chmod 0755 /usr/bin/gcc
         """,
-        id="cuda.compiler-out-of-range",
+        id="cuda.compiler-differs",
         effect="report",
         undo="mv /usr/bin/gcc.real /usr/bin/gcc",
         refused=True,
@@ -264,7 +264,7 @@ DRIFTS: dict[str, Drift] = {
         inject=f"rm {PREFIX}/proofs/cuda.json", id="cuda.unproven"
     ),
     "the proof of libcuda is of another driver": Drift(
-        inject=f'sed -i \'s/fingerprint": "./fingerprint": "z/\' {PREFIX}/proofs/libcuda.json',
+        inject=f'sed -i \'s/"gcc": "/"gcc": "z/\' {PREFIX}/proofs/libcuda.json',
         id="libcuda.unproven",
     ),
     "the env file is edited": Drift(

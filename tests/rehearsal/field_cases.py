@@ -169,7 +169,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "libcuda is a link to a copy of somebody's": Case(
         inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",
-        ids=("driver.files-damaged", "libcuda.link-wrong", "libcuda.unproven"),
+        ids=("driver.files-damaged", "libcuda.link-differs", "libcuda.unproven"),
         holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
     ),
     "a power cut emptied the list of nvidia-smi's files": Case(
@@ -234,17 +234,17 @@ OF_CUDA: dict[str, Case] = {
             f=$(find {CUDA}/ -name cuda_runtime.h | head -1)
             head -c 100 $f > /tmp/h; cat /tmp/h > $f
         """,
-        ids=("cuda.half-removed",),
+        ids=("cuda.toolkit-differs",),
         holds=f"test $(stat -c %s $(find {CUDA}/ -name cuda_runtime.h | head -1)) -gt 1000",
     ),
     "libcudart's link dangles": Case(
         inject=f"ln -sfn nothing $(find {CUDA}/ -name libcudart.so.13 | head -1)",
-        ids=("cuda.half-removed",),
+        ids=("cuda.toolkit-differs",),
         holds=f"test -e $(find {CUDA}/ -name libcudart.so.13 | head -1)",
     ),
     "g++ leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/g++",
-        ids=("cuda.compiler-missing",),
+        ids=("cuda.compiler-differs",),
         holds="quiet g++ --version",
     ),
 }
