@@ -80,18 +80,6 @@ def _is_service(text: str) -> bool:
     return bool(match) and match[1] in SERVICES  # type: ignore[index]
 
 
-def module_owed(record: Record) -> tuple[str | None, bool]:
-    """Return (installed version that ought to be loaded, whether only the flavour differs)."""
-    driver = record.driver
-    if not isinstance(driver.loaded, str) or not isinstance(driver.on_disk, str):
-        return None, False
-    flavours = (driver.open_modules, driver.on_disk_open)
-    flavour = all(isinstance(each, bool) for each in flavours) and flavours[0] != flavours[1]
-    if driver.loaded != driver.on_disk or flavour:
-        return driver.on_disk, flavour and driver.loaded == driver.on_disk
-    return None, False
-
-
 def _who(record: Record) -> str:
     """Say what an action has to wait for."""
     found = users(record)
