@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 STAGE = Stage.ENVIRONMENT
 
-IDS = Id.of(STAGE)
-"""What `environment.project_files` repairs."""
-
 _NAMED = 3  # so many variables are told
 
 

@@ -20,7 +20,7 @@ _ALONE = (
     # It stops a run that would load another driver; with these stages put off, none is loaded.
     Id.PREFLIGHT_GPUS_IN_USE,
     *(each for each in training.CHECKOUT if each is not Id.TRAINING_REMOTE_DIFFERS),
-    *training.REQUIREMENTS,
+    Id.TRAINING_REQUIREMENTS_DIFFER,
 )
 
 _FEW = 3

@@ -2,7 +2,7 @@
 
     def _linger(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if not known(record.launcher.linger, "whether runs outlive a login"):
-            yield repair(Id.TRAINING_LINGER_OFF, "linger is off", "linger for runs", "linger")
+            yield repair(Id.TRAINING_MANAGER_OFF, "linger is off", "linger for runs", "linger")
 
     judge = Rules(_linger, _masked)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import environment as drift
-from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=drift.IDS)
+@converging(drift, repairs=Id.of(STAGE))
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 

@@ -38,15 +38,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_BESIDE_TORCH = (
-    Id.PYTORCH_DISTRIBUTION_DAMAGED,
-    Id.PYTORCH_LIBRARY_FOREIGN,
-    Id.PYTORCH_IMPORT_ELSEWHERE,
-)
-"""What is repaired without installing torch."""
 
 
-@converging(drift, repairs=drift.INSTALLER)
+@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
@@ -66,7 +60,7 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)
 
 
-@converging(drift, repairs=drift.ENVIRONMENT)
+@converging(drift, repairs=(Id.PYTORCH_ENVIRONMENT_DIFFERS,))
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists, and its Python is the declared one and runs.
 
@@ -135,7 +129,13 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     journal.warn(STAGE, f"{spec.host}: the old environment ({why}) is kept as {kept}")
 
 
-@converging(drift, repairs=drift.TORCH)
+@converging(
+    drift,
+    repairs=(
+        *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
+        *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
+    ),
+)
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
 
@@ -155,7 +155,8 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if foreign := if_known(record.torch.foreign, ()):
         aside = program("pytorch/set_aside.sh", spec.paths.venv, *foreign)
         yield _owners(spec, record)("set foreign libraries aside", aside)
-    wrong = [each for each in found if each.id not in _BESIDE_TORCH]
+    del found
+    wrong = [each for each in drift.of_torch(spec, record) if each.acts]
     if wrong and not record.torch.damaged:
         yield from install(spec, record, lock, wrong[0].found)
         record = look(spec) or record

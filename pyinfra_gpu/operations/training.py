@@ -68,7 +68,7 @@ def _seen(record: Record) -> str:
     return "" if record.training.commit is None else "1"
 
 
-@converging(drift, repairs=drift.REQUIREMENTS)
+@converging(drift, repairs=(Id.TRAINING_REQUIREMENTS_DIFFER,))
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 

@@ -249,7 +249,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
@@ -292,7 +292,7 @@ OF_PYTHON: dict[str, Case] = {
             echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
             chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
         """,
-        ids=("pytorch.distribution-damaged", "training.requirements-differ"),
+        ids=("pytorch.files-damaged", "training.requirements-differ"),
         holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
     ),
     "torch's record is gone": Case(
@@ -345,12 +345,12 @@ OF_OUR_FILES: dict[str, Case] = {
     ),
     "the prefix is writable for all": Case(
         inject=f"chmod 777 {PREFIX}",
-        ids=("layout.mode-differs", "cuda.unproven", "libcuda.unproven"),
+        ids=("layout.directory-differs", "cuda.unproven", "libcuda.unproven"),
         holds=f"test $(stat -c %a {PREFIX}) = 755",
     ),
     "lingering is off": Case(
         inject="quiet loginctl disable-linger ubuntu",
-        ids=("training.linger-off",),
+        ids=("training.manager-off",),
         holds="test -e /var/lib/systemd/linger/ubuntu",
     ),
 }
@@ -383,19 +383,19 @@ OF_GIT: dict[str, Case] = {
     ),
     "a power cut emptied the index": Case(
         inject=f"owner ': > {TREE}/.git/index'",
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && test -z \"$(git status --porcelain)\"'",
     ),
     "a power cut emptied HEAD": Case(
         inject=f"owner ': > {TREE}/.git/HEAD'",
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git rev-parse -q HEAD >/dev/null'",
     ),
     "a power cut emptied the objects": Case(
         inject=f"""
             cd {TREE}/.git/objects; for f in $(find . -type f); do : > $f; done
         """,
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git fsck --no-dangling'",
     ),
     "git's settings of the owner cannot be read": Case(
@@ -471,7 +471,7 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "the owner's user manager is masked": Case(
         inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
-        ids=("training.manager-masked",),
+        ids=("training.manager-off",),
         repaired=False,
         undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
     ),
@@ -480,7 +480,7 @@ OF_THE_HOST: dict[str, Case] = {
             owner 'mkdir -p ~/.config/systemd/user'
             owner 'ln -sf /dev/null ~/.config/systemd/user/pyinfra-gpu-train@.service'
         """,
-        ids=("training.manager-masked",),
+        ids=("training.manager-off",),
         repaired=False,
         undo="rm /home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
     ),

@@ -284,7 +284,7 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
     done = place.check_out(commit)
     assert done.returncode == 0, done.stderr
     found = {each.id: each for each in training.judge(*asking(place, commit))}
-    finding = found[Id.TRAINING_LARGE_FILES_MISSING]
+    finding = found[Id.TRAINING_CHECKOUT_DIFFERS]
     assert done.stdout == f"pyinfra-gpu-note: {finding.found}: {finding.action}\n"
     assert place.check_out(commit, lfs=False).stdout == ""
 
@@ -431,17 +431,17 @@ ROW = "0" * 40
 def test_each_is_judged() -> None:
     assert found([]) == []
     assert found([f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]) == [
-        ("submodule-differs", "repair", "submodules: no a, another commit of b")
+        ("checkout-differs", "repair", "submodules: no a, another commit of b")
     ]
     assert found([f"-{ROW} a"], training_submodules=False) == []
-    assert found([], "3") == [("large-files-missing", "repair", "3 files of git LFS not fetched")]
+    assert found([], "3") == [("checkout-differs", "repair", "3 files of git LFS not fetched")]
     assert found([], "0") == []
     assert found([], "3", training_lfs=False) == []
     assert found([], "-") == [
-        ("large-files-missing", "report", "files in git LFS, and no git-lfs on the host")
+        ("checkout-differs", "report", "files in git LFS, and no git-lfs on the host")
     ]
 
 
 def test_of_a_checkout_at_another_commit_nothing_more_is_said() -> None:
     (finding,) = found([f"-{ROW} a"], "2", training_commit="f" * 40)
-    assert finding[0] == "commit-differs"
+    assert finding[0] == "checkout-differs"
