@@ -384,7 +384,7 @@ judge = Rules(
     _shared_memory,
     _preloads,
     preflight_gpus.devices,
-    preflight_driver.obstacles,
+    *preflight_driver.RULES,
     preflight_build.obstacles,
     _incompatible,
 )

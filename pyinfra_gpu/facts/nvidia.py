@@ -18,12 +18,9 @@ _NVIDIA = ("nvidia", "cuda/repos")
 
 def read(answer: Answer) -> dict[str, Any]:
     """Return the fields of `NvidiaRecord` that are made of lines of files."""
-    key, listed = answer.value(str | None, "nvidia.keyring"), all_sources(answer)
+    key = answer.value(str | None, "nvidia.keyring")
     return {
         "sources": sources(answer),
-        "archives": listed
-        if isinstance(listed, Unknown)
-        else tuple(each for each in listed if each.components),
         "keyring": _fingerprints(key) if isinstance(key, str) else key,
         "history": history(answer.value(tuple[str, ...], "nvidia.changes")),
     }

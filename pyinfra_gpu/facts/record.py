@@ -206,27 +206,11 @@ class LostFile(Jsonable):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative(Jsonable):
-    """A group of update-alternatives.
-
-    + name: "glx"; auto: whether the package manager chooses; leads_to: the path that is chosen,
-      None where the link is gone
-    + broken: the first of its links that does not lead where that choice says, None if all do
-    """
-
-    name: str
-    auto: bool
-    leads_to: str | None
-    broken: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaRecord(Jsonable):
     """The packages of driver, toolkit and their libraries.
 
     + packages: those that are installed, by name
     + sources: the enabled ones that name NVIDIA's repository, or the declared one
-    + archives: the enabled ones with components, as the distribution's own archive has them
     + keyring: fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring
       file of ours, None if there is no such file
     + history: what the package manager did to them, to compilers and to kernels, newest last, the
@@ -234,17 +218,13 @@ class NvidiaRecord(Jsonable):
       an address of a command line shows as ***
     + lost: what packages of the driver and the declared toolkit brought and is no longer so, at
       most 50 files; configuration and documentation are not looked at
-    + alternatives: the groups "nvidia" and "glx", by which a distribution's own packages lead to
-      one driver of several
     """
 
     packages: tuple[NvidiaPackage, ...] | Unknown
     sources: tuple[Source, ...] | Unknown
-    archives: tuple[Source, ...] | Unknown
     keyring: tuple[str, ...] | Unknown | None
     history: tuple[PackageChange, ...] | Unknown
     lost: tuple[LostFile, ...] | Unknown
-    alternatives: tuple[Alternative, ...] | Unknown
 
     def package(self, name: str) -> NvidiaPackage | None:
         """The package of that name; None where it is not installed or not told."""

@@ -57,7 +57,7 @@ COMPANION = """
 DRIFTS: dict[str, Drift] = {
     # First, while the host still has the older driver.
     "a companion package went ahead": Drift(
-        inject=COMPANION.format(version="580.105.08-1"), id="driver.versions-mixed", publish=R580
+        inject=COMPANION.format(version="580.105.08-1"), id="driver.version-differs", publish=R580
     ),
     "the driver was upgraded under the loaded module": Drift(
         inject="""
@@ -80,14 +80,14 @@ DRIFTS: dict[str, Drift] = {
     # A kernel update without its headers: DKMS builds nothing, says nothing, exits with 0.
     "the module is not built for the newest kernel": Drift(
         inject="quiet apt-get update; quiet apt-get install -y linux-image-amd64",
-        id="driver.module-not-built-for-next-kernel",
+        id="driver.module-not-built",
         newer_kernel=True,
     ),
     "the proprietary flavour is installed": Drift(
-        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.wrong-flavour"
+        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.not-installed"
     ),
     "a companion package was left behind": Drift(
-        inject=COMPANION.format(version="580.82.07-1"), id="driver.versions-mixed"
+        inject=COMPANION.format(version="580.82.07-1"), id="driver.version-differs"
     ),
     "the pins are removed": Drift(
         inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
@@ -99,7 +99,7 @@ DRIFTS: dict[str, Drift] = {
         """,
         id="driver.pin-package-missing",
     ),
-    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-missing"),
+    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-differs"),
     "the repository's key is replaced": Drift(
         inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"
         " /usr/share/keyrings/pyinfra-gpu-nvidia.gpg",
@@ -112,11 +112,11 @@ DRIFTS: dict[str, Drift] = {
     "the repository is listed twice": Drift(
         inject="sed 's/ \\[[^]]*\\]//' /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
         " > /etc/apt/sources.list.d/cuda-debian12-x86_64.list",
-        id="driver.source-twice",
+        id="driver.source-differs",
     ),
     "unattended-upgrades may move the driver": Drift(
         inject="rm /etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades",
-        id="driver.unattended-upgrades-allowed",
+        id="driver.pins-differ",
     ),
     "the blacklist is edited": Drift(
         inject="sed -i /nouveau/d /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
@@ -130,7 +130,7 @@ DRIFTS: dict[str, Drift] = {
             rm -f /etc/modprobe.d/*nvidia* /usr/lib/modprobe.d/*nvidia*
             quiet update-initramfs -u -k all
         """,
-        id="driver.nouveau-loaded",
+        id="driver.module-differs",
         effect="restart",
         reboots=1,
     ),
@@ -139,15 +139,15 @@ DRIFTS: dict[str, Drift] = {
             systemctl stop nvidia-persistenced
             modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia
         """,
-        id="driver.not-loaded",
+        id="driver.module-differs",
         effect="restart",
     ),
     "persistenced is off": Drift(
-        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-off"
+        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-differs"
     ),
     "persistenced is masked": Drift(
         inject="quiet systemctl mask --now nvidia-persistenced",
-        id="driver.persistenced-masked",
+        id="driver.persistenced-differs",
         effect="report",
         undo="quiet systemctl unmask nvidia-persistenced; systemctl start nvidia-persistenced",
     ),
@@ -156,7 +156,7 @@ DRIFTS: dict[str, Drift] = {
             cd /tmp; quiet apt-get download nvidia-smi=$V
             quiet dpkg --unpack nvidia-smi_*.deb; rm nvidia-smi_*.deb
         """,
-        id="driver.package-incomplete",
+        id="driver.files-damaged",
     ),
     "the kernel headers are gone": Drift(
         inject="quiet dpkg --force-depends --purge linux-headers-$K", id="driver.headers-missing"
@@ -205,7 +205,7 @@ DRIFTS: dict[str, Drift] = {
     ),
     "somebody's newer libcuda lies beside the driver's": Drift(
         inject=f"cp {LIB}/libcuda.so.${{V%-*}} {LIB}/libcuda.so.999.01; ldconfig",
-        id="driver.libraries-differ",
+        id="driver.files-damaged",
     ),
     "a clock that was wrong dated the blacklist": Drift(
         inject="touch -d 2040-01-01 /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
@@ -284,7 +284,7 @@ DRIFTS: dict[str, Drift] = {
             force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
               '$2 == v {print $1 "=595.71.05-1"}')
         """,
-        id="driver.branch-moved",
+        id="driver.version-differs",
         publish=(*R580, "595.71.05"),
     ),
 }

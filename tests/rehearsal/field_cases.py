@@ -47,14 +47,14 @@ class Case:
 OF_THE_DRIVER: dict[str, Case] = {
     "prime-select has turned nvidia off": Case(
         inject="printf 'alias nvidia off\\n' > /lib/modprobe.d/blacklist-nvidia.conf",
-        ids=("driver.module-name-foreign",),
+        ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /lib/modprobe.d/blacklist-nvidia.conf",
     ),
     "an install line takes the module's place": Case(
         inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
-        ids=("driver.module-name-foreign",),
+        ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /etc/modprobe.d/mine.conf",
@@ -66,12 +66,12 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
-        ids=("driver.files-damaged", "driver.module-not-registered"),
+        ids=("driver.files-damaged", "driver.module-not-built"),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
     ),
     "DKMS has forgotten the module": Case(
         inject="rm -r /var/lib/dkms/nvidia",
-        ids=("driver.module-not-registered",),
+        ids=("driver.module-not-built",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
     "DKMS was cut off while it built, as the package was set up": Case(
@@ -80,7 +80,7 @@ OF_THE_DRIVER: dict[str, Case] = {
             half='s/ok installed$/ok half-configured/'
             sed -i "/^Package: nvidia-kernel-open-dkms\$/,/^\$/$half" /var/lib/dpkg/status
         """,
-        ids=("driver.package-incomplete",),
+        ids=("driver.files-damaged",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
     "the headers' build link dangles": Case(
@@ -103,7 +103,7 @@ OF_THE_DRIVER: dict[str, Case] = {
             systemctl daemon-reload
             systemctl restart nvidia-persistenced || true
         """,
-        ids=("driver.persistenced-off",),
+        ids=("driver.persistenced-differs",),
         repaired=False,
         refused=True,
         undo="""
@@ -146,7 +146,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "root alone may open the devices": Case(
         inject="chmod 600 /dev/nvidia[0-9]* /dev/nvidiactl",
-        ids=("driver.devices-closed",),
+        ids=("driver.closed",),
         repaired=False,
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
@@ -163,7 +163,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "somebody chose for good that root alone runs nvidia-smi": Case(
         inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
-        ids=("driver.files-closed",),
+        ids=("driver.closed",),
         repaired=False,
         undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
     ),
