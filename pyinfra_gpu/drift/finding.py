@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.packages.model import PackageChange
 
 Effect = Literal["repair", "restart", "report", "note"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.files import File, differs
@@ -11,10 +10,8 @@ from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared
 from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.drift.rules import Rules, known
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.TRAINING
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch_build, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.PYTORCH
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.spec import HostSpec, TrainingSpec
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 STAGE = Stage.TRAINING
 

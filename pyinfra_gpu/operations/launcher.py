@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra_gpu.drift import launcher as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
@@ -12,10 +10,8 @@ from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.write import write
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
@@ -28,17 +30,11 @@ from pyinfra_gpu.engine.uv import (
     marked,
     sources,
 )
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyinfra.api.command import PyinfraCommand
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 
