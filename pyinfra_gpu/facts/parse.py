@@ -64,7 +64,6 @@ def _nvidia(answer: Answer) -> dict[str, Any]:
         sources = _then(listed, lambda found: tuple(s for s in found if _matters(s, declared)))
     return {
         "sources": sources,
-        "archives": _then(listed, lambda found: tuple(each for each in found if each.components)),
         "keyring": _then(answer.value(str | None, "nvidia.keyring"), _fingerprints),
         "history": _then(answer.value(tuple[str, ...], "nvidia.changes"), history),
     }

@@ -179,25 +179,12 @@ class LostFile(Jsonable):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative(Jsonable):
-    """A group of update-alternatives."""
-
-    name: str  # "glx"
-    auto: bool  # whether the package manager chooses
-    leads_to: str | None  # the path that is chosen, None where the link is gone
-    # the first of its links that does not lead where that choice says, None if all do
-    broken: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaRecord(Jsonable):
     """The packages of driver, toolkit and their libraries."""
 
     packages: tuple[NvidiaPackage, ...] | Unknown  # those that are installed, by name
     # the enabled ones that name NVIDIA's repository, or the declared one
     sources: tuple[Source, ...] | Unknown
-    # the enabled ones with components, as the distribution's own archive has them
-    archives: tuple[Source, ...] | Unknown
     # fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring file of
     # ours, None if there is no such file
     keyring: tuple[str, ...] | Unknown | None
@@ -208,9 +195,6 @@ class NvidiaRecord(Jsonable):
     # what packages of the driver and the declared toolkit brought and is no longer so, at most 50
     # files; configuration and documentation are not looked at
     lost: tuple[LostFile, ...] | Unknown
-    # the groups "nvidia" and "glx", by which a distribution's own packages lead to one driver of
-    # several
-    alternatives: tuple[Alternative, ...] | Unknown
 
     def package(self, name: str) -> NvidiaPackage | None:
         """The package of that name; None where it is not installed or not told."""

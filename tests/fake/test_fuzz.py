@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from verdicts import across_stamp, document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
-from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
@@ -147,11 +147,11 @@ def test_stamps(fuzz: Fuzz) -> None:
 
 
 def test_proofs(fuzz: Fuzz) -> None:
-    proof = {"schema_version": 1, "fingerprint": "ab", "status": "pass", "archs": [120]}
+    proof = {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}
     for text in documents(fuzz, proof, 25_000):
         if sound(found := Proof.read(text), Proof):
             conforms(found, Proof)
-        harmless(proven_state(text, "ab") or "")
+        harmless(outdated(text, {"gcc": "12"}) or "")
 
 
 def test_stamps_of_requirements(fuzz: Fuzz) -> None:
@@ -269,20 +269,6 @@ def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> 
     harmless(render(answer))
     harmless(page(answer))
     assert time.process_time() - began < 30
-
-
-def test_there_are_as_many_as_was_promised() -> None:
-    assert 3 * 25_000 + 18_000 + 2 * 2_500 + 2 * 1_000 >= 100_000
-
-
-def test_what_tells_of_types_sees_a_wrong_one() -> None:
-    record = seen()
-    object.__setattr__(record.system, "kernel", 7)
-    try:
-        with pytest.raises(AssertionError, match="kernel"):
-            conforms(record, Record)
-    finally:
-        seen.cache_clear()
 
 
 # -- does a value have its declared type?

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.diagnosis.explained import of_file
-from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
@@ -34,7 +34,7 @@ ODD = {
     "quotes without an end": ('"' + '\\"' * 30_000, "JSON"),
     "a list": ("[1]", "object"),
     "other types": (
-        '{"fingerprint": 3, "status": "pass", "mode": "gpu", "requirements_sha256": []}',
+        '{"fingerprint": 3, "state": 3, "status": "pass", "requirements_sha256": []}',
         "",
     ),
 }
@@ -49,7 +49,7 @@ def test_what_no_program_of_ours_writes_is_unknown_and_says_why(kind: str) -> No
         assert found.reason.isprintable()
         assert 0 < len(found.reason) <= 200
         assert reason in found.reason
-    assert proven_state(text, "9" * 400) == "the proof is not readable"
+    assert outdated(text, {}) == "the proof is not readable"
     assert of_file(text) == {}
 
 

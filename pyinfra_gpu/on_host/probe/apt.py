@@ -57,7 +57,6 @@ def facts(host: Host) -> Facts:
         found["nvidia.source_lines"] = lambda: _source_lines(host)
         found["nvidia.keyring"] = lambda: _keyring(host)
         found["nvidia.changes"] = lambda: _changes(host)
-        found["nvidia.alternatives"] = lambda: list(_alternatives(host))
         found["nvidia.lost"] = lambda: _lost(host)
     return found
 
@@ -354,40 +353,3 @@ def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
         path = f"{_INFO}/{full}.list"
         if not host.is_filled(path) and not host.is_filled(f"{_INFO}/{name}.list"):
             yield {"package": shown, "state": "emptied", "path": path}
-
-
-def _alternatives(host: Host) -> Iterator[dict[str, Any]]:
-    """Yield groups of update-alternatives, by dpkg's own file of each.
-
-    First how it is chosen, its link, names and links of those that follow it, an empty line; then
-    for each choice its path, its priority and where those that follow lead. Those whose target is
-    gone are another matter.
-    """
-    for name in ("nvidia", "glx"):
-        path = f"/var/lib/dpkg/alternatives/{name}"
-        if not os.access(host.at(path), os.R_OK):
-            continue
-        head, *rest = "\n".join(host.rows(path)).split("\n\n", 1)
-        mode, first, *followers = head.split("\n")
-        if mode not in ("auto", "manual"):
-            raise NotTold(f"{host.at(path)} begins with {mode[:40]!r}")
-        try:
-            choice: str | None = os.readlink(host.at(f"/etc/alternatives/{name}"))
-        except OSError:
-            choice = None
-        links, lines = [first, *followers[1::2]], "".join(rest).split("\n")
-        targets = [choice or ""]
-        for at in range(0, len(lines), len(links) + 1):
-            if lines[at] == choice:
-                targets += lines[at + 2 : at + 1 + len(links)]
-        wanted = [pair for pair in zip(links, targets) if pair[1] and host.there(pair[1])]
-        wanted = [(first, targets[0]), *(pair for pair in wanted if pair[0] != first)]
-        broken = next((link for link, target in wanted if not _leads(host, link, target)), None)
-        yield {"name": name, "auto": mode == "auto", "leads_to": choice, "broken": broken}
-
-
-def _leads(host: Host, link: str, target: str) -> bool:
-    try:
-        return bool(target) and os.path.samefile(host.at(link), host.at(target))
-    except OSError:
-        return False

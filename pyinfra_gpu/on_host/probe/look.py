@@ -29,7 +29,7 @@ _NOTHING = (
 )
 _NO_ROWS = (
     "driver.users kernel.installed kernel.sources nvidia.source_lines nvidia.changes"
-    " nvidia.alternatives nvidia.lost cuda.toolkits cuda.missing libcuda.cache libcuda.files"
+    " nvidia.lost cuda.toolkits cuda.missing libcuda.cache libcuda.files"
     " libcuda.loader_paths power.sessions power.inhibitors power.reboots"
 )
 WITHOUT_NVIDIA: dict[str, Any] = {
