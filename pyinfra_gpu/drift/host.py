@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CONCERNS: tuple[Concern, ...] = (
     preflight,
-    *driver.PARTS,
+    driver,
     packages,
     layout,
     cuda,

@@ -384,7 +384,6 @@ class BuildRecord(Jsonable):
     stamp: Manifest | Unknown | None  # of the torch that is installed
     wheel: Manifest | Unknown | None  # of the wheel that lies there
     state: BuildState | Unknown | None  # of the last build
-    pid: Text  # of the process that builds now
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
