@@ -166,28 +166,17 @@ DRIFTS: dict[str, Drift] = {
             printf '#!/bin/sh\\n' > /usr/bin/nvidia-uninstall
             chmod 0755 /usr/bin/nvidia-uninstall
         """,
-        id="driver.runfile",
+        id="preflight.other-driver",
         effect="report",
         undo="rm /usr/bin/nvidia-uninstall",
         refused=True,
     ),
     "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.link-differs"),
-    "libcuda.so dangles": Drift(
-        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-differs"
-    ),
     "a power cut left libcuda without contents": Drift(
         inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-differs"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-differs",
-    ),
-    "libcuda.so points into compat": Drift(
-        inject=f"""
-            mkdir -p /usr/local/cuda-13.0/compat
-            cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
-            ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
-        """,
         id="libcuda.link-differs",
     ),
     "libcuda.so points at a version": Drift(

@@ -313,7 +313,7 @@ def test_pin_headers_and_toolkit_packages_follow_their_templates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "release"), product(KNOWN.gpus.values(), KNOWN.cuda.values()), ids=lambda each: ""
+    ("gpu", "release"), [*product(KNOWN.gpus.values(), KNOWN.cuda.values())], ids=lambda each: ""
 )
 def test_default_code_runs_on_the_gpu_or_there_is_none(
     gpu: stacks.Gpu, release: stacks.CudaRelease
