@@ -79,9 +79,9 @@ cpu: list[str] = []
 #
 # driver
 #     "driver_source": "nvidia",
-#         'nvidia' installs the driver from NVIDIA's repository, 'distribution' from Debian's or
-#         Ubuntu's own archive, 'present' only judges the one that is there; always 'present' with
-#         privilege = 'none'
+#         'nvidia' installs the driver from NVIDIA's repository, 'distribution' from Ubuntu's own
+#         archive, with signed modules, 'present' only judges the one that is there; always
+#         'present' with privilege = 'none'
 #     "driver_branch": 595,
 #         the NVIDIA driver branch; default: the stack's
 #     "driver_version": "580.95.05",

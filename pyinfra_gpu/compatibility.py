@@ -17,7 +17,6 @@ from pyinfra_gpu import spec as declared
 from pyinfra_gpu.errors import SpecError, sentence, shown
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import (
-    ArchiveRelease,
     Catalogue,
     CudaRelease,
     DriverBranch,
@@ -213,11 +212,11 @@ class Case:
         return next((each for each in releases.values() if each.distro in named), None)
 
     @property
-    def archive(self) -> ArchiveRelease | None:
-        """The distribution's own archive, where the driver is to come from it, if we know it."""
+    def archive(self) -> tuple[int, ...] | None:
+        """The branches of the distribution's archive, where the driver is to come from it."""
         if self.spec.driver.source != "distribution" or self.facts is None or not self.nvidia:
             return None
-        return self.known.archive_release(self.facts.distribution or "")
+        return self.known.archive_branches(self.facts.distribution or "")
 
     def installs(self, what: Due) -> bool:
         """Tell whether the next run installs it; by data alone, it does."""
@@ -712,19 +711,19 @@ def _elsewhere(case: Case, has: Callable[[Repository], bool]) -> str:
 def branch_not_in_archive(case: Case) -> Problem | None:
     """A distribution's own archive has the branches of its day, and keeps to them."""
     own, branch = case.archive, case.spec.driver.branch
-    if own is None or branch is None or branch in own.branches or not case.installs("driver"):
+    if own is None or branch is None or branch in own or not case.installs("driver"):
         return None
     name = f"the archive of {case.facts.distribution}" if case.facts else "its archive"
     return Problem(
         "driver_source",
-        f"offers branch {' and '.join(map(str, own.branches))} in {name}, and driver_branch = "
+        f"offers branch {' and '.join(map(str, own))} in {name}, and driver_branch = "
         f"{branch} is declared",
         f"a driver_branch that {name} carries",
         own_or_other(
             case,
             "driver_branch",
             lambda s: s.driver and s.driver.branch,
-            lambda s: s.driver is not None and s.driver.branch in own.branches,
+            lambda s: s.driver is not None and s.driver.branch in own,
         ),
         "set driver_source = 'nvidia'",
     )

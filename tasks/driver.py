@@ -2,7 +2,6 @@
 
 from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import (
-    driver_alternatives,
     driver_modules,
     driver_packages,
     driver_repository,
@@ -17,7 +16,6 @@ def driver(wanted: HostSpec) -> None:
     driver_repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
     driver_packages.pinned(name="Pin the driver", spec=wanted)
     driver_packages.installed(name="Install the driver", spec=wanted)
-    driver_alternatives.led(name="Lead to it", spec=wanted)
     driver_modules.settled(name="Settle it for every boot", spec=wanted)
     driver_running.running(name="Load it", spec=wanted)
     driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)

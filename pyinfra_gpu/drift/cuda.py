@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import compilers, proof
-from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage, repair, report
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import apt
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.CUDA
 
 NONE_DECLARED = "none is declared"
 """What this stage is where no toolkit is asked for: neither there nor missing."""
-
-PROOF = (Id.CUDA_UNPROVEN,)
-"""What `cuda.proven` repairs."""
-
-PLAIN_PATH = (Id.CUDA_LINK_DIFFERS,)
-"""What `cuda.chosen` repairs."""
-
-TOOLKIT = (
-    Id.CUDA_NOT_INSTALLED,
-    Id.CUDA_VERSION_DIFFERS,
-    Id.CUDA_HALF_REMOVED,
-    Id.CUDA_NOT_FROM_PACKAGE,
-    Id.CUDA_CLOSED,
-    Id.CUDA_COMPILER_MISSING,
-    Id.CUDA_COMPILER_OUT_OF_RANGE,
-    Id.CUDA_METAPACKAGE_INSTALLED,
-    Id.CUDA_NVCC_SHADOWED,
-    Id.CUDA_SHELL_PATH,
-)
-"""What `cuda.installed` repairs."""
 
 PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
@@ -80,28 +57,23 @@ def _ending(spec: HostSpec) -> str:
     return f"-{str(spec.cuda.release).replace('.', '-')}"
 
 
-def incomplete(spec: HostSpec, record: Record) -> list[str]:
-    """Return the declared release's packages that are only partly installed."""
-    return [each.name for each in of_release(spec, record) if not each.complete]
-
-
 def damaged(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages whose files are gone, or are not what they brought."""
-    return packages_of(_lost(spec, record))
+    """Return the declared release's packages that are half installed, or whose files differ."""
+    half = [each.name for each in of_release(spec, record) if not each.complete]
+    return [*packages_of(_lost(spec, record)), *half]
 
 
 def _lost(spec: HostSpec, record: Record) -> tuple[LostFile, ...]:
     return lost_files(record, lambda name: name.endswith(_ending(spec)))
 
 
-def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
-    """Tell whether the toolkit's own package is to be installed for these findings.
+def lacks_package(spec: HostSpec, record: Record) -> bool:
+    """Tell whether the toolkit's own package is missing, or of another version than declared.
 
-    An installation that was cut off has left parts, which are told as such, and not that package.
+    An installation that was cut off may have left parts of it, and not that package.
     """
-    if found.of(Id.CUDA_HALF_REMOVED):
-        return record.nvidia.package(package(spec)) is None
-    return bool(found.of(Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS))
+    main, wanted = record.nvidia.package(package(spec)), spec.cuda.version
+    return main is None or wanted not in (None, re.split(r"[-+~]", main.version)[0])
 
 
 def nvcc_packages(spec: HostSpec, record: Record) -> list[str]:
@@ -125,24 +97,24 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
     packages = (package(spec), f"cuda-nvcc{_ending(spec)}", f"cuda-cudart{_ending(spec)}")
     if not parts and release in toolkits:
         yield _of_no_package(spec, record)
-    elif parts and (broken := _broken(spec, record)):
+    elif parts and (wrong := broken(spec, record)):
         action = "reinstall its packages"
-        yield repair(Id.CUDA_HALF_REMOVED, broken, expected, action, packages)
+        yield repair(Id.CUDA_TOOLKIT_DIFFERS, wrong, expected, action, packages)
     elif main is None:
         found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else None
         found, action = found or f"no CUDA toolkit {release}", f"install {package(spec)}"
         yield repair(Id.CUDA_NOT_INSTALLED, found, expected, action, packages)
-    elif spec.cuda.version not in (None, re.split(r"[-+~]", main.version)[0]):
+    elif lacks_package(spec, record):
         found, wanted = f"{main.name} {main.version}", str(spec.cuda.version)
         action = f"install {wanted}"
-        yield repair(Id.CUDA_VERSION_DIFFERS, found, f"version {wanted}", action, packages)
+        yield repair(Id.CUDA_TOOLKIT_DIFFERS, found, f"version {wanted}", action, packages)
 
 
-def _broken(spec: HostSpec, record: Record) -> str | None:
+def broken(spec: HostSpec, record: Record) -> str | None:
     """Say what is missing of an installed toolkit, or None."""
     cuda, release = record.cuda, spec.cuda.release
     missing, nvcc = known(cuda.missing), known(cuda.nvcc)
-    if half := incomplete(spec, record):
+    if half := [each.name for each in of_release(spec, record) if not each.complete]:
         return f"{', '.join(half)} not completely installed"
     # Parts alone (somebody installed just the runtime) are not a broken toolkit.
     if record.nvidia.package(package(spec)) is None:
@@ -160,9 +132,9 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the owner can use the toolkit; one made under umask 077 is root's alone."""
     if not spec.cuda.toolkit or known(record.cuda.nvcc) is not None:
         return
-    if of_release(spec, record) and _broken(spec, record) is None:
+    if of_release(spec, record) and broken(spec, record) is None:
         yield report(
-            Id.CUDA_CLOSED,
+            Id.CUDA_TOOLKIT_DIFFERS,
             f"{owner_name(spec, record)} cannot run {home(spec)}/bin/nvcc, which is there",
             "a toolkit that everybody may read and run",
             "left alone, since somebody may have chosen those modes: open them",
@@ -175,13 +147,79 @@ def _of_no_package(spec: HostSpec, record: Record) -> Finding:
     """A toolkit that no package brought belongs to somebody: it is used, never overwritten."""
     missing = bool(known(record.cuda.missing))
     return report(
-        Id.CUDA_NOT_FROM_PACKAGE,
+        Id.CUDA_TOOLKIT_DIFFERS,
         f"{home(spec)} is {'incomplete, and ' if missing else ''}of no package",
         f"the toolkit of {package(spec)}",
         "left alone, since installing over it would replace somebody's files; to get the"
         " package's, move it away",
         f"sudo mv {home(spec)} {home(spec)}.before",
         stops=missing,
+    )
+
+
+def compiler_name(spec: HostSpec) -> str:
+    """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
+    declared = spec.cuda.host_compiler
+    if declared is None:
+        return "g++"
+    name, _, major = declared.partition("-")
+    return f"{'clang++' if name == 'clang' else 'g++'}-{major}"
+
+
+def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
+    """Return the packages of the compilers that are missing; [] where none is."""
+    cuda, declared = record.cuda, spec.cuda.host_compiler
+    wanted = []
+    if spec.cuda.toolkit and declared is not None and cuda.compiler is None:
+        wanted += [declared] if declared.startswith("clang") else [declared, compiler_name(spec)]
+    if spec.cuda.toolkit and cuda.gxx is False:
+        wanted.append("g++")
+    elif cuda.gcc is None:
+        wanted.append("gcc")  # Triton and torch.compile need one at run time
+    return wanted
+
+
+def _compiler_missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether all compilers are there; without root nothing is installed or refused."""
+    if spec.accelerator != "nvidia":
+        return
+    rooted, cuda = spec.privilege == "sudo", record.cuda
+    if rooted:
+        for each in (cuda.gcc, cuda.compiler, cuda.gxx):
+            known(each)
+    if not (wanted := compiler_packages(spec, record)):
+        return
+    found, names = f"no {wanted[0]}", ", ".join(wanted)
+    expected, packages = f"{names} for nvcc and torch.compile", (*wanted, "gcc", "g++")
+    if rooted:
+        yield repair(Id.CUDA_COMPILER_DIFFERS, found, expected, f"install {names}", packages)
+        return
+    action = "left alone, as nothing is installed with privilege = 'none'"
+    command = f"sudo apt-get install {' '.join(wanted)}"
+    yield report(Id.CUDA_COMPILER_DIFFERS, found, expected, action, command, packages)
+
+
+def _compiler_out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether nvcc takes the compiler that is there."""
+    if spec.accelerator != "nvidia" or not spec.cuda.toolkit or compiler_packages(spec, record):
+        return
+    declared = spec.cuda.host_compiler
+    family = declared.partition("-")[0] if declared else "gcc"
+    release = catalogue().cuda[str(spec.cuda.release)]
+    bounds = release.clang if family == "clang" else release.gcc
+    version = if_known(record.cuda.compiler if declared else record.cuda.gcc, None)
+    if not bounds or not version or bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
+        return
+    good = f"{family}-{bounds[1]}"
+    install = [good] if family == "clang" else [good, f"g++-{bounds[1]}"]
+    yield report(
+        Id.CUDA_COMPILER_DIFFERS,
+        f"{declared or family} is version {version}",
+        f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
+        f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
+        f"sudo apt-get install {' '.join(install)}",
+        (declared or family, f"{family}-{version.partition('.')[0]}"),
+        stops=True,
     )
 
 
@@ -222,7 +260,7 @@ def _shadowed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     path = if_known(record.cuda.nvcc_on_path, None)
     if spec.cuda.toolkit and path and not path.startswith(f"{home(spec)}/"):
         yield report(
-            Id.CUDA_NVCC_SHADOWED,
+            Id.CUDA_SHELL_PATH,
             f"{path} is the first nvcc on PATH",
             f"none, or the one in {home(spec)}/bin",
             "left alone, since somebody put it there; see whose it is",
@@ -276,8 +314,7 @@ def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not spec.cuda.toolkit:
         return
-    now = state(spec, record)
-    if unproven := proof.proven_state(record.cuda.proof, proof.fingerprint(now), now):
+    if unproven := outdated(record.cuda.proof, state(spec, record)):
         archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
         expected = f"a kernel compiled for {archs} with what is installed now"
         found = f"not verified that nvcc works: {unproven}"
@@ -289,7 +326,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     return {
         "the toolkit": sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
         "nvcc": str(record.cuda.nvcc),
-        "cuda_host_compiler": compilers.compiler_name(spec),
+        "cuda_host_compiler": compiler_name(spec),
         "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
@@ -300,8 +337,8 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 judge = Rules(
     _toolkit,
     _closed,
-    compilers.missing,
-    compilers.out_of_range,
+    _compiler_missing,
+    _compiler_out_of_range,
     _shells,
     _plain_path,
     _shadowed,

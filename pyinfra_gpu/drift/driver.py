@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import (
-    driver_alternatives,
     driver_modules,
     driver_packages,
     driver_repository,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-PARTS = (driver_repository, driver_packages, driver_alternatives, driver_modules, driver_running)
+PARTS = (driver_repository, driver_packages, driver_modules, driver_running)
 """In the order in which they are repaired."""
 
 

@@ -1,27 +1,81 @@
-"""The driver's packages on one host: which are declared, which are there, which go together."""
+"""The driver on one host: where it comes from, for which kernels, of which packages it is made."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Literal
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.driver_archive import archive
-from pyinfra_gpu.drift.kernels import kernels, next_kernel
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.packages.names import driver_version, is_driver, plain
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.drift.finding import Finding
+    from pyinfra_gpu.drift.rules import Rule
     from pyinfra_gpu.facts.record import NvidiaPackage, Record
     from pyinfra_gpu.spec import HostSpec, Modules
+    from pyinfra_gpu.stacks import Archive
 
-_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
-_FLAVOURS: dict[Modules, tuple[Modules, Modules]] = {
-    "open": ("open", "proprietary"),
-    "proprietary": ("proprietary", "open"),
-}
+KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
+FLAVOURS: tuple[Modules, Modules] = ("open", "proprietary")
+
+
+def ours(spec: HostSpec) -> bool:
+    """Tell whether the driver is ours to keep on this host."""
+    return spec.accelerator == "nvidia" and spec.driver.source != "present"
+
+
+def of_ours(rule: Rule) -> Rule:
+    """Make a rule one that is asked only where the driver is ours to keep."""
+
+    @wraps(rule)
+    def asked(spec: HostSpec, record: Record) -> Iterator[Finding]:
+        if ours(spec):
+            yield from rule(spec, record)
+
+    return asked
+
+
+def from_nvidia(spec: HostSpec) -> bool:
+    """Tell whether the driver comes from NVIDIA's repository, and not from Ubuntu's archive."""
+    return spec.driver.source == "nvidia"
+
+
+def trusts_nvidia(spec: HostSpec) -> bool:
+    """Tell whether NVIDIA's repository is needed: for the driver, or else for the toolkit."""
+    return ours(spec) and (from_nvidia(spec) or spec.cuda.toolkit)
+
+
+def archive(spec: HostSpec, record: Record) -> Archive | None:
+    """Return what is known of the archive that the driver, with signed modules, comes from.
+
+    None where it comes from NVIDIA, whose modules DKMS builds, or where no archive is known.
+    """
+    if from_nvidia(spec) or not ours(spec):
+        return None
+    return catalogue().archives.get(str(record.system.os_id))
+
+
+def next_kernel(record: Record) -> str | None:
+    """Return the kernel that the next boot takes; None where it cannot be told."""
+    installed, running = record.kernel.installed, if_known(record.system.kernel, None)
+    return (record.kernel.newest or running) if if_known(installed, None) is not None else None
+
+
+def kernels(record: Record) -> tuple[str, ...]:
+    """Return the running kernel and, where it is another, the next one."""
+    both = (if_known(record.system.kernel, None), next_kernel(record))
+    return tuple(dict.fromkeys(name for name in both if name))
+
+
+def without_headers(record: Record) -> tuple[str, ...]:
+    """Return those of both kernels for which no module could be built."""
+    headers = if_known(record.kernel.headers, {})
+    return tuple(kernel for kernel in kernels(record) if headers.get(kernel) is False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,30 +122,28 @@ class Packages:
 
 def packages(spec: HostSpec, record: Record) -> Packages:
     """Sort the installed packages; one that is not told is as if it were not there."""
-    driver, own = spec.driver, archive(spec, record)
+    own, modules = archive(spec, record), spec.driver.modules
     wanted: tuple[str, ...] = ()
     other: frozenset[str] = frozenset()
-    modules: set[str] = set()
-    if driver.branch is not None:
-        wanted = _declared(spec, record, driver.modules, driver.packages)
-        flavours = _FLAVOURS[driver.modules]
-        mine, theirs = (_of_kernels(spec, record, flavour) for flavour in flavours)
-        modules = {*mine, *theirs, *of_series(spec, record)}
-        named, others = (
-            {name for kind in _KINDS for name in _declared(spec, record, flavour, kind)}
-            for flavour in flavours
+    of_kernels: set[str] = set()
+    if spec.driver.branch is not None:
+        theirs = FLAVOURS[FLAVOURS.index(modules) - 1]
+        mine, others = (_of_kernels(spec, record, each) for each in (modules, theirs))
+        of_kernels = {*mine, *others, *of_series(spec, record)}
+        wanted = (*_declared(spec, record, modules, spec.driver.packages), *mine)
+        names, other_names = (
+            {name for kind in KINDS for name in _declared(spec, record, each, kind)}
+            for each in (modules, theirs)
         )
-        wanted, other = (*wanted, *mine), frozenset((others - named) | set(theirs))
-    apart = frozenset(own.apart if own else ()) | modules
-    rows = record.nvidia.packages
-    installed = () if isinstance(rows, Unknown) else rows
+        other = frozenset((other_names - names) | set(others))
+    apart = frozenset(own.apart if own else ()) | of_kernels
     return Packages(
         wanted=wanted,
         other=other,
         installed=tuple(
             each
-            for each in installed
-            if plain(each.name) in {*wanted, *other, *modules}
+            for each in if_known(record.nvidia.packages, ())
+            if plain(each.name) in {*wanted, *other, *of_kernels}
             or (plain(each.name) not in apart and is_driver(each.name, each.version))
         ),
         apart=apart,
@@ -103,25 +155,16 @@ def _declared(
 ) -> tuple[str, ...]:
     """Return the names of a driver's packages where it comes from; () where none are known."""
     own, branch = archive(spec, record), spec.driver.branch or 0
-    if own is not None:
-        return own.driver(branch, modules, kind) or ()
+    if not from_nvidia(spec):
+        return (own.driver(branch, modules, kind) if own else None) or ()
     return catalogue().driver_packages(str(record.system.os_id), branch, modules, kind) or ()
 
 
 def _of_kernels(spec: HostSpec, record: Record, modules: Modules) -> tuple[str, ...]:
-    """Return the packages with the distribution's own modules for both kernels, if it has any."""
+    """Return the packages with the archive's own modules for both kernels, if it has any."""
     own, branch = archive(spec, record), spec.driver.branch or 0
-    if own is None:
-        return ()
-    found = (own.kernel_package(branch, modules, kernel) for kernel in kernels(record))
-    return tuple(name for name in found if name)
-
-
-def of_kernel_alone(spec: HostSpec, record: Record, kernel: str) -> str | None:
-    """Return the package with the distribution's own module for one kernel, None = DKMS builds."""
-    own = archive(spec, record)
-    branch, modules = spec.driver.branch or 0, spec.driver.modules
-    return None if own is None else own.kernel_package(branch, modules, kernel)
+    names = kernels(record) if own else ()
+    return tuple(own.kernel_package(branch, modules, kernel) for kernel in names if own)
 
 
 def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -129,9 +172,7 @@ def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
 
     Not among those that are wanted: where the newest kernel is not installed, they would bring it.
     """
-    own, branch = archive(spec, record), spec.driver.branch or 0
-    if own is None:
-        return ()
-    newest = next_kernel(record) or ""
-    name = own.series_package(branch, spec.driver.modules, newest)
-    return () if name is None else (name,)
+    own, newest = archive(spec, record), next_kernel(record) or ""
+    branch, modules = spec.driver.branch or 0, spec.driver.modules
+    name = own.series_package(branch, modules, newest) if own else None
+    return (name,) if name else ()

@@ -5,45 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, of_ours, ours
-from pyinfra_gpu.drift.driver_inventory import Packages, packages
-from pyinfra_gpu.drift.driver_repository import written
-from pyinfra_gpu.drift.files import File
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair
-from pyinfra_gpu.drift.kernels import kernels
-from pyinfra_gpu.drift.rules import Rules, known
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.drift.driver_inventory import archive, kernels, of_ours, ours, packages
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.packages.names import of_kernel
-from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_RULES = (
-    "blacklist nouveau",
-    "options nouveau modeset=0",
-    # The new free driver has names of its own since Linux 6.15.
-    "blacklist nova_core",
-    "blacklist nova_drm",
-)
-BLACKLIST = File(
-    path=system_files.MODPROBE,
-    content=(system_files.HEADER + "".join(f"{rule}\n" for rule in _RULES)).encode(),
-)
-
-
 STAGE = Stage.DRIVER
 
 IDS = (
-    Id.DRIVER_HOLD_MISSING,
-    Id.DRIVER_HOLD_UNWANTED,
+    Id.DRIVER_HOLD_DIFFERS,
     Id.DRIVER_MODULE_NOT_BUILT,
-    Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
-    Id.DRIVER_MODULE_NOT_REGISTERED,
-    Id.DRIVER_BLACKLIST_DIFFERS,
     Id.DRIVER_INITRAMFS_STALE,
+    Id.DRIVER_MODULE_NAME_DIFFERS,
 )
 """What `driver_modules.settled` repairs."""
 
@@ -59,49 +37,42 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:
     """Return those of both kernels that have no module of the installed packages' version."""
-    modules, found = record.kernel.modules, packages(spec, record)
-    if isinstance(modules, Unknown) or len(found.versions) != 1:
+    modules, versions = if_known(record.kernel.modules, None), packages(spec, record).versions
+    if modules is None or len(versions) != 1:
         return ()
-    version = found.versions[0]
-    return tuple(kernel for kernel in kernels(record) if modules.get(kernel) != version)
+    return tuple(kernel for kernel in kernels(record) if modules.get(kernel) != versions[0])
 
 
 def owed(spec: HostSpec, record: Record) -> tuple[str, ...]:
     """Return the kernels for which the module is to be built: anew where DKMS has forgotten it."""
-    missing = unbuilt(spec, record)
-    if missing or not unregistered(spec, record):
-        return missing
-    return kernels(record)[:1]
+    return unbuilt(spec, record) or (kernels(record)[:1] if unregistered(spec, record) else ())
 
 
 def unregistered(spec: HostSpec, record: Record) -> bool:
     """Tell whether DKMS has nothing from which to build the module for a kernel to come."""
-    sources, versions = record.kernel.sources, packages(spec, record).versions
-    if isinstance(sources, Unknown) or has_prebuilt(spec, record) or len(versions) != 1:
+    sources, versions = if_known(record.kernel.sources, None), packages(spec, record).versions
+    if sources is None or archive(spec, record) or len(versions) != 1:
         return False
     return versions[0] not in sources
 
 
-def not_held(found: Packages) -> tuple[str, ...]:
-    """Return the driver's packages that are not on hold."""
-    return tuple(package.name for package in found.following if not package.held)
-
-
-def held(found: Packages) -> tuple[str, ...]:
-    """Return the driver's packages that are on hold."""
-    return tuple(package.name for package in found.following if package.held)
+def wrongly_held(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return the driver's packages that are not on hold, or are, against `driver_hold`."""
+    following = packages(spec, record).following
+    return tuple(each.name for each in following if each.held is not spec.driver.hold)
 
 
 @of_ours
 def _holds(spec: HostSpec, record: Record) -> Iterator[Finding]:
     known(record.nvidia.packages)
-    found, expected = packages(spec, record), f"driver_hold = {spec.driver.hold}"
-    if spec.driver.hold and (names := not_held(found)):
-        told = f"{some(names, 3)} not on hold"
-        yield repair(Id.DRIVER_HOLD_MISSING, told, expected, "put them on hold")
-    elif not spec.driver.hold and (names := held(found)):
-        told = f"{some(names, 3)} on hold"
-        yield repair(Id.DRIVER_HOLD_UNWANTED, told, expected, "take them off hold")
+    if names := wrongly_held(spec, record):
+        state, action = ("not on hold", "put") if spec.driver.hold else ("on hold", "take")
+        yield repair(
+            Id.DRIVER_HOLD_DIFFERS,
+            f"{some(names, 3)} {state}",
+            f"driver_hold = {spec.driver.hold}",
+            f"{action} them {'on' if spec.driver.hold else 'off'} hold",
+        )
 
 
 @of_ours
@@ -112,17 +83,17 @@ def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
     for kernel in missing:
         version, running = modules.get(kernel), kernel == record.system.kernel
         yield repair(
-            Id.DRIVER_MODULE_NOT_BUILT if running else Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
+            Id.DRIVER_MODULE_NOT_BUILT,
             f"{f'module {version}' if version else 'no module'} for kernel {kernel}",
             f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}",
             f"install the distribution's for {kernel}"
-            if has_prebuilt(spec, record)
+            if archive(spec, record)
             else f"build it for {kernel}",
             (*of_kernel(kernel), "dkms", *found.wanted),
         )
     if not missing and unregistered(spec, record):
         yield repair(
-            Id.DRIVER_MODULE_NOT_REGISTERED,
+            Id.DRIVER_MODULE_NOT_BUILT,
             f"DKMS has no source of module {found.versions[0]}",
             f"module {found.versions[0]} registered, or the next kernel gets none",
             "register and build it",
@@ -131,9 +102,20 @@ def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 @of_ours
-def _blacklist(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    expected = "nouveau and nova kept off the GPUs"
-    yield from written(record, Id.DRIVER_BLACKLIST_DIFFERS, expected, BLACKLIST)
+def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """A rule of modprobe's in a file of somebody's is left alone: it may be there on purpose."""
+    rule = known(record.driver.module)
+    if not packages(spec, record).installed or rule is None or rule.startswith("nvidia "):
+        return
+    name, _, file = rule.partition(" ")
+    yield report(
+        Id.DRIVER_MODULE_NAME_DIFFERS,
+        f"`modprobe nvidia` {'runs' if '/' in name else 'loads'} {name}, by {file}",
+        "nvidia",
+        "left alone, since the file is not ours: remove that rule; see whose it is",
+        f"dpkg -S {file}",
+        stops=True,
+    )
 
 
 @of_ours
@@ -147,4 +129,4 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-judge = Rules(_holds, _modules, _blacklist, _initramfs)
+judge = Rules(_module_name, _holds, _modules, _initramfs)

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, of_ours, ours
-from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_inventory import (
+    Packages,
+    archive,
+    of_ours,
+    ours,
+    packages,
+    without_headers,
+)
 from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
-from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import Rules, known
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version
 from pyinfra_gpu.text import some
 
@@ -55,21 +59,8 @@ def too_old(spec: HostSpec, version: str) -> bool:
 
 STAGE = Stage.DRIVER
 
-MOVES = (
-    Id.DRIVER_NOT_INSTALLED,
-    Id.DRIVER_WRONG_FLAVOUR,
-    Id.DRIVER_BRANCH_MOVED,
-    Id.DRIVER_VERSION_DIFFERS,
-    Id.DRIVER_VERSIONS_MIXED,
-)
-
-INSTALL = (
-    *MOVES,
-    Id.DRIVER_PACKAGE_INCOMPLETE,
-    Id.DRIVER_LIBRARIES_DIFFER,
-    Id.DRIVER_FILES_DAMAGED,
-    Id.DRIVER_HEADERS_MISSING,
-)
+MOVES = (Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS)
+INSTALL = (*MOVES, Id.DRIVER_FILES_DAMAGED, Id.DRIVER_HEADERS_MISSING)
 """What `driver_packages.installed` repairs."""
 
 PIN = (Id.DRIVER_PIN_PACKAGE_MISSING,)
@@ -92,18 +83,19 @@ def driver_names(found: Packages) -> tuple[str, ...]:
 
 
 @of_ours
-def _known(spec: HostSpec, record: Record) -> Iterator[CannotTell]:
+def _known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Ask for what has to be known before anything is installed."""
     kernel = record.kernel
     installed = (record.nvidia.packages, record.packages.half_configured)
     for each in (*installed, kernel.headers, kernel.installed, record.system.kernel):
         known(each)
     if not packages(spec, record).wanted:
-        yield CannotTell(
+        raise CannotTell(
             f"no packages are known for driver branch {spec.driver.branch} with"
             f" {spec.driver.modules} modules on {record.system.os_name}: install it yourself and"
             " declare `driver_source = 'present'`"
         )
+    yield from ()
 
 
 @of_ours
@@ -128,7 +120,7 @@ def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
     found = _installed(spec, record)
     if found.foreign:
         yield repair(
-            Id.DRIVER_WRONG_FLAVOUR,
+            Id.DRIVER_NOT_INSTALLED,
             f"{', '.join(found.foreign)} installed",
             f"the {spec.driver.modules} kernel modules",
             f"install {', '.join(found.wanted)} instead",
@@ -154,13 +146,13 @@ def _version(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if moved := [each for each in versions if branch_of(each) != branch]:
         action = f"install branch {branch}"
         was, expected = f"driver {', '.join(moved)}", f"branch {branch}"
-        yield repair(Id.DRIVER_BRANCH_MOVED, was, expected, action, named)
+        yield repair(Id.DRIVER_VERSION_DIFFERS, was, expected, action, named)
     elif len(versions) > 1:
         most = wanted or "the newest of the branch"
         each_version = {each.name: driver_version(each.version) for each in found.following}
         odd = {name: version for name, version in each_version.items() if version != wanted}
         yield repair(
-            Id.DRIVER_VERSIONS_MIXED,
+            Id.DRIVER_VERSION_DIFFERS,
             some([f"{name} {version}" for name, version in odd.items()], 3),
             f"all of the driver to be {most}",
             f"bring all of the driver to {most}",
@@ -178,12 +170,12 @@ def _incomplete(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if half := tuple(each.name for each in found.installed if not each.complete):
         was, expected = f"{', '.join(half)} only partly installed", "whole packages"
         action = "finish their installation"
-        yield repair(Id.DRIVER_PACKAGE_INCOMPLETE, was, expected, action, half)
+        yield repair(Id.DRIVER_FILES_DAMAGED, was, expected, action, half)
 
 
 @of_ours
 def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    lacking = () if has_prebuilt(spec, record) else without_headers(record)
+    lacking = () if archive(spec, record) else without_headers(record)
     if lacking:
         yield repair(
             Id.DRIVER_HEADERS_MISSING,
@@ -200,7 +192,7 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     found = _installed(spec, record)
     if wrong := foreign_libraries(record, found):
         yield repair(
-            Id.DRIVER_LIBRARIES_DIFFER,
+            Id.DRIVER_FILES_DAMAGED,
             " and ".join(wrong),
             f"the libraries of driver {found.versions[0]}",
             "keep what no package brought under another name, and install the libraries'"
@@ -229,7 +221,7 @@ judge = Rules(_known, _pin_package, _missing, _version, _incomplete, _headers, _
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)")
 
 
-def library_version(path: str | Unknown | None) -> str | None:
+def library_version(path: object) -> str | None:
     """Return the driver's version in a library's file name, None where it has none."""
     match = _LIBRARY.search(path) if isinstance(path, str) else None
     return match[1] if match and isinstance(path, str) and path.endswith(match[1]) else None

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import (
-    archive,
-    from_nvidia,
-    has_prebuilt,
-    lacking,
-    of_ours,
-    ours,
-    trusts_nvidia,
-)
+from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, of_ours, ours, trusts_nvidia
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
 from pyinfra_gpu.drift.rules import Rules, if_known, known
@@ -25,10 +17,29 @@ from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages.model import Source
     from pyinfra_gpu.spec import HostSpec
 
+STAGE = Stage.DRIVER
+IDS = (
+    Id.DRIVER_KEYRING_REPLACED,
+    Id.DRIVER_SOURCE_DIFFERS,
+    Id.DRIVER_PINS_DIFFER,
+    Id.DRIVER_BLACKLIST_DIFFERS,
+)
+"""What `driver_repository.trusted` repairs."""
+
 MODE = "0644"
+_RULES = (
+    "blacklist nouveau",
+    "options nouveau modeset=0",
+    # The new free driver has names of its own since Linux 6.15.
+    "blacklist nova_core",
+    "blacklist nova_drm",
+)
+BLACKLIST = File(
+    path=system_files.MODPROBE,
+    content=(system_files.HEADER + "".join(f"{rule}\n" for rule in _RULES)).encode(),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,34 +66,31 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
     if declared is None:
         return "no repository is declared"
     system = record.system
-    known = catalogue().repository(str(system.os_id), str(system.os_version))
+    release = catalogue().repository(str(system.os_id), str(system.os_version))
     arch = catalogue().repository_arch(str(system.architecture))
-    if "{distro}" in declared.url and known is None:
+    if "{distro}" in declared.url and release is None:
         return f"NVIDIA's repository for {system.os_name} is not known: declare its whole URL"
     if "{arch}" in declared.url and arch is None:
         return f"NVIDIA has no repository for machines of kind {system.architecture}"
-    fingerprint = declared.key_fingerprint or (known and known.key_fingerprint)
-    digest = declared.keyring_sha256 or (known and known.keyring_sha256)
+    fingerprint = declared.key_fingerprint or (release and release.key_fingerprint)
+    digest = declared.keyring_sha256 or (release and release.keyring_sha256)
     if not fingerprint or not digest:
         return "declare `driver_key_fingerprint` and `driver_keyring_sha256` of that repository"
     return Repository(
-        url=declared.url_for(known.distro if known else "", arch or ""),
+        url=declared.url_for(release.distro if release else "", arch or ""),
         key_fingerprint=fingerprint.upper(),
         keyring_sha256=digest.lower(),
     )
 
 
-STAGE = Stage.DRIVER
-
-IDS = (
-    Id.DRIVER_ARCHIVE_INCOMPLETE,
-    Id.DRIVER_KEYRING_REPLACED,
-    Id.DRIVER_SOURCE_DIFFERS,
-    Id.DRIVER_SOURCE_TWICE,
-    Id.DRIVER_PINS_DIFFER,
-    Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
-)
-"""What `driver_repository.trusted` repairs."""
+def trusted(spec: HostSpec, record: Record) -> Repository | None:
+    """Return NVIDIA's repository where it is needed; raises CannotTell where there is none."""
+    if not trusts_nvidia(spec):
+        return None
+    source = repository(spec, record)
+    if isinstance(source, str):
+        raise CannotTell(source)
+    return source
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -101,51 +109,74 @@ def pin_package(spec: HostSpec, record: Record) -> str | None:
     return catalogue().pin_package(os_id, branch, spec.driver.version)
 
 
-def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
-    """Return the text of our pins.
-
-    + alone: whether they say that the repository has no pin package
-    """
+def pins(spec: HostSpec, record: Record) -> tuple[File, File]:
+    """Return the file of our pins, as it is beside NVIDIA's pin package and where it is alone."""
     toolkit = None
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
-    pin = pin_package(spec, record) if alone else None
-    branch, version = spec.driver.branch or 0, spec.driver.version
-    if (own := archive(spec, record)) is not None:
-        return files.preferences(branch, version, toolkit, apart=own.apart)
-    return files.preferences(branch, version, toolkit, pin)
-
-
-def pins(spec: HostSpec, record: Record) -> tuple[File, File]:
-    """Return the file of our pins, as it is beside NVIDIA's pin package and where it is alone."""
-    together, alone = (preferences(spec, record, alone=each).encode() for each in (False, True))
+    own = archive(spec, record)
+    together, alone = (
+        files.preferences(
+            spec.driver.branch or 0,
+            spec.driver.version,
+            toolkit,
+            absent_pin,
+            apart=own.apart if own else None,
+        ).encode()
+        for absent_pin in (None, pin_package(spec, record))
+    )
     path = files.PREFERENCES
     return File(path=path, content=together), File(path=path, content=alone)
 
 
-def archive_list(spec: HostSpec, record: Record) -> File:
-    """Return the list of the components that the distribution's own lists do not name."""
-    text = files.archive(lacking(spec, record) or ())
-    return File(path=files.ARCHIVE, content=text.encode())
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A file of ours: how it may be, the way it is written first, and what it is for."""
+
+    id: Id
+    expected: str
+    variants: tuple[File, ...]
+
+    @property
+    def file(self) -> File:
+        """The file as it is written."""
+        return self.variants[0]
+
+    def wrong(self, record: Record) -> str:
+        """Return what is there in its place; empty where it is as declared."""
+        there = [differs(record, each) for each in self.variants]
+        return there[0][0] if all(there) and there[0] else ""
 
 
-def source_list(source: Repository) -> File:
-    """Return the list of NVIDIA's repository."""
-    return File(path=files.SOURCES, content=files.sources(source.url).encode())
+def declared(spec: HostSpec, record: Record) -> Iterator[Declared]:
+    """Yield our files: pins come before the list of the packages that they are to judge."""
+    wanted = spec.driver.version or f"branch {spec.driver.branch}"
+    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
+    with_kernels = files.unattended(with_kernels=archive(spec, record) is not None)
+    held = File(path=files.UNATTENDED, content=with_kernels.encode())
+    yield Declared(
+        Id.DRIVER_PINS_DIFFER,
+        f"pins that hold the driver to {wanted} from {origin}",
+        pins(spec, record),
+    )
+    kept_off = "unattended-upgrades kept off NVIDIA's packages"
+    yield Declared(Id.DRIVER_PINS_DIFFER, kept_off, (held,))
+    free = "nouveau and nova kept off the GPUs"
+    yield Declared(Id.DRIVER_BLACKLIST_DIFFERS, free, (BLACKLIST,))
+    if source := trusted(spec, record):
+        listed = File(path=files.SOURCES, content=files.sources(source.url).encode())
+        yield Declared(Id.DRIVER_SOURCE_DIFFERS, f"packages from {source.url}", (listed,))
 
 
-def unattended(spec: HostSpec, record: Record) -> File:
-    """Return what keeps unattended-upgrades off the driver."""
-    text = files.unattended(with_kernels=has_prebuilt(spec, record))
-    return File(path=files.UNATTENDED, content=text.encode())
-
-
-def written(record: Record, id_: Id, expected: str, *variants: File) -> Iterator[Finding]:
-    """Judge a file of ours, which may have any of these contents."""
-    there = [differs(record, each) for each in variants]
-    if all(there) and (first := there[0]):
-        path = variants[0].path
-        yield repair(id_, first[0], expected, _writing(record, path, f"write {path}"))
+def twice(record: Record, source: Repository) -> list[str]:
+    """Return the other lists with the declared repository; none works where their keys differ."""
+    return list(
+        dict.fromkeys(
+            each.file
+            for each in known(record.nvidia.sources)
+            if each.file != files.SOURCES and each.uri.rstrip("/") == source.url
+        )
+    )
 
 
 def _writing(record: Record, path: str, how: str) -> str:
@@ -156,59 +187,16 @@ def _writing(record: Record, path: str, how: str) -> str:
     return how
 
 
-def twice(record: Record, source: Repository) -> tuple[Source, ...]:
-    """Return the other sources of the declared repository; none works where their keys differ."""
-    if isinstance(record.nvidia.sources, Unknown):
-        return ()
-    return tuple(
-        each
-        for each in record.nvidia.sources
-        if each.file != files.SOURCES and each.uri.rstrip("/") == source.url
-    )
-
-
 @of_ours
-def _known(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
-    """Ask for what has to be known; an unknown repository is told, and nothing is judged by it."""
-    source = repository(spec, record)
-    if isinstance(source, str) and trusts_nvidia(spec):
-        yield CannotTell(source)
-    elif not from_nvidia(spec) and lacking(spec, record) is None:
-        yield CannotTell("the distribution's own archive is not among its package sources")
-    else:
-        for each in (record.nvidia.sources, record.nvidia.archives):
-            known(each)
-        for path in files.ALL:
-            known(record.layout.entry(path))
-
-
-@of_ours
-def _archive(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    missing = lacking(spec, record)
-    if missing and differs(record, archive_list(spec, record)):
-        names = ", ".join(dict.fromkeys(name for each in missing for name in each.components))
-        yield repair(
-            Id.DRIVER_ARCHIVE_INCOMPLETE,
-            f"the package sources do not name {names} of the distribution's archive",
-            "the components that its driver is in",
-            f"write {files.ARCHIVE}",
-        )
-
-
-def _trusted(spec: HostSpec, record: Record) -> Repository | None:
-    source = repository(spec, record) if trusts_nvidia(spec) else None
-    return None if isinstance(source, str) else source
-
-
 def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if (source := _trusted(spec, record)) is None:
+    if (source := trusted(spec, record)) is None:
         return
     keys, path = record.nvidia.keyring, system_files.KEYRING
-    entry = if_known(record.layout.entry(path), None)
+    entry = known(record.layout.entry(path))
     right = keys == (source.key_fingerprint,)
-    if right and entry and entry.mode == MODE:
+    if right and entry.mode == MODE:
         return
-    if entry and entry.kind == "dir":
+    if entry.kind == "dir":
         found = f"{path} is a directory"
     elif isinstance(keys, Unknown):
         found = f"{path} holds something else ({keys.reason})"
@@ -222,30 +210,24 @@ def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield repair(Id.DRIVER_KEYRING_REPLACED, found, f"the key {source.key_fingerprint}", action)
 
 
-def _source(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if source := _trusted(spec, record):
-        expected = f"packages from {source.url}"
-        yield from written(record, Id.DRIVER_SOURCE_DIFFERS, expected, source_list(source))
-        for file in dict.fromkeys(each.file for each in twice(record, source)):
-            yield repair(
-                Id.DRIVER_SOURCE_TWICE,
-                f"{file} names the declared repository a second time",
-                f"only {files.SOURCES} to name it",
-                f"set {file} aside as {file}.disabled",
-            )
+@of_ours
+def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    for each in declared(spec, record):
+        if found := each.wrong(record):
+            path = each.file.path
+            yield repair(each.id, found, each.expected, _writing(record, path, f"write {path}"))
 
 
 @of_ours
-def _pins(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if trusts_nvidia(spec) and _trusted(spec, record) is None:
-        return
-    wanted = spec.driver.version or f"branch {spec.driver.branch}"
-    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    expected = f"pins that hold the driver to {wanted} from {origin}"
-    yield from written(record, Id.DRIVER_PINS_DIFFER, expected, *pins(spec, record))
-    expected = "unattended-upgrades kept off NVIDIA's packages"
-    id_ = Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED
-    yield from written(record, id_, expected, unattended(spec, record))
+def _twice(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    source = trusted(spec, record)
+    for file in twice(record, source) if source else ():
+        yield repair(
+            Id.DRIVER_SOURCE_DIFFERS,
+            f"{file} names the declared repository a second time",
+            f"only {files.SOURCES} to name it",
+            f"set {file} aside as {file}.disabled",
+        )
 
 
-judge = Rules(_known, _archive, _keyring, _source, _pins)
+judge = Rules(_keyring, _files, _twice)

@@ -8,15 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import of_ours, ours
-from pyinfra_gpu.drift.driver_closed import closed
-from pyinfra_gpu.drift.driver_inventory import packages
+from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift.driver_inventory import of_ours, ours, packages
 from pyinfra_gpu.drift.driver_packages import driver_names
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.text import shortened, some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -24,25 +23,14 @@ if TYPE_CHECKING:
 
 STAGE = Stage.DRIVER
 _LONGEST_REASON = 300  # characters
+_NAMED = 3  # so many paths are told
+_SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
 _YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say anything
 
-CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_DIFFERS)
-"""With one of these no program can begin to use a GPU."""
-
-LOADED = (
-    *CANNOT_WORK,
-    Id.DRIVER_REBOOT_NOTED,
-    Id.DRIVER_RUNFILE,
-    Id.DRIVER_DEVICES_CLOSED,
-    Id.DRIVER_FILES_CLOSED,
-)
+LOADED = (Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_REBOOT_NOTED, Id.DRIVER_CLOSED)
 """What `driver_running.running` repairs."""
 
-SERVICE = (
-    Id.DRIVER_PERSISTENCED_OFF,
-    Id.DRIVER_PERSISTENCED_ON,
-    Id.DRIVER_PERSISTENCED_MASKED,
-)
+SERVICE = (Id.DRIVER_PERSISTENCED_DIFFERS,)
 """What `driver_running.persistent` repairs."""
 
 
@@ -53,7 +41,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def owed(found: Sequence[Finding]) -> str | None:
     """Return what a reload or a reboot is owed for, in words that are the same every night."""
-    reasons = "; ".join(each.found for each in found if each.id in CANNOT_WORK)
+    reasons = "; ".join(each.found for each in found if each.id is Id.DRIVER_MODULE_DIFFERS)
     return shortened(reasons, _LONGEST_REASON) or None
 
 
@@ -124,28 +112,25 @@ def _restart(id_: Id, found: str, expected: str, action: str, packages: tuple[st
 
 def _not_loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
-    driver, kernel = record.driver, of_kernel(record.system.kernel)
+    driver, kernel, id_ = record.driver, of_kernel(record.system.kernel), Id.DRIVER_MODULE_DIFFERS
     loaded, on_disk = known(driver.loaded), known(driver.on_disk)
     free = [name for name in ("nouveau", "nova") if known(getattr(driver, name))]
     if free:
-        found, expected = (
-            f"{' and '.join(free)} is bound to the GPUs",
-            "NVIDIA's module bound to them",
-        )
-        yield _restart(Id.DRIVER_NOUVEAU_LOADED, found, expected, f"reboot{_who(record)}", kernel)
-    if loaded is None:
-        if not free:
-            named = (*packages(spec, record).wanted, *kernel)
-            expected = f"module {on_disk or f'of branch {spec.driver.branch}'}"
-            found = "no NVIDIA module is loaded"
-            yield _restart(Id.DRIVER_NOT_LOADED, found, expected, "load it", named)
+        found, expected = f"{' and '.join(free)} is bound to the GPUs", "NVIDIA's module"
+        yield _restart(id_, found, expected, f"reboot{_who(record)}", kernel)
+    elif loaded is None:
+        named = (*packages(spec, record).wanted, *kernel)
+        expected = f"module {on_disk or f'of branch {spec.driver.branch}'}"
+        yield _restart(id_, "no NVIDIA module is loaded", expected, "load it", named)
+    if loaded is None or on_disk is None:
         return
-    installed, flavour = module_owed(record)
-    if installed is not None:
+    flavours = (driver.open_modules, driver.on_disk_open)
+    flavour = all(isinstance(each, bool) for each in flavours) and flavours[0] != flavours[1]
+    if loaded != on_disk or flavour:
         yield _restart(
-            Id.DRIVER_MODULE_DIFFERS,
-            f"module {loaded}{' of the other flavour' if flavour else ''} is loaded",
-            f"{installed}, which is installed",
+            id_,
+            f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded",
+            f"{on_disk}, which is installed",
             f"load the installed module{_who(record)}",
             driver_names(packages(spec, record)),
         )
@@ -188,42 +173,64 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not packages(spec, record).installed:
         return
     expected, unit = f"driver_persistence = {wanted}", "nvidia-persistenced"
-    named = (unit, "nvidia-compute-utils*")
+    id_, named = Id.DRIVER_PERSISTENCED_DIFFERS, (unit, "nvidia-compute-utils*")
     if wanted and state == "masked":
-        action = (
-            "left alone: it was masked by hand. Unmask it, or declare driver_persistence = False"
-        )
+        action = "left alone: it was masked by hand. Unmask it, or declare"
         command = f"sudo systemctl unmask {unit}"
-        yield report(Id.DRIVER_PERSISTENCED_MASKED, f"{unit} is masked", expected, action, command)
+        found, action = f"{unit} is masked", f"{action} driver_persistence = False"
+        yield report(id_, found, expected, action, command)
     elif wanted and (state != "active" or enabled is False):
         text = "not there" if state is None else state if state != "active" else "not enabled"
-        off = Id.DRIVER_PERSISTENCED_OFF, f"{unit} is {text}", expected, "enable and start it"
         # An upgrade stops it, and with the old module still loaded it could not start again.
-        waits = enabled is True and any(
-            each.id is not Id.DRIVER_NOUVEAU_LOADED for each in _not_loaded(spec, record)
-        )
-        yield _restart(*off, named) if waits else repair(*off, named)
+        waits = enabled is True and any(_not_loaded(spec, record))
+        judged = _restart if waits else repair
+        yield judged(id_, f"{unit} is {text}", expected, "enable and start it", named)
     elif not wanted and (state == "active" or enabled is True):
         found = f"{unit} is {'active' if state == 'active' else 'enabled'}"
-        action = "stop and disable it"
-        yield repair(Id.DRIVER_PERSISTENCED_ON, found, expected, action, named)
-
-
-@of_ours
-def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if if_known(record.driver.runfile, False):
-        yield report(
-            Id.DRIVER_RUNFILE,
-            "a driver was installed by NVIDIA's .run file",
-            "packages alone",
-            "two drivers overwrite each other's files; remove that one yourself",
-            "sudo nvidia-uninstall",
-        )
+        yield repair(id_, found, expected, "stop and disable it", named)
 
 
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.accelerator == "nvidia":
-        yield from closed(spec, record)
+    """Judge what keeps the owner from the driver, by the owner's own tries to open it.
+
+    With its devices closed no program of the owner's can begin to use a GPU, so the run stops. The
+    driver makes them with the mode that its module was loaded with, and nvidia-modprobe gives them
+    that mode again: to change it on the device does not last. Files that no package explains lie
+    behind a folder on the way, or have a mode that root chose for good.
+    """
+    shut = if_known(record.driver.closed, ()) if spec.accelerator == "nvidia" else ()
+    owner = layout.owner_name(spec, record) if shut else ""
+    devices = [path for path in shut if path.startswith("/dev/")]
+    files = [path for path in shut if path not in devices and not _told_else(spec, record, path)]
+    if devices:
+        yield report(
+            Id.DRIVER_CLOSED,
+            f"{owner} may not open {some(devices, _NAMED)}",
+            "devices that the owner may read and write",
+            "take NVreg_DeviceFileMode, -UID and -GID out of modprobe's settings, or the rule of"
+            " udev's away, and reboot; or put the owner into the group that may; see who says so",
+            f"ls -l {devices[0]}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            stops=True,
+        )
+    if files:
+        yield report(
+            Id.DRIVER_CLOSED,
+            f"{owner} may not use {some(files, _NAMED)}",
+            "libraries that the owner may read, and programs that the owner may run",
+            "left alone, since somebody chose that, for a folder on the way or for good by the"
+            " package manager's list of modes: take it back",
+            f"namei -l {files[0]}",
+        )
 
 
-judge = Rules(_loaded, _persistenced, _runfile, _closed)
+def _told_else(spec: HostSpec, record: Record, path: str) -> bool:
+    """Tell whether another finding says it: a link that dangles, or a file of our packages'."""
+    lost, links = record.nvidia.lost, record.libcuda.links
+    link = None if isinstance(links, Unknown) else links.get(path)
+    real = link.real if link else path
+    if isinstance(lost, Unknown) or not ours(spec):
+        return real is None
+    return real is None or real in {each.path for each in lost}
+
+
+judge = Rules(_loaded, _persistenced, _closed)

@@ -9,40 +9,22 @@ them gets error 34), its compat libraries for other GPUs and older drivers (erro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from posixpath import basename, dirname
-from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import proof
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
-from pyinfra_gpu.drift.libcuda_files import (
-    DEV,
-    ML,
-    SONAME,
-    has_driver,
-    is_drivers,
-    link,
-    path,
-    version_of,
-)
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import CacheEntry, Link, Record
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.names import LIBRARIES
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import CacheEntry, Link, Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.packages.names import LIBRARIES, matching
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.LIBCUDA
-
-PROOF = (Id.LIBCUDA_UNPROVEN,)
-"""What `libcuda.proven` repairs."""
-
-LINKS = tuple(each for each in Id.of(STAGE) if each is not Id.LIBCUDA_UNPROVEN)
-"""What `libcuda.linked` repairs."""
-
+SONAME, DEV, ML = "libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"
 _COMPAT = ("cuda-compat-*", *LIBRARIES)
 
 
@@ -50,8 +32,75 @@ def summary(spec: HostSpec, record: Record) -> str:
     """Name the library that programs get, where nothing differs."""
     if spec.accelerator != "nvidia":
         return ""
-    entry = first(record)
+    entry = _first(record)
     return entry.real or "" if entry else "no driver's library yet"
+
+
+def path(record: Record, name: str) -> str:
+    """Return where a library's link belongs on this host."""
+    return f"{record.libcuda.libdir}/{name}"
+
+
+def link(record: Record, where: str) -> Link:
+    """Return what stands at a path; nothing where it was not looked at."""
+    absent = Link(kind="absent", target=None, real=None)
+    return if_known(record.libcuda.links, {}).get(where, absent)
+
+
+def driver_files(record: Record) -> tuple[str, ...]:
+    """Return the driver's libcuda files: where packages put libraries, named by a version.
+
+    Some distributions' own packages keep them one folder deeper, below nvidia/, and link to them.
+    """
+    candidates = [*if_known(record.libcuda.files, ()), str(link(record, path(record, SONAME)).real)]
+    return tuple(dict.fromkeys(each for each in candidates if is_drivers(record, each)))
+
+
+def is_drivers(record: Record, file: str | None) -> bool:
+    """Tell whether a file is where the driver's packages put it, and named as they name it."""
+    libdir = record.libcuda.libdir
+    if file is None or not libdir:
+        return False
+    place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
+    return re.fullmatch(rf"{place}lib(cuda|nvidia-ml)\.so\.\d{{3}}(\.\d+)+", file) is not None
+
+
+def library_packages(record: Record) -> list[str]:
+    """Return the installed packages that bring the driver's libraries, the most telling first."""
+    return matching((each.name for each in if_known(record.nvidia.packages, ())), LIBRARIES)
+
+
+def _version_of(file: str | None) -> str | None:
+    """Return the version in a library's file name, "580.95.05" of libcuda.so.580.95.05."""
+    match = re.search(r"\.so\.(\d+(?:\.\d+)+)$", file or "")
+    return match[1] if match else None
+
+
+def _has_driver(record: Record) -> bool:
+    return bool(driver_files(record)) or bool(library_packages(record))
+
+
+def _first(record: Record) -> CacheEntry | None:
+    """Return the libcuda.so.1 that programs get by the linker's cache, if any."""
+    cache = if_known(record.libcuda.cache, ())
+    return next((entry for entry in cache if entry.name == SONAME and entry.real), None)
+
+
+def wrong_links(spec: HostSpec, record: Record) -> dict[str, str]:
+    """Return which links do not lead where they should: path -> what is wrong, a clause.
+
+    The link inside the toolkit is one of them where it is declared.
+    """
+    links = if_known(record.libcuda.links, {})
+    found = {}
+    if _has_driver(record):
+        paths = [path(record, name) for name in (SONAME, DEV, ML)]
+        found = {each: _wrong(record, each, links[each]) for each in paths if each in links}
+    inside, wanted = toolkit_link(spec), path(record, SONAME)
+    there = link(record, inside)
+    if spec.libcuda.toolkit_link and (there.kind, there.target) != ("link", wanted):
+        found[inside] = _at(inside, there)
+    return {where: said for where, said in found.items() if said}
 
 
 def toolkit_link(spec: HostSpec) -> str:
@@ -59,33 +108,25 @@ def toolkit_link(spec: HostSpec) -> str:
     return f"{home(spec)}/lib64/{DEV}"
 
 
-def first(record: Record, name: str = SONAME) -> CacheEntry | None:
-    """Return the library that programs get, by the linker's cache; None where there is none."""
-    cache = if_known(record.libcuda.cache, ())
-    return next((entry for entry in cache if entry.name == name and entry.real), None)
-
-
-def troubles(record: Record) -> dict[str, str]:
-    """Return which of the driver's links are wrong: path -> what is wrong with it, a clause."""
-    links = if_known(record.libcuda.links, {})
-    paths = [path(record, name) for name in (SONAME, DEV, ML)]
-    told = {each: _trouble(record, each, links[each]) for each in paths if each in links}
-    return {where: said for where, said in told.items() if said}
-
-
-def _trouble(record: Record, where: str, there: Link) -> str | None:
-    """Say what is wrong with one link, the worst first; None where it is as it should be."""
+def _at(where: str, there: Link) -> str:
+    """Say what stands at a path."""
     if there.kind == "absent":
         return f"there is no {where}"
-    if there.real is None and there.kind == "link":
-        return f"{where} leads to {there.target}, which is not there, or empty"
+    return (
+        f"{where} leads to {there.target}" if there.kind == "link" else f"{where} is a {there.kind}"
+    )
+
+
+def _wrong(record: Record, where: str, there: Link) -> str | None:
+    """Say what is wrong with one link, the worst first; None where it is as it should be."""
     if there.real is None:
-        return f"{where} is a {there.kind}"
+        dangles = ", which is not there, or empty" if there.kind == "link" else ""
+        return f"{_at(where, there)}{dangles}"
     if astray := _astray(there.real):
         return f"{where} leads to {there.real}, {astray}"
     if there.kind != "link":  # a copy: the next update leaves it behind
-        return f"{where} is a {there.kind}"
-    if basename(where) == DEV and version_of(there.target) is not None:
+        return _at(where, there)
+    if basename(where) == DEV and _version_of(there.target) is not None:
         return f"{where} leads to {there.target} and not to {SONAME}"
     return None if is_drivers(record, there.real) else f"{where} leads to {there.real}"
 
@@ -110,32 +151,39 @@ def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     for each in (record.libcuda.cache, record.libcuda.links, record.libcuda.files):
         known(each)
-    if not has_driver(record):
-        if spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
-            yield _no_driver()
-        return
-    action = "reinstall its package, or link it where it belongs to none"
-    for where, found in troubles(record).items():
-        name = basename(where)
-        leads = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
-        absent = link(record, where).kind == "absent"
-        id_ = Id.LIBCUDA_MISSING if absent else Id.LIBCUDA_LINK_WRONG
-        yield _repair(spec, id_, found, leads, action)
-
-
-def _no_driver() -> Finding:
-    return stop(
-        Id.LIBCUDA_MISSING,
-        "there is no libcuda of a driver",
-        "the library of the driver that is declared to be present",
-        "left alone with driver_source = 'present': install the driver's libraries, or"
-        " declare driver_source = 'nvidia'",
-    )
+    if (
+        not _has_driver(record)
+        and spec.driver.source == "present"
+        and not _is_loaded_ones(record, _first(record))
+    ):
+        yield stop(
+            Id.LIBCUDA_LINK_DIFFERS,
+            "there is no libcuda of a driver",
+            "the library of the driver that is declared to be present",
+            "left alone with driver_source = 'present': install the driver's libraries, or"
+            " declare driver_source = 'nvidia'",
+        )
+    inside = toolkit_link(spec)
+    for where, found in wrong_links(spec, record).items():
+        to = f"the driver's {basename(where)[:-2]}.*" if where.endswith(".1") else SONAME
+        expected = f"a link to {path(record, SONAME) if where == inside else to}"
+        action = "reinstall its package, or link it where it belongs to none"
+        yield _repair(spec, Id.LIBCUDA_LINK_DIFFERS, found, expected, action)
+    there = link(record, inside)
+    astray = there.kind == "link" and (there.real is None or _astray(there.real))
+    if astray and not spec.libcuda.toolkit_link and spec.cuda.release is not None:
+        yield report(
+            Id.LIBCUDA_LINK_DIFFERS,
+            _at(inside, there),
+            "nothing there, or libcuda_toolkit_link = True",
+            "left alone, since it was made by hand and is not declared",
+            f"sudo rm {inside} && sudo ldconfig",
+        )
 
 
 def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the linker's cache: what is in it is there, and the driver's library is in it."""
-    if spec.accelerator != "nvidia" or not has_driver(record):
+    if spec.accelerator != "nvidia" or not _has_driver(record):
         return
     cache = known(record.libcuda.cache)
     wrong = [f"{entry.path} is not there" for entry in cache if entry.real is None]
@@ -150,7 +198,7 @@ def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
     """Tell whether a library has the loaded module's version, wherever it is."""
-    version = version_of(entry.real) if entry else None
+    version = _version_of(entry.real) if entry else None
     return version is not None and version == record.driver.loaded
 
 
@@ -160,43 +208,37 @@ def _in_libdir(record: Record, entry: CacheEntry) -> bool:
     return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
 
 
-def _foreign_first(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Programs load the first libcuda.so.1 in the cache. One we did not bring is left alone.
+def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Find further libcuda.so.1 in the cache: programs load the first, and others may come first.
 
     A driver that is somebody else's may have its library anywhere (containers mount it); one of
     our links is judged as a link.
     """
-    entry = first(record) if spec.accelerator == "nvidia" else None
-    if entry is None or is_drivers(record, entry.real) or _in_libdir(record, entry):
+    first = _first(record) if spec.accelerator == "nvidia" else None
+    if first is None:
         return
-    if spec.driver.source == "present" and _is_loaded_ones(record, entry):
+    if not is_drivers(record, first.real) and not _in_libdir(record, first):
+        if spec.driver.source == "present" and _is_loaded_ones(record, first):
+            return
+        folder = dirname(first.path)
+        yield report(
+            Id.LIBCUDA_ANOTHER,
+            f"programs load {first.path}",
+            f"the driver's {path(record, SONAME)}",
+            "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d"
+            " that names its folder, then run ldconfig",
+            f"grep -rn {folder} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {first.path}",
+            _COMPAT,
+            stops=True,
+        )
         return
-    yield report(
-        Id.LIBCUDA_FOREIGN_FIRST,
-        f"programs load {entry.path}",
-        f"the driver's {path(record, SONAME)}",
-        "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d that"
-        " names its folder, then run ldconfig",
-        f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {entry.path}",
-        _COMPAT,
-        stops=True,
-    )
-
-
-def _seconds(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find further libcuda.so.1 in the cache, which no program gets as long as they are behind.
-
-    Where its folder is set in a file, that is told of already; see `_loader_paths`.
-    """
-    used = first(record) if spec.accelerator == "nvidia" else None
-    if used is None or not (is_drivers(record, used.real) or _in_libdir(record, used)):
-        return
+    # Where its folder is set in a file, that is told of already; see `_loader_paths`.
     told = [row.partition(": ")[2] for row in if_known(record.libcuda.loader_paths, ())]
     for entry in known(record.libcuda.cache):
         second = entry.name == SONAME and entry.real and not _in_libdir(record, entry)
         if second and dirname(entry.path) not in told:
             yield note(
-                Id.LIBCUDA_SECOND,
+                Id.LIBCUDA_ANOTHER,
                 f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",
                 f"the driver's {path(record, SONAME)} alone",
                 "left alone, since programs get the driver's: remove it, then run ldconfig",
@@ -205,6 +247,7 @@ def _seconds(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Find folders of a toolkit's stubs or compat libraries that the loader searches."""
     if spec.accelerator != "nvidia":
         return
     names = [each.name for each in if_known(record.nvidia.packages, ())]
@@ -219,46 +262,19 @@ def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
             action += ": remove that line, then run ldconfig; see whose it is"
             command = f"dpkg -S {file}"
         found, expected = f"{file} has the loader search {folder}", f"no {kind} libraries there"
-        yield report(Id.LIBCUDA_LOADER_PATH, found, expected, action, command, ("cuda-compat-*",))
-
-
-def _toolkit_link(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the link inside the toolkit, which is there only if data asks for it.
-
-    A link that nobody declared is somebody's; where it leads programs astray, it is told.
-    """
-    if spec.accelerator != "nvidia" or spec.cuda.release is None:
-        return
-    known(record.libcuda.links)
-    where, wanted = toolkit_link(spec), path(record, SONAME)
-    there, id_ = link(record, where), Id.LIBCUDA_TOOLKIT_LINK_DIFFERS
-    leads = f"{where} leads to {there.target}"
-    if spec.libcuda.toolkit_link:
-        if (there.kind, there.target) != ("link", wanted):
-            absent = f"there is no {where}" if there.kind == "absent" else None
-            found = leads if there.kind == "link" else absent or f"{where} is a {there.kind}"
-            yield repair(id_, found, f"a link to {wanted}", "link it", ("cuda-cudart-*",))
-    elif there.kind == "link" and (there.real is None or _astray(there.real)):
-        yield report(
-            id_,
-            leads,
-            "nothing there, or libcuda_toolkit_link = True",
-            "left alone, since it was made by hand and is not declared",
-            f"sudo rm {where} && sudo ldconfig",
-        )
+        yield report(Id.LIBCUDA_ANOTHER, found, expected, action, command, ("cuda-compat-*",))
 
 
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if spec.accelerator != "nvidia":
         return
-    now = state(spec, record)
-    unproven = proof.proven_state(record.libcuda.proof, proof.fingerprint(now), now)
+    unproven = outdated(record.libcuda.proof, state(spec, record))
     no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
     if unproven is None or no_compiler:
         return
     # While another module is loaded than the library is made for, nothing can be proven.
-    entry = first(record)
-    version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
+    entry = _first(record)
+    version = _version_of(entry.real) if entry and is_drivers(record, entry.real) else None
     yield Finding(
         id=Id.LIBCUDA_UNPROVEN,
         found=f"not verified that programs load libcuda: {unproven}",
@@ -270,12 +286,10 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
     """Return all that the proof depends on: library, links, cache, compiler."""
-    cache = if_known(record.libcuda.cache, None)
     dev = link(record, path(record, DEV))
+    cache = [f"{each.path} {each.real}" for each in if_known(record.libcuda.cache, ())]
     return {
-        "the linker's cache": ""
-        if cache is None
-        else [f"{each.path} {each.real}" for each in cache],
+        "the linker's cache": cache,
         DEV: [dev.kind, dev.target, dev.real],
         "gcc": str(record.cuda.gcc),
         "driver_source": spec.driver.source,
@@ -284,4 +298,4 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     }
 
 
-judge = Rules(_links, _cache, _loader_paths, _foreign_first, _seconds, _toolkit_link, _unproven)
+judge = Rules(_links, _cache, _loader_paths, _others, _unproven)

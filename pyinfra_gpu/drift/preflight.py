@@ -112,6 +112,24 @@ def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
+def _another_owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Who logs in does not become the owner of what another user has, but by being declared."""
+    if spec.owner is not None or spec.privilege == "none":
+        return
+    user = known(record.system.user)
+    for path in (spec.paths.venv, *layout.owners(spec)):
+        whose = getattr(if_known(record.layout.entry(path), None), "owner", None)
+        if whose not in (None, user, layout.ROOT):
+            yield stop(
+                Id.PREFLIGHT_OWNER_UNUSABLE,
+                f"{path} belongs to {whose}, and the login is {user}",
+                "one owner, whoever logs in",
+                f'declare `owner = "{whose}"`, or "{user}" to begin with an empty environment,'
+                " what is there being renamed",
+            )
+            return
+
+
 def _disk(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if record.torch.version is not None:
         return  # what needs the space is already there
@@ -331,7 +349,7 @@ def _numbers(value: str | Unknown | None) -> str | None:
 
 def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
-    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS, Id.CUDA_HALF_REMOVED}
+    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}
     due: set[Due] = set()
     if _ids(driver.judge(spec, record)) & preflight_driver.MOVES:
         due.add("driver")
@@ -356,6 +374,7 @@ judge = Rules(
     _ignored,
     _prefix,
     _owner,
+    _another_owner,
     _disk,
     _mounts,
     _package_manager,
@@ -365,7 +384,7 @@ judge = Rules(
     _shared_memory,
     _preloads,
     preflight_gpus.devices,
-    preflight_driver.obstacles,
+    *preflight_driver.RULES,
     preflight_build.obstacles,
     _incompatible,
 )

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
-from pyinfra_gpu.drift.driver_archive import (
+from pyinfra_gpu.drift.driver_inventory import (
+    FLAVOURS,
+    KINDS,
     archive,
     from_nvidia,
-    has_prebuilt,
     of_ours,
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import users
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.finding import Finding, Id, stop
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import (
@@ -32,38 +33,20 @@ from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec, Modules
+    from pyinfra_gpu.spec import HostSpec
     from pyinfra_gpu.stacks import Archive
 
-_FLAVOURS: tuple[Modules, ...] = ("open", "proprietary")
-_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
-
-MOVES = frozenset(
-    {
-        Id.DRIVER_NOT_INSTALLED,
-        Id.DRIVER_BRANCH_MOVED,
-        Id.DRIVER_VERSION_DIFFERS,
-        Id.DRIVER_VERSIONS_MIXED,
-        Id.DRIVER_PACKAGE_INCOMPLETE,
-        Id.DRIVER_WRONG_FLAVOUR,
-        Id.DRIVER_LIBRARIES_DIFFER,
-        Id.DRIVER_FILES_DAMAGED,
-    }
-)
+MOVES = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
 """Findings that are repaired by installing other packages of the driver.
 
 Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
 say, in the driver stage, which writes nothing else then.
 """
 
-BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT, Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL}
+BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
-_MAKES_INITRAMFS = BUILDS | {
-    Id.DRIVER_BLACKLIST_DIFFERS,
-    Id.DRIVER_INITRAMFS_STALE,
-    Id.DRIVER_NOUVEAU_LOADED,
-}
+_MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
 
 _OF_KERNELS = "linux-modules-nvidia-"
 
@@ -74,11 +57,6 @@ _CARRIES_DRIVERS = re.compile(
 # The ends of versions that only the distributions' own archives have, for the updates of a
 # release; NVIDIA's packages end in -1 or -0ubuntu1.
 _OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
-
-
-def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
-    """Return why the driver cannot become what is declared."""
-    return [*_judge(spec, record), *map(CannotTell, _judge.unread(spec, record))]
 
 
 def makes_initramfs(spec: HostSpec, record: Record) -> bool:
@@ -114,7 +92,7 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
     known(record.driver.loaded, "whether the NVIDIA driver is loaded")
-    driver, os_name, id_ = spec.driver, record.system.os_name, Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN
+    driver, os_name, id_ = spec.driver, record.system.os_name, Id.PREFLIGHT_INCOMPATIBLE
     branch, expected = driver.branch or 0, "packages of the declared driver"
     found = f"no packages of driver branch {branch} with {driver.modules} modules are known"
     present = "install the driver yourself and declare `driver_source = 'present'`"
@@ -144,7 +122,7 @@ def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
         known(runfile, "whether a .run file installed a driver")
     if if_known(runfile, False):
         yield stop(
-            Id.PREFLIGHT_RUNFILE_DRIVER,
+            Id.PREFLIGHT_OTHER_DRIVER,
             "a driver was installed by NVIDIA's .run file",
             "packages alone, since two drivers overwrite each other's files",
             "remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`",
@@ -164,7 +142,7 @@ def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
         own = each.file == files.SOURCES or each.uri.rstrip("/") == ours.url
         if not own and _CARRIES_DRIVERS.search(each.uri):
             yield stop(
-                Id.PREFLIGHT_SECOND_REPOSITORY,
+                Id.PREFLIGHT_OTHER_DRIVER,
                 f"{each.file} names a second source of NVIDIA's packages, {each.uri}",
                 f"{ours.url} alone",
                 f"`sudo mv {each.file} {each.file}.disabled`, or declare it as"
@@ -192,20 +170,19 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
             or each.name.startswith(_OF_KERNELS)
             or (moves and _left_behind(each.name, each.version))
         ]
-        id_, found = Id.PREFLIGHT_DISTRIBUTION_DRIVER, "came from the distribution's archive"
+        found = "came from the distribution's archive"
         expected = "none of NVIDIA's repository's own names from elsewhere"
         action = f"`driver_source = 'distribution'` to keep that one, or {present} what is there"
     elif own is not None:
-        other = re.compile(rf".*-\d{{3}}(?!\d)(?!{re.escape(own.series)})") if own.series else None
         names = [
             plain(each.name)
             for each in packages
             if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
             if plain(each.name) not in own.apart
             if _nvidias_alone(each.name, each.version, own, record)
-            or (other and other.match(plain(each.name)))
+            or _of_another_series(plain(each.name), own)
         ]
-        id_, expected = Id.PREFLIGHT_OTHER_DRIVER, "no other driver's packages beside it"
+        expected = "no other driver's packages beside it"
         found = "is installed, of another driver than driver_source = 'distribution' installs"
         action = (
             f"`driver_source = 'nvidia'` if they are from NVIDIA's repository, or {present} them"
@@ -215,7 +192,7 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if names:
         remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
         action = f"{remove}, or declare {action}"
-        yield stop(id_, f"{some(names, 3)} {found}", expected, action)
+        yield stop(Id.PREFLIGHT_OTHER_DRIVER, f"{some(names, 3)} {found}", expected, action)
 
 
 def _left_behind(name: str, version: str) -> bool:
@@ -228,6 +205,12 @@ def _left_behind(name: str, version: str) -> bool:
     return bool(firmware) or is_helper(name, version)
 
 
+def _of_another_series(name: str, own: Archive) -> bool:
+    """Tell whether the branch in a name, its first number of three digits, is another series'."""
+    branch = re.search(r"-\d{3}(?=-|$)", name)
+    return branch is not None and not name[branch.end() :].startswith(own.series)
+
+
 def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> bool:
     """Tell whether NVIDIA's repository has a package and the distribution's archive does not."""
     known = catalogue().distributions.get(str(record.system.os_id))
@@ -235,8 +218,8 @@ def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> boo
         {
             each
             for rule in rules
-            for modules in _FLAVOURS
-            for kind in _KINDS
+            for modules in FLAVOURS
+            for kind in KINDS
             for each in rule.packages(branch_of(version) or 0, modules, kind) or ()
         }
         for rules in (known.rules if known else (), own.rules)
@@ -251,7 +234,7 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     # One that the distribution signed is loaded, by the key that the firmware knows by shim; what
     # is loaded was accepted, and stays so where nothing else is going to be built.
     accepted = record.driver.loaded is not None and not _ids(spec, record) & BUILDS
-    if record.system.secure_boot is not True or mok is True or has_prebuilt(spec, record):
+    if record.system.secure_boot is not True or mok is True or archive(spec, record):
         return
     if not accepted:
         state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
@@ -283,6 +266,5 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-_judge = Rules(
-    *(_loaded, _packages_known, _runfile, _other_source, _other_driver, _secure_boot, _busy)
-)
+RULES = (_loaded, _packages_known, _runfile, _other_source, _other_driver, _secure_boot, _busy)
+"""What keeps the driver from becoming what is declared."""

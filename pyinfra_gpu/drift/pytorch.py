@@ -229,15 +229,23 @@ def requirements(record: Record, names: list[str]) -> list[str]:
     return asked
 
 
-def leftovers(spec: HostSpec, record: Record) -> list[str]:
-    """Return folders of metadata without their list of files, where another one has the name too.
+def unlisted(spec: HostSpec, record: Record) -> list[str]:
+    """Return folders of metadata without their list of files, which an interrupted removal leaves.
 
-    An interrupted removal leaves them, and no installer can remove what nobody lists.
+    No installer can remove what nobody lists, and uv gives up where it reads one.
     """
-    there, damages = if_known(record.torch.distributions, {}), record.torch.damaged_others
-    twice = [name for name in damaged(spec, record) if " and " in there.get(name, "")]
-    rows = [if_known(damages, {})[name].partition("/") for name in twice]
+    damages = if_known(record.torch.damaged_others, {})
+    rows = [damages[name].partition("/") for name in damaged(spec, record)]
     return [folder for folder, _, file in rows if file == "RECORD"]
+
+
+def leftovers(spec: HostSpec, record: Record) -> list[str]:
+    """Return such folders where another one has the name of the distribution too."""
+    there = if_known(record.torch.distributions, {})
+    twice = [name for name, versions in there.items() if " and " in versions]
+    rows = if_known(record.torch.damaged_others, {})
+    of_two = {rows[name].partition("/")[0] for name in twice if name in rows}
+    return [folder for folder in unlisted(spec, record) if folder in of_two]
 
 
 def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:

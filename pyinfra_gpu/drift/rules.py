@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-Rule = Callable[["HostSpec", "Record"], Iterable[Finding | CannotTell]]
+Rule = Callable[["HostSpec", "Record"], Iterable[Finding]]
 """In what a host differs in one respect; raises `CannotTell` where a fact for it is not known."""
 
 T = TypeVar("T")
@@ -77,11 +77,7 @@ class Rules:
         unread: list[str] = []
         for rule in self._rules:
             try:
-                for each in rule(spec, record):
-                    if isinstance(each, CannotTell):
-                        unread.append(str(each))
-                    else:
-                        found.append(each)
+                found.extend(rule(spec, record))
             except CannotTell as reason:
                 unread.append(str(reason))
         self._asked, self._found, self._unread = (spec, record), tuple(found), tuple(unread)

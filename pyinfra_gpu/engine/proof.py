@@ -1,19 +1,19 @@
-"""Running a proof on the host: bring its programs, run it as the owner, keep its result as root."""
+"""Running a proof on the host: as the owner; its result is kept by root."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.proof import fingerprint, proven_state
+from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
-from pyinfra_gpu.engine.write import File, write, written
+from pyinfra_gpu.engine.write import File, written
 from pyinfra_gpu.on_host import proofs
 
 if TYPE_CHECKING:
@@ -27,39 +27,26 @@ if TYPE_CHECKING:
 _MOST_BYTES = 65536
 
 
-def programs(stage: str, spec: HostSpec) -> Commands:
-    """Put a stage's programs into the folder of proofs, which the stage "base" makes.
-
-    + stage: "cuda" or "libcuda"
-    """
-    for name, content in proofs.programs(cast(proofs.Proof, stage)).items():
-        file = File(path=f"{spec.paths.proofs}/{name}", content=content)
-        yield write(stage, file, as_root(spec))
-
-
 def run(
-    stage: str,
+    stage: proofs.Proof,
     spec: HostSpec,
     record: Record,
     what: str,
-    proven: Mapping[str, object],
-    arguments: Sequence[str],
+    state: Mapping[str, object],
+    **asked: object,
 ) -> Commands:
     """Yield the commands that run a stage's proof, and keep its result.
 
-    + stage: "cuda" or "libcuda"
     + what: what it proves, for the log
-    + proven: the state that is proven, which is kept with the result
-    + arguments: the further ones of its shell script, see there
+    + state: that is proven, and kept with the result
+    + asked: what its program reads, see `on_host/proofs/prove.py`
 
     The programs run as the owner and leave their result in the owner's directory; root keeps a
     copy among the proofs, once it says what was asked for. An owner who is hostile can forge the
     result, and nobody else can.
     """
-    script = proofs.PROGRAMS[cast(proofs.Proof, stage)][0]
-    reported = f"{spec.paths.state}/{stage}.json"
-    program = f"{spec.paths.proofs}/{script}"
-    words = ("sh", program, fingerprint(proven), reported, *arguments)
+    reported, kind = f"{spec.paths.state}/{stage}.json", "rehearsal" if spec.rehearsal else "proof"
+    words = proofs.command(stage, {"output": reported, "kind": kind, "state": state, **asked})
     yield step(
         stage,
         what,
@@ -68,13 +55,13 @@ def run(
         seconds=deadlines.COMPILE,
         lock=spec.paths.lock,
     )
-    yield FunctionCommand(_keep, (stage, spec, record, proven, reported), {})
+    yield FunctionCommand(_keep, (stage, spec, record, state, reported), {})
 
 
 def _keep(
     state: State,
     host: Host,
-    stage: str,
+    stage: proofs.Proof,
     spec: HostSpec,
     record: Record,
     proven: Mapping[str, object],
@@ -82,11 +69,9 @@ def _keep(
 ) -> bool:
     command = quoted("head", "-c", str(_MOST_BYTES), "--", reported)
     answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
-    text = "\n".join(answer.stdout) if answer.ok else None
-    if wrong := proven_state(text, fingerprint(proven)):
+    text = "\n".join(answer.stdout) if answer.ok else ""
+    if wrong := outdated(text, proven):
         return failed(host, stage, f"{host.name}: what the proof left cannot be used: {wrong}")
     path = spec.paths.cuda_proof if stage == "cuda" else spec.paths.libcuda_proof
-    # A later look tells by it what changed, which a digest does not.
-    kept = {**json.loads(text or ""), "state": proven}
-    file = File(path=path, content=f"{json.dumps(kept, indent=2)}\n".encode())
-    return written(state, host, stage, file, as_root(spec))
+    content = f"{json.dumps(json.loads(text), indent=2)}\n".encode()
+    return written(state, host, stage, File(path=path, content=content), as_root(spec))

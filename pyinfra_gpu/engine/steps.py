@@ -153,7 +153,10 @@ def reason(lines: Sequence[str], *, said_by: str = "") -> str:
     """
     if not lines:
         return "it printed nothing; try the command by hand (-vv)"
-    last = shortened(lines[-1].removeprefix(_HELD), _LONGEST_LINE)
+    # uv ends with a hint, behind the cause.
+    said = [line for line in lines if line.strip() and not line.startswith("hint: ")]
+    last = (said or lines)[-1].strip().removeprefix("cause: ").removeprefix(_HELD)
+    last = shortened(last, _LONGEST_LINE)
     explained = explain_lines(lines, said_by=said_by, record=last_seen())
     return explained or (f"{said_by} says: {last}" if said_by else last)
 

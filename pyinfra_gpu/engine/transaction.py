@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.driver_archive import archive, from_nvidia, trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, trusts_nvidia
 from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import Repository, repository

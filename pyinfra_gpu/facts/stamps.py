@@ -22,12 +22,11 @@ class _Note(BaseModel):
 
 
 class Proof(_Note):
-    """That the toolkit, or the driver's library, was seen to work in the state `fingerprint`.
+    """That the toolkit, or the driver's library, was seen to work.
 
-    + state: what that was the digest of
+    + state: what that depends on, as it was then
     """
 
-    fingerprint: str | None = None
     status: Literal["pass"]
     state: dict[str, object] = {}
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
-from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import quoted, step
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
+_TOOLKIT = (Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS)
 _NO_REPOSITORY = (
     "the toolkit comes from NVIDIA's repository, which driver_source = 'present' does not set up;"
     " without a toolkit declare cuda_toolkit = False"
 )
 
 
-@converging(drift, repairs=drift.TOOLKIT)
+@converging(
+    drift,
+    repairs=(
+        *(*_TOOLKIT, Id.CUDA_COMPILER_DIFFERS),
+        *(Id.CUDA_METAPACKAGE_INSTALLED, Id.CUDA_SHELL_PATH),
+    ),
+)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
 
@@ -40,7 +42,16 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if record.packages.half_configured:
         yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
         yield transaction.finish_interrupted(STAGE, spec)
-    yield from _install(spec, record, found)
+    wanted = drift.compiler_packages(spec, record)
+    if found.of(*_TOOLKIT) and drift.lacks_package(spec, record):
+        name, version = drift.package(spec), spec.cuda.version
+        wanted.append(f"{name}={version}-*" if version else name)
+    if wanted:
+        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
+    if found.of(Id.CUDA_COMPILER_DIFFERS):
+        yield FunctionCommand(_compilers_again, (spec,), {})
+    if found.of(*_TOOLKIT) and drift.broken(spec, record):
+        yield FunctionCommand(_reinstall, (spec, record), {})
 
 
 def _hint(spec: HostSpec, record: Record) -> str:
@@ -56,35 +67,22 @@ def _hint(spec: HostSpec, record: Record) -> str:
     return f"see `{offers}` there"
 
 
-def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    wanted = compilers.compiler_packages(spec, record)
-    if drift.toolkit_owed(spec, record, found):
-        name, version = drift.package(spec), spec.cuda.version
-        wanted.append(f"{name}={version}-*" if version else name)
-    if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
-    if found.of(Id.CUDA_COMPILER_MISSING):
-        yield FunctionCommand(_compilers_again, (spec,), {})
-    if found.of(Id.CUDA_HALF_REMOVED):
-        yield FunctionCommand(_reinstall, (spec, record), {})
-
-
 def _compilers_again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again the compilers whose packages are there, and their programs are not."""
     record = look(spec)
-    names = [] if record is None else compilers.compiler_packages(spec, record)
+    names = [] if record is None else drift.compiler_packages(spec, record)
     return transaction.again(state, host, STAGE, spec, names)
 
 
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
     lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
-    found = (*lost, *drift.damaged(spec, record), *drift.incomplete(spec, record))
-    packages = list(dict.fromkeys(found)) or drift.nvcc_packages(spec, record)
+    found = dict.fromkeys((*lost, *drift.damaged(spec, record)))
+    packages = list(found) or drift.nvcc_packages(spec, record)
     return transaction.again(state, host, STAGE, spec, packages)
 
 
-@converging(drift, repairs=drift.PLAIN_PATH)
+@converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))
 def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
@@ -92,47 +90,34 @@ def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     fails this host.
     """
     del found
-    yield step(
-        STAGE,
-        f"choose {drift.home(spec)} for {drift.PLAIN}",
-        _choose(spec, by_hand=drift.link_by_hand(record)),
-        run_as=as_root(spec),
-        seconds=deadlines.PLAIN,
-        stream=True,
-    )
-
-
-def _choose(spec: HostSpec, *, by_hand: bool) -> str:
-    """Return the shell command; a toolkit whose package registered it is not registered again.
-
-    130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses on its own,
-    as long as nobody has set one.
-    """
     wanted, link = drift.home(spec), drift.PLAIN
-    major, _, minor = str(spec.cuda.release).partition(".")
-    set_it = quoted("update-alternatives", "--set", "cuda", wanted)
-    add_it = quoted("update-alternatives", "--install", link, "cuda", wanted, f"{major}{minor}")
-    command = f"{set_it} 2>/dev/null || {{ {add_it} && {set_it}; }}"
-    if not by_hand:
-        return command
-    # Links are cheap to keep, and say later what somebody wanted.
-    aside = f'kept={link}.before-pyinfra-gpu.$(date +%Y%m%d-%H%M%S) && mv -T {link} "$kept"'
-    return f'{aside} && echo "the link of before is kept as $kept" && {{ {command}; }}'
+    # 130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses by itself,
+    # as long as nobody has set one.
+    priority = str(spec.cuda.release).replace(".", "")
+    by_hand = "1" if drift.link_by_hand(record) else ""
+    uses = ("files/set_aside.sh",)
+    command = program("cuda/choose.sh", link, wanted, priority, by_hand, uses=uses)
+    what, seconds = f"choose {wanted} for {link}", deadlines.PLAIN
+    yield step(STAGE, what, command, run_as=as_root(spec), seconds=seconds, stream=True)
 
 
-@converging(drift, repairs=drift.PROOF)
+@converging(drift, repairs=(Id.CUDA_UNPROVEN,))
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 
-    The proof is kept on the host with a fingerprint of toolkit, compiler and architectures; while
-    that is the same there is nothing to do.
+    The proof is kept on the host with toolkit, compiler and architectures; while those are the
+    same there is nothing to do.
     """
     del found
-    yield from proof.programs(STAGE, spec)
     record = fresh(spec, record)
-    arguments = (
-        *("rehearsal" if spec.rehearsal else "proof", drift.home(spec), str(spec.cuda.release)),
-        *(compilers.compiler_name(spec), *(str(arch) for arch in spec.cuda.archs)),
+    yield from proof.run(
+        "cuda",
+        spec,
+        record,
+        f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}",
+        drift.state(spec, record),
+        toolkit=drift.home(spec),
+        release=str(spec.cuda.release),
+        compiler=drift.compiler_name(spec),
+        archs=list(spec.cuda.archs),
     )
-    what = f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}"
-    yield from proof.run(STAGE, spec, record, what, drift.state(spec, record), arguments)

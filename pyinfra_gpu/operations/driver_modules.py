@@ -6,15 +6,14 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
-from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
-from pyinfra_gpu.drift.driver_modules import BLACKLIST, owed, unbuilt
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.driver_inventory import archive, packages
+from pyinfra_gpu.drift.driver_modules import owed, unbuilt
+from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.engine.transaction import finish_interrupted, install
-from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import system_files
@@ -36,21 +35,20 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     + spec: the host's resolved specification
 
     The module is there, in the packages' version, for the running and for the next kernel: a DKMS
-    build that failed leaves packages that count as installed. nouveau and nova are blacklisted,
-    and the initramfs knows it. The packages are on hold as ``driver_hold`` says.
+    build that failed leaves packages that count as installed. The initramfs knows that nouveau and
+    nova are blacklisted. The packages are on hold as ``driver_hold`` says.
 
     **Example:**
 
     .. code:: python
 
-        driver_kernel.settled(name="Settle the driver for every boot", spec=wanted)
+        driver_modules.settled(name="Settle the driver for every boot", spec=wanted)
     """
-    # Build, write, and only then update the initramfs: once, with all of it inside. A kernel's
+    # Build, and only then update the initramfs: once, with all of it inside. A kernel's
     # own package stays half configured where its hook could not build our module.
+    del found
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
-    if found.of(Id.DRIVER_BLACKLIST_DIFFERS):
-        yield write(STAGE, BLACKLIST, as_root(spec))
     record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
         yield finish_interrupted(STAGE, spec)
@@ -66,10 +64,10 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _built(spec: HostSpec, record: Record) -> Commands:
-    versions = packages(spec, record).versions
+    versions, own = packages(spec, record).versions, archive(spec, record)
     for kernel in owed(spec, record):
-        name = of_kernel_alone(spec, record, kernel)
-        if name is not None:
+        if own is not None:
+            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
             # A file that somebody deleted comes back only by installing the package again.
             yield from install(STAGE, spec, (name,), reinstall=True)
             continue
@@ -83,9 +81,7 @@ def _built(spec: HostSpec, record: Record) -> Commands:
 
 
 def _holds(spec: HostSpec, record: Record) -> Commands:
-    found = packages(spec, record)
-    names = drift.not_held(found) if spec.driver.hold else drift.held(found)
-    if names:
+    if names := drift.wrongly_held(spec, record):
         command = apt.hold(names, on=spec.driver.hold)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)

@@ -10,12 +10,16 @@ from packaging.version import Version
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_packages as drift
-from pyinfra_gpu.drift.driver_archive import archive
-from pyinfra_gpu.drift.driver_inventory import Packages, of_series, packages
+from pyinfra_gpu.drift.driver_inventory import (
+    Packages,
+    archive,
+    of_series,
+    packages,
+    without_headers,
+)
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of
 from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
@@ -283,7 +287,7 @@ def _broken(spec: HostSpec, record: Record) -> list[str]:
     """Return what is to be installed again."""
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
-    if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
+    if drift.foreign_libraries(record, found):
         broken |= set(matching(found.names, LIBRARIES))
     broken |= set(packages_of(lost_files(record, found.names.__contains__)))
     return sorted(broken)

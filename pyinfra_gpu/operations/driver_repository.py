@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_repository as drift
-from pyinfra_gpu.drift.driver_archive import trusts_nvidia
-from pyinfra_gpu.drift.driver_repository import (
-    MODE,
-    Repository,
-    archive_list,
-    pins,
-    repository,
-    source_list,
-    twice,
-    unattended,
-)
+from pyinfra_gpu.drift.driver_repository import MODE, Repository
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
@@ -43,94 +33,58 @@ if TYPE_CHECKING:
 STAGE = drift.STAGE
 
 
-@converging(
-    drift,
-    repairs=drift.IDS,
-)
+@converging(drift, repairs=drift.IDS)
 def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     + spec: the host's resolved specification
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Then come the source
-    list, the pins, what keeps unattended-upgrades off, and a list of this repository alone. Another
-    list that names the same repository is set aside, since nothing works where their keys differ.
+    would point elsewhere. What it holds must be the pinned key and no other. Then come the pins,
+    what keeps unattended-upgrades off, the blacklist of the free drivers, the source list, and a
+    list of this repository alone. Another list that names the same repository is set aside, since
+    nothing works where their keys differ.
 
-    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, a list of ours adds
-    the components of the distribution's archive that its own lists do not name, and NVIDIA's
+    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and NVIDIA's
     repository is there only for the toolkit.
 
     **Example:**
 
     .. code:: python
 
-        repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
+        driver_repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
     """
-    source = repository(spec, record) if trusts_nvidia(spec) else None
-    if isinstance(source, str):  # then it could not be judged, and this host was refused
-        return
+    source = drift.trusted(spec, record)
     yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-    if source is not None:
-        yield from _believed(spec, record, source, found)
-    yield from _written(spec, record, source, found)
-
-
-def _believed(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
-    if found.of(Id.DRIVER_KEYRING_REPLACED):
+    if source and found.of(Id.DRIVER_KEYRING_REPLACED):
         yield FunctionCommand(_fetch_keyring, (spec, source), {})
-    for file in dict.fromkeys(each.file for each in twice(record, source)):
-        what = f"set {file} aside as {file}.disabled"
-        yield step(
-            STAGE,
-            what,
-            apt.set_aside(file, source.url),
-            run_as=as_root(spec),
-            seconds=deadlines.PLAIN,
-        )
+    if source:
+        yield from _alone(spec, record, source)
+    for each in drift.declared(spec, record):
+        if each.wrong(record):
+            yield write(STAGE, each.file, as_root(spec))
+    if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
+        yield FunctionCommand(update, (STAGE, spec), {})
 
 
-def _written(
-    spec: HostSpec, record: Record, source: Repository | None, found: Findings
-) -> Commands:
-    """Write what the findings ask for; the pins come before the lists they are to judge."""
-    ours = {
-        Id.DRIVER_PINS_DIFFER: pins(spec, record)[0],
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: unattended(spec, record),
-        Id.DRIVER_ARCHIVE_INCOMPLETE: archive_list(spec, record),
-    }
-    if source is not None:
-        ours[Id.DRIVER_SOURCE_DIFFERS] = source_list(source)
-    for id_, file in ours.items():
-        if found.of(id_):
-            yield write(STAGE, file, as_root(spec))
-    listed = (
-        *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
-        Id.DRIVER_ARCHIVE_INCOMPLETE,
-    )
-    if found.of(*listed):
-        yield FunctionCommand(_update, (spec,), {})
+def _alone(spec: HostSpec, record: Record, source: Repository) -> Commands:
+    for file in drift.twice(record, source):
+        what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
+        yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.PLAIN)
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
-    url = apt.keyring_url(source.url)
-    answer = ask(
-        state,
-        host,
-        apt.keyring(source.url, source.keyring_sha256),
-        as_root(spec),
-        seconds=deadlines.SIMULATION,
-    )
+    url, command = apt.keyring_url(source.url), apt.keyring(source.url, source.keyring_sha256)
+    answer = ask(state, host, command, as_root(spec), seconds=deadlines.SIMULATION)
     if not answer.ok:
         reason = f"the keyring {url} cannot be used: {why(answer)}"
         return failed(host, STAGE, f"{host.name}: {reason}")
     try:
         keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
     except (ValueError, binascii.Error):
-        return failed(
-            host, STAGE, f"{host.name}: the keyring {url} came back unreadable: run again"
-        )
+        reason = f"the keyring {url} came back unreadable: run again"
+        return failed(host, STAGE, f"{host.name}: {reason}")
     keys = fingerprints(keyring)
     if keys != (source.key_fingerprint,):
         held = keys.reason if isinstance(keys, Unknown) else ", ".join(keys) or "no key"
@@ -142,7 +96,3 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
         )
     file = File(path=system_files.KEYRING, content=keyring, mode=MODE)
     return written(state, host, STAGE, file, as_root(spec))
-
-
-def _update(state: State, host: Host, spec: HostSpec) -> bool:
-    return update(state, host, STAGE, spec)

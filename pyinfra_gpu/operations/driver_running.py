@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_running as drift
+from pyinfra_gpu.drift.driver_inventory import next_kernel
 from pyinfra_gpu.drift.driver_running import SERVICES, users
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.drift.kernels import next_kernel
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging

@@ -30,8 +30,11 @@ from pyinfra_gpu.engine.uv import (
 )
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.paths import beside
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyinfra.api.command import PyinfraCommand
 
     from pyinfra_gpu.facts.record import Record
@@ -152,10 +155,10 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         platform = platform_of(spec, record) or "a Python that cannot be told"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    if foreign := if_known(record.torch.foreign, ()):
-        aside = program("pytorch/set_aside.sh", spec.paths.venv, *foreign)
-        yield _owners(spec, record)("set foreign libraries aside", aside)
+    yield from _aside(spec, record, if_known(record.torch.foreign, ()))
     wrong = [each for each in found if each.id not in _BESIDE_TORCH]
+    if wrong:
+        yield from _aside(spec, record, drift.unlisted(spec, record))
     if wrong and not record.torch.damaged:
         yield from install(spec, record, lock, wrong[0].found)
         record = look(spec) or record
@@ -176,11 +179,17 @@ def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand
     return _owners(spec, record)(f"drop the damaged {', '.join(names)}", clean, lock=None)
 
 
+def _aside(spec: HostSpec, record: Record, paths: Sequence[str]) -> Commands:
+    """Rename what lies among the packages and no installer can remove, if there is any."""
+    if paths:
+        aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
+        yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)
+
+
 def _whole(spec: HostSpec, record: Record) -> Commands:
     """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
     if left := drift.leftovers(spec, record):
-        aside = program("pytorch/set_aside.sh", spec.paths.venv, *left)
-        yield long_step(spec, record, f"set {', '.join(left)} aside", aside)
+        yield from _aside(spec, record, left)
         record = look(spec) or record
     for fetched in (False, True):
         names = drift.damaged(spec, record)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu.packages.names import LABEL, SHARED
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
@@ -15,8 +14,7 @@ SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
 # first record that matches counts. That one takes a driver of Ubuntu's archive just as gladly.
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
-ARCHIVE = f"{SOURCES_FOLDER}/pyinfra-gpu-distribution.list"
-ALL = (SOURCES, PREFERENCES, UNATTENDED, ARCHIVE)
+ALL = (SOURCES, PREFERENCES, UNATTENDED)
 
 DRIVER = (
     *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
@@ -105,15 +103,6 @@ def preferences(
         records.append(_record("the declared toolkit", (name,), f"version {release}-*", 1001))
     note = f"\n# The repository has no {absent_pin}: these pins stand alone." if absent_pin else ""
     return "\n".join([HEADER.rstrip("\n") + note, *records])
-
-
-def archive(sources_: Sequence[Source]) -> str:
-    """Return the list that adds components of the distribution's own archive."""
-    return HEADER + "".join(
-        f"deb {f'[signed-by={each.signed_by}] ' if each.signed_by else ''}{each.uri}"
-        f" {' '.join(each.suites)} {' '.join(each.components)}\n"
-        for each in sources_
-    )
 
 
 def _record(why: str, packages: Sequence[str], pin: str, priority: int) -> str:

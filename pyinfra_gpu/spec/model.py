@@ -120,8 +120,8 @@ class DriverSpec(Section):
     stage, prefix_ = "driver", "driver_"
     source: Literal["nvidia", "distribution", "present"] = key(
         "nvidia", "'nvidia' installs the driver from NVIDIA's repository, 'distribution' from"
-        " Debian's or Ubuntu's own archive, 'present' only judges the one that is there; always"
-        " 'present' with privilege = 'none'", example="present")
+        " Ubuntu's own archive, with signed modules, 'present' only judges the one that is there;"
+        " always 'present' with privilege = 'none'", example="present")
     branch: t.Branch | None = key(
         None, "the NVIDIA driver branch", example=595, derived=_STACKS,
         allowed="a driver branch in stacks.yaml, e.g. 580")

@@ -22,7 +22,6 @@ from pyinfra_gpu.errors import SpecError, shown
 from pyinfra_gpu.stacks import model
 from pyinfra_gpu.stacks.model import (
     Archive,
-    ArchiveRelease,
     CudaRelease,
     DriverBranch,
     Extent,
@@ -48,7 +47,6 @@ else:  # the C parser is several times faster and differs in nothing we use
 
 __all__ = [
     "Archive",
-    "ArchiveRelease",
     "Catalogue",
     "CudaRelease",
     "DriverBranch",
@@ -194,8 +192,8 @@ class Catalogue(model.Entry):
             return known.names.pin_version.replace("{version}", version)
         return known.names.pin_branch.replace("{branch}", str(branch))
 
-    def archive_release(self, distribution: str) -> ArchiveRelease | None:
-        """Return what is known of a release's own archive ("ubuntu 24.04"); None = nothing."""
+    def archive_branches(self, distribution: str) -> tuple[int, ...] | None:
+        """Return the branches of a release's own archive ("ubuntu 24.04"); None = not known."""
         os_id, _, os_version = distribution.partition(" ")
         archive = self.archives.get(os_id)
         return None if archive is None else archive.releases.get(os_version)

@@ -316,13 +316,6 @@ KernelPackage = Annotated[
 ]
 
 
-class ArchiveRelease(Entry):
-    """One release's archive: its code name, and the driver branches it offers."""
-
-    codename: Annotated[Text, _matching(r"[a-z]+", "a code name")]
-    branches: tuple[Whole, ...]
-
-
 class KernelPackages(Entry):
     """Packages with modules, as templates: for one kernel, and for the newest of its series."""
 
@@ -334,15 +327,12 @@ class Archive(Entry):
     """What one distribution's own archive has of the driver; see stacks.yaml for each field."""
 
     labels: tuple[Text, ...]
-    components: tuple[Text, ...]
-    releases: Table[str, ArchiveRelease]
+    releases: Table[str, tuple[Whole, ...]]
     rules: tuple[PackageRule, ...]
     companions: Table[Flavour, tuple[PackageName, ...]]
     apart: tuple[Text, ...]
     series: str
-    prebuilt: Table[Flavour, KernelPackages] | None
-    modules: Table[Flavour, Text]
-    alternatives: Table[Flavour, Table[str, Text]]
+    prebuilt: Table[Flavour, KernelPackages]
 
     def driver(self, branch: int, modules: Flavour, packages: Extent) -> tuple[str, ...] | None:
         """Return the packages to install for a branch, or None where none are known."""
@@ -355,27 +345,21 @@ class Archive(Entry):
         """Return the packages that have to be asked for in the driver's version, too."""
         return tuple(name.replace("{branch}", str(branch)) for name in self.companions[modules])
 
-    def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
-        """Return the package with the modules for a kernel (`uname -r`); None where DKMS builds."""
-        if self.prebuilt is None:
-            return None
+    def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str:
+        """Return the package with the modules for a kernel (`uname -r`)."""
         name = self.prebuilt[modules].kernel
         return name.replace("{branch}", str(branch)).replace("{kernel}", kernel)
 
     def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
         """Return the package that leads to the modules for the newest kernel of the same series.
 
-        None where DKMS builds them, and for a kernel whose name tells no series.
+        None for a kernel whose name tells no series.
         """
         match = _KERNEL.fullmatch(kernel)
-        if self.prebuilt is None or match is None:
+        if match is None:
             return None
         name = self.prebuilt[modules].series.replace("{branch}", str(branch))
         return name.replace("{series}", f"{match['flavour']}-{match['series']}")
-
-    def leads(self, modules: Flavour) -> dict[str, str]:
-        """Return where the alternatives have to lead: group -> path."""
-        return dict(self.alternatives[modules])
 
 
 ToolkitTemplate = Annotated[Text, _template("release")]

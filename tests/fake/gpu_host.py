@@ -13,7 +13,7 @@ from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift.driver_modules import BLACKLIST
+from pyinfra_gpu.drift.driver_repository import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages import files
@@ -91,7 +91,6 @@ LISTS: dict[str, list[str]] = {
         f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
     ],
     "nvidia.change": [],
-    "nvidia.alternative": [],
     "cuda.toolkit": ["13.0"],
     "cuda.missing": [],
     "libcuda.cache": [
@@ -170,7 +169,7 @@ class GpuHost(FakeHost):
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
         found = super()._layout(wanted)
-        texts: dict[str, bytes | None] = {files.ARCHIVE: None, **system_texts(wanted)}
+        texts: dict[str, bytes | None] = {**system_texts(wanted)}
         texts |= self.texts
         for path, text in texts.items():
             if path in self.entries:

@@ -58,7 +58,6 @@ _NAMES = {
     "torch.other": "torch.others",
     "nvidia.package": "nvidia.packages",
     "nvidia.file": "nvidia.lost",
-    "nvidia.alternative": "nvidia.alternatives",
     "libcuda.link": "libcuda.links",
     "gpus.device": "gpus.devices",
 }
@@ -161,12 +160,6 @@ def _links(rows: list[str]) -> dict[str, Any]:
     return found
 
 
-def _alternative(row: str) -> dict[str, Any]:
-    name, mode, choice, broken = row.split(" ")
-    leads = {"leads_to": _or_none(choice), "broken": _or_none(broken)}
-    return {"name": name, "auto": mode == "auto", **leads}
-
-
 def _pairs(rows: list[str]) -> dict[str, str]:
     return {name: rest for name, _, rest in (row.partition(" ") for row in rows)}
 
@@ -189,7 +182,6 @@ _ROWS: dict[str, Callable[[list[str]], Any]] = {
         dict(zip(("package", "state", "path"), row.split(" ", 2), strict=True))
         for row in sorted(rows)
     ],
-    "nvidia.alternative": lambda rows: [_alternative(row) for row in rows],
     "libcuda.link": _links,
     "libcuda.cache": lambda rows: [_cache(row) for row in rows],
     "kernel.headers": lambda rows: {k: v == "1" for k, v in _pairs(rows).items()},

@@ -112,87 +112,70 @@ def test_the_toolkit_is_asked_for_by_its_own_name_and_nothing_that_brings_a_driv
     assert not {"cuda", "cuda-13-0", "cuda-drivers"} & {word.rstrip(";") for word in words}
 
 
-def test_a_declared_version_is_asked_for_exactly() -> None:
-    assert "cuda-toolkit-13-0=13.0.2-*" in executed(proven_host(data={"cuda_version": "13.0.2"}))
-
-
-def test_gone_files_come_back_by_installing_their_packages_again() -> None:
-    text = executed(proven_host(lists={"cuda.missing": ["bin/ptxas"]}))
-    assert "install --reinstall cuda-nvcc-13-0" in text
-
-
-def test_an_interrupted_dpkg_is_finished_first() -> None:
-    host = proven_host(
-        lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]}
-    )
-    text = executed(host)
-    assert "dpkg --force-confold --configure -a" in text
-
-
-def test_the_alternative_is_set_and_never_linked_over() -> None:
-    changed = dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")
-    text = executed(proven_host(plain=changed))
-    assert "update-alternatives --set cuda /usr/local/cuda-13.0" in text
-    assert "--install /usr/local/cuda cuda /usr/local/cuda-13.0 130" in text
-    assert "ln -s" not in text
-    assert "mv" not in text
-
-
-def test_a_link_by_hand_is_kept_under_another_name() -> None:
-    text = executed(proven_host(plain={"cuda.alternative": None}))
-    assert "mv -T /usr/local/cuda" in text
-    assert text.index("mv -T") < text.index("update-alternatives --set")
-
-
-def test_a_link_of_ours_goes_to_the_soname_beside_it() -> None:
-    text = executed(proven_host(lists=dev("link libcuda.so.570 => -")))
-    assert f"dpkg-query -S {LIB}/libcuda.so " in text
-    assert f"ln -sfn libcuda.so.1 {LIB}/libcuda.so" in text
-    assert "mv" not in text  # a dangling link holds nothing
-    assert text.rindex("ldconfig") > text.index("ln -sfn")
-
-
-def test_a_link_that_belongs_to_a_package_comes_back_with_it() -> None:
-    host = proven_host(
-        lists=dev(f"link {FILE} => {FILE}"),
-        responses={
-            "dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]},
-            "--simulate": {
-                "stdout": [
-                    *(f"Inst libcuda1 [{VERSION}-1] ({VERSION}-1 NVIDIA CUDA:x [amd64])", PART),
-                    *("libcuda1", "dkms", PART, PART),
-                ]
+MOVED = dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")
+CHOSEN = "choose.sh /usr/local/cuda /usr/local/cuda-13.0 130"
+LINKS, SONAME = f"links.sh {LIB}/libcuda.so.1", f"{LIB}/libcuda.so.1"
+REINSTALLED = f"Inst libcuda1 [{VERSION}-1] ({VERSION}-1 NVIDIA CUDA:x [amd64])"
+RUNS: dict[str, tuple[GpuHost, list[str]]] = {
+    "a declared version is asked for exactly": (
+        proven_host(data={"cuda_version": "13.0.2"}),
+        ["cuda-toolkit-13-0=13.0.2-*"],
+    ),
+    "gone files come back with their packages, after an interrupted dpkg is finished": (
+        proven_host(
+            lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]}
+        ),
+        ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
+    ),
+    "the alternative is set": (proven_host(plain=MOVED), [f"{CHOSEN} ''"]),
+    "a link by hand is kept": (proven_host(plain={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
+    "a link of ours goes to the soname beside it": (
+        proven_host(lists=dev("link libcuda.so.570 => -")),
+        [f"dpkg-query -S {LIB}/libcuda.so ", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
+    ),
+    "a link that belongs to a package comes back with it, which is held again": (
+        proven_host(
+            lists=dev(f"link {FILE} => {FILE}"),
+            responses={
+                "dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]},
+                "--simulate": {"stdout": [REINSTALLED, PART, "libcuda1", "dkms", PART, PART]},
             },
-        },
-    )
-    text = executed(host)
-    assert "install --reinstall libcuda1:amd64" in text
-    # On the host it is put back on hold by the very command that takes it off.
-    assert f" 'libcuda1 {VERSION}-1\n' libcuda1 env " in text
+        ),
+        ["install --reinstall libcuda1:amd64", f" 'libcuda1 {VERSION}-1\n' libcuda1 env "],
+    ),
+    "what stands in the way is kept": (
+        proven_host(lists=dev(f"file - => {LIB}/libcuda.so")),
+        [f"set_aside.sh {LIB}/libcuda.so", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
+    ),
+    "the declared link in the toolkit is absolute and without a version": (
+        proven_host(data={"libcuda_toolkit_link": True}),
+        [f"{LINKS} /usr/local/cuda-13.0/lib64/libcuda.so {SONAME}"],
+    ),
+    "the proof of nvcc gets what is to be proven": (
+        proven_host(data={"rehearsal": True}, plain={"cuda.proof": None}),
+        [
+            '"output": "/opt/pyinfra-gpu/state/cuda.json", "kind": "rehearsal"',
+            '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "compiler": "g++"',
+            '"archs": [120]',
+        ],
+    ),
+    "that of libcuda, too": (
+        proven_host(plain={"libcuda.proof": None}),
+        ['"kind": "proof"', f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
+    ),
+}
 
 
-def test_what_stands_in_the_way_is_kept_where_ldconfig_does_not_take_it_up() -> None:
-    text = executed(proven_host(lists=dev(f"file - => {LIB}/libcuda.so")))
-    assert f"kept={LIB}/before-pyinfra-gpu.libcuda.so" in text
+@pytest.mark.parametrize("what", RUNS)
+def test_what_is_run(what: str) -> None:
+    host, parts = RUNS[what]
+    text, place = executed(host), 0
+    for part in parts:
+        place = text.index(part, place)
 
 
-def test_the_declared_link_in_the_toolkit_is_absolute_and_without_a_version() -> None:
-    text = executed(proven_host(data={"libcuda_toolkit_link": True}))
-    assert f"ln -sfn {LIB}/libcuda.so.1 /usr/local/cuda-13.0/lib64/libcuda.so" in text
-
-
-def test_the_proofs_get_what_is_to_be_proven() -> None:
-    text = executed(proven_host(plain={"cuda.proof": None, "libcuda.proof": None}))
-    assert "sh /opt/pyinfra-gpu/proofs/cuda_proof.sh" in text
-    assert "/opt/pyinfra-gpu/state/cuda.json proof /usr/local/cuda-13.0 13.0 g++ 120" in text
-    # Its verification fails on a host that never changes, and so this one fails before libcuda's.
-    text = executed(proven_host(plain={"libcuda.proof": None}))
-    assert f"/opt/pyinfra-gpu/state/libcuda.json proof {VERSION} 1 gcc" in text
-
-
-def test_a_rehearsal_says_so_in_its_proofs() -> None:
-    text = executed(proven_host(data={"rehearsal": True}, plain={"cuda.proof": None}))
-    assert "rehearsal /usr/local/cuda-13.0" in text
+def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
+    assert "set_aside" not in executed(proven_host(lists=dev("link libcuda.so.570 => -")))
 
 
 REFUSED: dict[str, tuple[GpuHost, str]] = {
@@ -234,8 +217,8 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
     host = proven_host(plain={"driver.runfile": "1", "cuda.gxx": "0"}, lists=dev("absent"))
     run_of(host).prepare()
     assert ("driver", "driver.runfile") in told
-    assert ("cuda", "cuda.compiler-missing") in told
-    assert ("libcuda", "libcuda.missing") in told
+    assert ("cuda", "cuda.compiler-differs") in told
+    assert ("libcuda", "libcuda.link-differs") in told
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,18 @@ def test_a_torch_whose_version_line_is_lost_is_replaced() -> None:
     """uv goes by the name of its metadata, which is there: it would leave the files as they are."""
     (install,) = commands({"torch.version_line": []})
     assert "--reinstall-package torch" in install
+
+
+def test_metadata_that_lists_no_files_is_out_of_the_way_before_torch_is_installed() -> None:
+    """A removal that was cut off leaves it, and uv gives up where it reads it."""
+    host = FakeHost(
+        lists={
+            "torch.version_line": [],
+            "torch.other": ["numpy numpy-2.4.6.dist-info/RECORD"],
+            "torch.need": ["numpy"],
+        }
+    )
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    done = [each for each in run.executed("ws1") if "dist-info" in each or " pip install " in each]
+    assert "numpy-2.4.6.dist-info" in done[0]
+    assert " pip install " in done[1]

@@ -34,7 +34,7 @@ from tasks.environment import environment
 TRUST, PIN = "Driver | Trust NVIDIA's repository", "Driver | Pin the driver"
 INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
 LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
-ALL = [TRUST, PIN, INSTALL, SETTLE, LOAD]
+ALL = [TRUST, PIN, INSTALL, LOAD]
 OLD = "580.82.07"
 
 
@@ -122,7 +122,7 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
     "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
     "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
-    "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [SETTLE]),
+    "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [TRUST]),
     "the initramfs": (GpuHost(plain={"kernel.initramfs": "stale"}), [SETTLE]),
     "the module": (GpuHost(plain={"driver.on_disk": None, "driver.license": None}), [SETTLE]),
     "nothing loaded": (GpuHost(plain=NOT_LOADED), [LOAD]),
@@ -514,7 +514,7 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     made.execute()
     (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
     results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
-    assert (results.error_ops, results.success_ops) == (0, 8)
+    assert (results.error_ops, results.success_ops) == (0, 7)
     assert made.state.op_meta[last].names == {"Environment | Write the environment file"}
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem

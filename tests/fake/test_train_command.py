@@ -189,7 +189,7 @@ def test_the_launcher_is_told_who_asks_and_how_wide_the_terminal_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "52")
     monkeypatch.setenv("LOGNAME", "ada")
-    told = f"PYINFRA_GPU_TRAIN_BY=ada@{socket.gethostname()} COLUMNS=52"
+    told = f"PYINFRA_GPU_TRAIN_BY=ada@{socket.gethostname()} PYINFRA_GPU_HOST=@fake/ws1 COLUMNS=52"
     hosts = {"ws1": {told: "env was given"}}
     assert asked(tmp_path, monkeypatch, hosts, "stop") == 0
     assert "env was given" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.on_host import proofs
@@ -20,9 +21,8 @@ def main(folder: Path) -> None:
     (folder / "proofs").mkdir(parents=True)
     request = ProbeRequest.for_paths(Paths(prefix="/opt/pyinfra-gpu", name="training"), nvidia=True)
     (folder / "probe.py").write_text(text_of(request))
-    for proof in proofs.PROGRAMS:
-        for name, content in proofs.programs(proof).items():
-            (folder / "proofs" / name).write_bytes(content)
+    for proof in get_args(proofs.Proof):
+        (folder / f"proofs/{proof}.json").write_text(json.dumps(proofs.command(proof, {})))
     (folder / "smoke_test.pyz").write_bytes(smoke_bundle())
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True

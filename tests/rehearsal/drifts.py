@@ -57,7 +57,7 @@ COMPANION = """
 DRIFTS: dict[str, Drift] = {
     # First, while the host still has the older driver.
     "a companion package went ahead": Drift(
-        inject=COMPANION.format(version="580.105.08-1"), id="driver.versions-mixed", publish=R580
+        inject=COMPANION.format(version="580.105.08-1"), id="driver.version-differs", publish=R580
     ),
     "the driver was upgraded under the loaded module": Drift(
         inject="""
@@ -80,14 +80,14 @@ DRIFTS: dict[str, Drift] = {
     # A kernel update without its headers: DKMS builds nothing, says nothing, exits with 0.
     "the module is not built for the newest kernel": Drift(
         inject="quiet apt-get update; quiet apt-get install -y linux-image-amd64",
-        id="driver.module-not-built-for-next-kernel",
+        id="driver.module-not-built",
         newer_kernel=True,
     ),
     "the proprietary flavour is installed": Drift(
-        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.wrong-flavour"
+        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.not-installed"
     ),
     "a companion package was left behind": Drift(
-        inject=COMPANION.format(version="580.82.07-1"), id="driver.versions-mixed"
+        inject=COMPANION.format(version="580.82.07-1"), id="driver.version-differs"
     ),
     "the pins are removed": Drift(
         inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
@@ -99,7 +99,7 @@ DRIFTS: dict[str, Drift] = {
         """,
         id="driver.pin-package-missing",
     ),
-    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-missing"),
+    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-differs"),
     "the repository's key is replaced": Drift(
         inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"
         " /usr/share/keyrings/pyinfra-gpu-nvidia.gpg",
@@ -112,11 +112,11 @@ DRIFTS: dict[str, Drift] = {
     "the repository is listed twice": Drift(
         inject="sed 's/ \\[[^]]*\\]//' /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
         " > /etc/apt/sources.list.d/cuda-debian12-x86_64.list",
-        id="driver.source-twice",
+        id="driver.source-differs",
     ),
     "unattended-upgrades may move the driver": Drift(
         inject="rm /etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades",
-        id="driver.unattended-upgrades-allowed",
+        id="driver.pins-differ",
     ),
     "the blacklist is edited": Drift(
         inject="sed -i /nouveau/d /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
@@ -130,7 +130,7 @@ DRIFTS: dict[str, Drift] = {
             rm -f /etc/modprobe.d/*nvidia* /usr/lib/modprobe.d/*nvidia*
             quiet update-initramfs -u -k all
         """,
-        id="driver.nouveau-loaded",
+        id="driver.module-differs",
         effect="restart",
         reboots=1,
     ),
@@ -139,15 +139,15 @@ DRIFTS: dict[str, Drift] = {
             systemctl stop nvidia-persistenced
             modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia
         """,
-        id="driver.not-loaded",
+        id="driver.module-differs",
         effect="restart",
     ),
     "persistenced is off": Drift(
-        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-off"
+        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-differs"
     ),
     "persistenced is masked": Drift(
         inject="quiet systemctl mask --now nvidia-persistenced",
-        id="driver.persistenced-masked",
+        id="driver.persistenced-differs",
         effect="report",
         undo="quiet systemctl unmask nvidia-persistenced; systemctl start nvidia-persistenced",
     ),
@@ -156,7 +156,7 @@ DRIFTS: dict[str, Drift] = {
             cd /tmp; quiet apt-get download nvidia-smi=$V
             quiet dpkg --unpack nvidia-smi_*.deb; rm nvidia-smi_*.deb
         """,
-        id="driver.package-incomplete",
+        id="driver.files-damaged",
     ),
     "the kernel headers are gone": Drift(
         inject="quiet dpkg --force-depends --purge linux-headers-$K", id="driver.headers-missing"
@@ -166,35 +166,35 @@ DRIFTS: dict[str, Drift] = {
             printf '#!/bin/sh\\n' > /usr/bin/nvidia-uninstall
             chmod 0755 /usr/bin/nvidia-uninstall
         """,
-        id="driver.runfile",
+        id="preflight.other-driver",
         effect="report",
         undo="rm /usr/bin/nvidia-uninstall",
         refused=True,
     ),
-    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
+    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.link-differs"),
     "a power cut left libcuda without contents": Drift(
-        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-wrong"
+        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-differs"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-wrong",
+        id="libcuda.link-differs",
     ),
     "libcuda.so points at a version": Drift(
-        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-wrong"
+        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-differs"
     ),
     "another libcuda.so.1 comes first": Drift(
         inject=f"""
             mkdir -p /opt/foreign; cp {LIB}/libcuda.so.1 /opt/foreign/libcuda.so.1
             echo /opt/foreign > /etc/ld.so.conf.d/000-foreign.conf; ldconfig
         """,
-        id="libcuda.foreign-first",
+        id="libcuda.another",
         effect="report",
         undo="rm -r /etc/ld.so.conf.d/000-foreign.conf /opt/foreign; ldconfig",
         refused=True,
     ),
     "somebody's newer libcuda lies beside the driver's": Drift(
         inject=f"cp {LIB}/libcuda.so.${{V%-*}} {LIB}/libcuda.so.999.01; ldconfig",
-        id="driver.libraries-differ",
+        id="driver.files-damaged",
     ),
     "a clock that was wrong dated the blacklist": Drift(
         inject="touch -d 2040-01-01 /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
@@ -210,7 +210,7 @@ DRIFTS: dict[str, Drift] = {
     ),
     "the stubs are on the linker's path": Drift(
         inject="echo /usr/local/cuda-13.0/lib64/stubs > /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
-        id="libcuda.loader-path",
+        id="libcuda.another",
         effect="report",
         undo="rm /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
         refused=True,  # programs load the stub: nothing can work on the GPU
@@ -229,22 +229,22 @@ DRIFTS: dict[str, Drift] = {
     ),
     "another nvcc comes first on PATH": Drift(
         inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
-        id="cuda.nvcc-shadowed",
+        id="cuda.shell-path",
         effect="report",
         undo="rm /usr/local/bin/nvcc",
     ),
     "the toolkit is half removed": Drift(
-        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.half-removed"
+        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.toolkit-differs"
     ),
     "a program of the toolkit may not be run": Drift(
-        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.half-removed"
+        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.toolkit-differs"
     ),
     "the compiler is out of range": Drift(
         inject="""
             mv /usr/bin/gcc /usr/bin/gcc.real
             printf '#!/bin/sh\\necho 16.1.0\\n' > /usr/bin/gcc; chmod 0755 /usr/bin/gcc
         """,
-        id="cuda.compiler-out-of-range",
+        id="cuda.compiler-differs",
         effect="report",
         undo="mv /usr/bin/gcc.real /usr/bin/gcc",
         refused=True,
@@ -253,7 +253,7 @@ DRIFTS: dict[str, Drift] = {
         inject=f"rm {PREFIX}/proofs/cuda.json", id="cuda.unproven"
     ),
     "the proof of libcuda is of another driver": Drift(
-        inject=f'sed -i \'s/fingerprint": "./fingerprint": "z/\' {PREFIX}/proofs/libcuda.json',
+        inject=f'sed -i \'s/"gcc": "/"gcc": "z/\' {PREFIX}/proofs/libcuda.json',
         id="libcuda.unproven",
     ),
     "the env file is edited": Drift(
@@ -273,7 +273,7 @@ DRIFTS: dict[str, Drift] = {
             force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
               '$2 == v {print $1 "=595.71.05-1"}')
         """,
-        id="driver.branch-moved",
+        id="driver.version-differs",
         publish=(*R580, "595.71.05"),
     ),
 }

@@ -47,19 +47,19 @@ class Case:
 OF_THE_DRIVER: dict[str, Case] = {
     "an install line takes the module's place": Case(
         inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
-        ids=("driver.module-name-foreign",),
+        ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /etc/modprobe.d/mine.conf",
     ),
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
-        ids=("driver.files-damaged", "driver.module-not-registered"),
+        ids=("driver.files-damaged", "driver.module-not-built"),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
     ),
     "DKMS has forgotten the module": Case(
         inject="rm -r /var/lib/dkms/nvidia",
-        ids=("driver.module-not-registered",),
+        ids=("driver.module-not-built",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
     "DKMS was cut off while it built, as the package was set up": Case(
@@ -68,7 +68,7 @@ OF_THE_DRIVER: dict[str, Case] = {
             half='s/ok installed$/ok half-configured/'
             sed -i "/^Package: nvidia-kernel-open-dkms\$/,/^\$/$half" /var/lib/dpkg/status
         """,
-        ids=("driver.package-incomplete",),
+        ids=("driver.files-damaged",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
     "the headers' build link dangles": Case(
@@ -91,7 +91,7 @@ OF_THE_DRIVER: dict[str, Case] = {
             systemctl daemon-reload
             systemctl restart nvidia-persistenced || true
         """,
-        ids=("driver.persistenced-off",),
+        ids=("driver.persistenced-differs",),
         repaired=False,
         refused=True,
         undo="""
@@ -124,12 +124,12 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "a link to libcuda lies in /usr/local/lib": Case(
         inject=f"ln -s {LIB}/libcuda.so.1 /usr/local/lib/libcuda.so.1; ldconfig",
-        ids=("libcuda.second-in-cache", "libcuda.unproven"),
+        ids=("libcuda.another", "libcuda.unproven"),
         undo="rm -f /usr/local/lib/libcuda.so.1; ldconfig",
     ),
     "root alone may open the devices": Case(
         inject="chmod 600 /dev/nvidia[0-9]* /dev/nvidiactl",
-        ids=("driver.devices-closed",),
+        ids=("driver.closed",),
         repaired=False,
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
@@ -141,13 +141,13 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "somebody chose for good that root alone runs nvidia-smi": Case(
         inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
-        ids=("driver.files-closed",),
+        ids=("driver.closed",),
         repaired=False,
         undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
     ),
     "libcuda is a link to a copy of somebody's": Case(
         inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",
-        ids=("driver.files-damaged", "libcuda.link-wrong", "libcuda.unproven"),
+        ids=("driver.files-damaged", "libcuda.link-differs", "libcuda.unproven"),
         holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
     ),
     "a power cut emptied the list of nvidia-smi's files": Case(
@@ -193,7 +193,7 @@ OF_APT: dict[str, Case] = {
 OF_CUDA: dict[str, Case] = {
     "g++ leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/g++",
-        ids=("cuda.compiler-missing",),
+        ids=("cuda.compiler-differs",),
         holds="quiet g++ --version",
     ),
 }

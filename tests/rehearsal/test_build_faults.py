@@ -68,7 +68,7 @@ def disk_full(trial: Trial) -> None:
     refused = trial.builder.deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert "o space left" in problem, problem
-    assert trial.state()["phase"] in ("plan", "fetch", "requirements", "configure", "compile")
+    assert trial.phase() in ("plan", "fetch", "requirements", "configure", "compile")
     trial.host.run(f"mount -o remount,size=1g {BUILD}")
 
 
@@ -144,7 +144,7 @@ def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     lab.fresh(HOST)
     run = builder.start(limit=HOST)
     trial = Trial(lab.host(HOST), builder)
-    until(lambda: bool(trial.state()) or run.poll() is not None, 240)
+    until(lambda: bool(trial.phase()) or run.poll() is not None, 240)
     trial.host.run(f"systemctl stop {UNIT}")
     run.communicate()
     trial.host.run(f"rm -rf {BUILD}/*")
@@ -169,7 +169,7 @@ def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     kept = len(trial.host.run(older).stdout.split())
     # One may have been cut off by each compiler that was at work.
     assert kept >= compiled - 2, (kept, compiled)
-    assert (trial.state()["phase"], trial.state()["error"]) == ("prove", None)
+    assert trial.phase() == "prove"
     assert STEPS <= trial.finished() <= STEPS + 2
     assert trial.builder.converge(limit=HOST).changed(HOST) == []
     assert STEPS <= trial.finished() <= STEPS + 2

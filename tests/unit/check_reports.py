@@ -56,8 +56,8 @@ def unreachable(name: str = "gpu1", why: str = "timed out") -> HostAnswer:
 RESTART = stage("driver", finding(Id.DRIVER_MODULE_DIFFERS, "restart", since=UPGRADE))
 SMOKE_OWED = stage("smoke", finding(Id.SMOKE_UNPROVEN))
 NOTE = finding(Id.SMOKE_PROOF_BEFORE_BOOT, "note", repeats=True)
-REPAIR = finding(Id.LIBCUDA_LINK_WRONG)
-REPORT = finding(Id.CUDA_NVCC_SHADOWED, "report", command="dpkg -S /opt/bin/nvcc")
+REPAIR = finding(Id.LIBCUDA_LINK_DIFFERS)
+REPORT = finding(Id.CUDA_SHELL_PATH, "report", command="dpkg -S /opt/bin/nvcc")
 STOP = replace(
     finding(Id.PREFLIGHT_GPUS_DIFFER, "report"), stops=True, action="check seating and power"
 )

@@ -65,11 +65,11 @@ def failing(diagnosis: Any = None, **changes: Any) -> HostAnswer:
 
 
 SHOWN: dict[str, tuple[HostAnswer, str]] = {
-    "a finding": (host("a", stage("cuda", REPORT)), "cuda.nvcc-shadowed found cuda.nvcc-shadowed"),
+    "a finding": (host("a", stage("cuda", REPORT)), "cuda.shell-path found cuda.shell-path"),
     "since when": (host("a", RESTART), "2026-11-21 06:12 (the host's time): libcuda1 580.95.05-1"),
     "what is not checked": (host("a", stage("preflight", STOP)), "stops before: driver, packages"),
     "why it is undetermined": (unreachable("a", "timed out"), "could not be reached: timed out"),
-    "a note": (host("a", stage("smoke", replace(REPORT, effect="note"))), "Notes cuda.nvcc"),
+    "a note": (host("a", stage("smoke", replace(REPORT, effect="note"))), "Notes cuda.shell-path"),
     "versions": (host("a", facts=FACTS), "gpus 2 x RTX 5090 libcuda none"),
     "what cannot be told": (host("a", facts={"cuda": {"unknown": "x"}}), "cuda unknown: x"),
     "packages": (host("a", history=(UPGRADE,) * 12), "and 2 more before"),

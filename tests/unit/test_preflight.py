@@ -26,6 +26,7 @@ JOB = {"driver.user": ["pid 812 (python3)", "pid 813 (python3)"]}
 SMALL = "0x00000000de000000-0x00000000deffffff 0x00000000c0000000-0x00000000cfffffff"
 NOTHING = "0x0000000000000000-0x0000000000000000"
 NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
+PREFIX = "/opt/pyinfra-gpu"
 NO_INODES = ["6553600 12 /opt/pyinfra-gpu", "6553600 0 /usr", "6553600 0 /var"]
 
 UBUNTU_25 = ('PRETTY_NAME="Ubuntu 25.10"', 'VERSION_ID="25.10"', "ID=ubuntu")
@@ -160,6 +161,10 @@ def test_what_is_as_declared_or_is_repaired_later_is_not_refused(name: str) -> N
 
 # Each with what its sentence must say: what was found, and the remedy.
 REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
+    "another login than the user who has the environment": (
+        proven_host(entries={f"{PREFIX}/venv": f"41ed 1001 carol 4096 {PREFIX}/venv"}),
+        ("/venv belongs to carol, and the login is ubuntu", 'declare `owner = "carol"`'),
+    ),
     "no GPU on the bus": (
         proven_host(lists={"gpus.device": []}),
         ("0 NVIDIA GPUs on the PCI bus; expected gpu_count = 2", "seating", "cpu-torch2.13"),

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
-from pyinfra_gpu.drift.proof import fingerprint
 from pyinfra_gpu.engine import proof
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.write import File
 
 
-def test_the_state_is_kept_with_it_and_is_not_the_owners_to_tell(
+def test_it_is_kept_with_the_state_that_was_asked_for_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = proven_host()
     spec, record = host.spec(), record_of(host)
     proven = libcuda.state(spec, record)
     reported = {
-        "fingerprint": fingerprint(proven),
         "status": "pass",
         "library": "/x",
-        "state": {"gcc": "forged"},
+        "state": proven,
     }
     lines = tuple(json.dumps(reported, indent=2).splitlines())
     kept: list[File] = []
@@ -37,10 +36,16 @@ def test_the_state_is_kept_with_it_and_is_not_the_owners_to_tell(
     monkeypatch.setattr(proof, "ask", lambda *_, **__: Answer(ok=True, stdout=lines, lines=lines))
     monkeypatch.setattr(proof, "written", written)
     unused: Any = None
+    forged = {**proven, "gcc": "forged"}
+    monkeypatch.setattr(proof, "failed", lambda *_: False)
+    assert not proof._keep(
+        unused, SimpleNamespace(name="ws1"), "libcuda", spec, record, forged, "/reported"
+    )  # type: ignore[arg-type]
+    assert kept == []
     assert proof._keep(unused, unused, "libcuda", spec, record, proven, "/reported")
     (file,) = kept
     assert file.path == spec.paths.libcuda_proof
-    assert json.loads(file.content) == {**reported, "state": proven}
+    assert json.loads(file.content) == reported
     text = file.content.decode()
     (finding,) = libcuda.judge(
         spec, record_of(proven_host(plain={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))

@@ -15,6 +15,7 @@ ACCESS = """fatal: Could not read from remote repository.
 Please make sure you have the correct access rights
 and the repository exists."""
 
+SITE = "/opt/pyinfra-gpu/venv/lib/python3.11/site-packages"
 SAID = {
     # what was printed: (what the sentence says is wrong, and what to do)
     f"Cloning into '/x'...\ngit@github.com: Permission denied (publickey).\n{ACCESS}": (
@@ -54,6 +55,16 @@ SAID = {
     "  x No solution found when resolving dependencies:\n  `-> Because there is no version of"
     " foo==9.9 and you require foo==9.9, we can\n      conclude that your requirements are"
     " unsatisfiable.": ("has no such version", "pip index versions"),
+    f"error: failed to remove file `{SITE}/sympy/abc.py`: Permission denied (os error 13)": (
+        f"may not read or write {SITE}/sympy (error: failed",
+        f"sudo chown -R USER: {SITE}/sympy",
+    ),
+    "error: Failed to read `x==1.14.0`\n  cause: Failed to read metadata from installed package"
+    " `x==1.14.0`\n  cause: failed to open file `/x/METADATA`: No such file or directory (os error"
+    " 2)\n\nhint: `x` (v1.14.0) was included because `torch` depends on `x>=1`": (
+        "failed to open file `/x/METADATA`",
+        "No such file or directory",
+    ),
     "error: No interpreter found at path `/opt/none/bin/python3`": (
         "/opt/none/bin/python3",
         "pytorch_python",

@@ -34,7 +34,6 @@ holder() {
 
 if ! command -v flock >/dev/null; then echo "flock is not on this host" >&2; exit 1; fi
 if [ ! -e "$lock" ]; then (umask 077 && set -C && : >"$lock") || exit 1; fi
-if [ ! "$3" ] && [ -O "$lock" ]; then chmod 0600 -- "$lock"; fi
 exec 9<"$lock" || exit 1
 if ! flock -w "$seconds" 9; then
 	holder

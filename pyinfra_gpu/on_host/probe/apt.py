@@ -58,7 +58,6 @@ def facts(host: Host) -> Facts:
         found["nvidia.source_lines"] = lambda: _source_lines(host)
         found["nvidia.keyring"] = lambda: _keyring(host)
         found["nvidia.changes"] = lambda: _changes(host)
-        found["nvidia.alternatives"] = lambda: list(_alternatives(host))
         found["nvidia.lost"] = lambda: _lost(host)
     return found
 
@@ -412,47 +411,3 @@ def _lists_lost(host: Host, info: str) -> Iterable[dict[str, str]]:
         if not any(os.path.exists(path) and os.stat(path).st_size for path in lists):
             path = f"/var/lib/dpkg/info/{full}.list"
             yield {"package": shown, "state": "emptied", "path": path}
-
-
-def _alternatives(host: Host) -> Iterator[dict[str, Any]]:
-    """Yield groups of update-alternatives, by dpkg's own file of each.
-
-    First how it is chosen, its link, names and links of those that follow it, an empty line; then
-    for each choice its path, its priority and where those that follow lead. Those whose target is
-    gone are another matter.
-    """
-    for name in ("nvidia", "glx"):
-        path = host.at(f"/var/lib/dpkg/alternatives/{name}")
-        if not os.access(path, os.R_OK):
-            continue
-        lines = iter(rows(path))
-        mode, first = next(lines, ""), next(lines, "")
-        if mode not in ("auto", "manual"):
-            raise NotTold(f"{path} begins with {mode[:40]!r}")
-        try:
-            choice: str | None = os.readlink(host.at(f"/etc/alternatives/{name}"))
-        except OSError:
-            choice = None
-        broken = None if _leads(host, first, choice or "") else first
-        follow = []
-        while next(lines, ""):
-            follow.append(next(lines, ""))
-        while chosen := next(lines, ""):
-            next(lines, "")
-            for link in follow:
-                target = next(lines, "")
-                if (
-                    chosen == choice
-                    and target
-                    and os.path.exists(host.at(target))
-                    and broken is None
-                ):
-                    broken = None if _leads(host, link, target) else link
-        yield {"name": name, "auto": mode == "auto", "leads_to": choice, "broken": broken}
-
-
-def _leads(host: Host, link: str, target: str) -> bool:
-    try:
-        return bool(target) and os.path.samefile(host.at(link), host.at(target))
-    except OSError:
-        return False

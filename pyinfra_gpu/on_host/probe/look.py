@@ -38,7 +38,6 @@ WITHOUT_NVIDIA: dict[str, Any] = {
     "nvidia.source_lines": [],
     "nvidia.keyring": None,
     "nvidia.changes": [],
-    "nvidia.alternatives": [],
     "nvidia.lost": [],
     "cuda.toolkits": [],
     "cuda.missing": [],

@@ -444,11 +444,22 @@ def build(host: Host) -> Facts:
     return {
         "build.stamp": lambda: document(f"{venv}/.pyinfra-gpu-build.json") if at else None,
         "build.wheel": lambda: document(f"{at}/wheel.json") if at else None,
-        "build.state": lambda: document(f"{at}/state.json") if at else None,
-        "build.pid": lambda: _building(at) if at else None,
+        "build.state": lambda: _building(f"{at}/building") if at else None,
     }
 
 
-def _building(at: str) -> str | None:
-    pid = (document(f"{at}/pid") or "").strip()
-    return pid if pid.isdigit() and os.path.isdir(f"/proc/{pid}") else None
+def _building(path: str) -> str | None:
+    """What the last build says of itself, and whether it is at work: its program holds a lock."""
+    from fcntl import LOCK_NB, LOCK_SH, flock
+
+    said = document(path)
+    if said is None:
+        return None
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        flock(file, LOCK_SH | LOCK_NB)
+    except BlockingIOError:
+        return f"{said.strip()} at work"
+    finally:
+        os.close(file)
+    return f"{said.strip()} ended"

@@ -1,36 +1,40 @@
-"""Programs that prove on a host what the stages cuda and libcuda promise.
+"""What shows on a host that nvcc compiles, and that programs load the driver's library.
 
-They are compiled and run where the result counts. A proof takes a few seconds, so its result is
-kept in a JSON file, keyed by a fingerprint of all that it depends on.
+Programs are compiled and run where the result counts. That takes seconds, so the result is kept
+in a JSON file, together with the state in which it was seen.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 Proof = Literal["cuda", "libcuda"]
+_SOURCES = {"cuda": ("kernel.cu",), "libcuda": ("linked.c", "dlopened.c")}
 
-PROGRAMS: dict[Proof, tuple[str, ...]] = {
-    "cuda": ("cuda_proof.sh", "kernel.cu"),
-    "libcuda": ("libcuda_proof.sh", "linked.c", "dlopened.c"),
-}
-"""The files of each proof; the first is the one to run."""
+
+def command(proof: Proof, asked: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the words of the command that proves it, its programs included.
+
+    + asked: what `prove.py` reads, but `proof` and `sources`
+    """
+    program, sources = _texts(proof)
+    text = json.dumps({"proof": proof, "sources": sources, **asked})
+    return ("/usr/bin/python3", "-I", "-S", "-c", program, text)
 
 
 @cache
-def programs(proof: Proof) -> dict[str, bytes]:
-    """Return the files of a proof: name -> content."""
+def _texts(proof: Proof) -> tuple[str, dict[str, str]]:
     folder = Path(__file__).parent
-    return {name: (folder / name).read_bytes() for name in PROGRAMS[proof]}
+    program = (folder / "prove.py").read_text(encoding="ascii")
+    return program, {name: (folder / name).read_text("ascii") for name in _SOURCES[proof]}
 
 
 @cache
 def digest(proof: Proof) -> str:
-    """Return the SHA-256 of a proof's files in hexadecimal: another proof proves other things."""
-    content = b"".join(
-        name.encode() + b"\0" + text + b"\0" for name, text in programs(proof).items()
-    )
-    return hashlib.sha256(content).hexdigest()
+    """Return the SHA-256 of a proof's programs in hexadecimal: another one proves other things."""
+    return hashlib.sha256(json.dumps(_texts(proof)).encode()).hexdigest()

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..terminal import columns, paragraph, wrapped
-from . import host, presets, runs, starting
+from . import host, presets, runs, several, starting
 from .host import TrainError
 from .listing import duration, loss_words, step_words, table
 from .metrics import sampled
@@ -124,7 +124,9 @@ _SET = click.option(
     help="Another value of an argument; may be given again for others.",
 )  # fmt: skip
 _COUNT = click.IntRange(0, 999)
-_HOSTS = click.option("--hosts", type=_COUNT, default=1, hidden=True)  # by the controller
+_PART = click.option(  # by the controller
+    "--part", hidden=True, callback=lambda context, option, text: several.part_of(text)
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
 
 
@@ -152,7 +154,7 @@ def train() -> None:
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
 @click.option("--like", metavar="RUN", shell_complete=_runs(), help="Repeat this run.")
 @click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
-@_HOSTS
+@_PART
 @_shared
 @click.pass_obj
 def _start(words: list[str], /, preset: str | None, like: str | None, **given: Any) -> int:
@@ -189,7 +191,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 @_run_argument(lambda run: run.over and run.outcome != "finished")
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
-@_HOSTS
+@_PART
 @_shared
 def _resume(run: str | None, unproven: bool, **given: Any) -> int:
     """Let a run go on from its newest complete checkpoint."""
@@ -363,6 +365,4 @@ def _completion(shell: str) -> int:
 @train.command("again", hidden=True)
 def _again() -> int:
     """Let runs go on that a reboot cut off; by the unit of a boot."""
-    from .supervise import again
-
-    return again(host.load())
+    return starting.again(host.load())

@@ -12,6 +12,7 @@ import math
 import os
 import pkgutil
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,17 +151,18 @@ class Metrics:
         self._path, self._attempt, self._largest = path, attempt, largest
         self._file = path.open("ab", buffering=0)
         self._teller: MetricReader | None = None
+        self._alone = threading.Lock()  # each rank's log is read by a thread
         self.last: Metric = {}
         self.times: deque[float] = deque(maxlen=_RECENT + 1)
 
     def read(self, reader: MetricReader, line: str) -> None:
         metric = reader.read(line)
-        if metric is None or self._teller not in (None, reader):
-            return
-        self._teller, self.last = reader, metric
-        self.times.append(time.time())
-        text = json.dumps({"time": now(), "attempt": self._attempt, **metric}, allow_nan=False)
-        with contextlib.suppress(OSError):
+        with self._alone, contextlib.suppress(OSError):
+            if metric is None or self._teller not in (None, reader):
+                return
+            self._teller, self.last = reader, metric
+            self.times.append(time.time())
+            text = json.dumps({"time": now(), "attempt": self._attempt, **metric}, allow_nan=False)
             if self._file.write(f"{text}\n".encode()) and self._file.tell() >= self._largest:
                 self._thin_out()
 

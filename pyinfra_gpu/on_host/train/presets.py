@@ -225,9 +225,9 @@ def argument_words(arguments: Mapping[str, Value], known: Mapping[str, object]) 
 
 
 def command(
-    site: Site,
+    python: str,
     preset: Preset,
-    folder: Path,
+    known: Mapping[str, object],
     ranks: int,
     further: Sequence[str],
     *,
@@ -236,21 +236,21 @@ def command(
 ) -> list[str]:
     """Return the command line of a run.
 
-    + folder: of the run; + further: what stood behind `--`
+    + known: what `{...}` stands for; + further: what stood behind `--`
     + resumed: the checkpoint and its step, where it goes on
     """
-    known = {**values(preset, folder, ranks), **(resumed or {})}
+    known = {**known, **(resumed or {})}
     arguments = {**preset.arguments, **(preset.resume if resumed else {})}
     what = ["-m", preset.module] if preset.module else [str(preset.file)]
     program = [
-        *(site.python, "-u", *what, *argument_words(arguments, known)),
+        *(python, "-u", *what, *argument_words(arguments, known)),
         *(filled(word, known) for word in preset.words),
         *further,
     ]
     if preset.launch == "python":
         return program
     nodes = ["--standalone"] if hosts == 1 else ["--nnodes", str(hosts)]
-    torchrun = [site.python, "-m", "torch.distributed.run", *nodes]
+    torchrun = [python, "-m", "torch.distributed.run", *nodes]
     return [*torchrun, "--nproc-per-node", str(ranks), "--no-python", *program]
 
 

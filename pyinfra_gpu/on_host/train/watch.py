@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from . import host, runs
 from .host import CPU, TrainError, moment
 from .listing import duration, loss_words, speed_words
 from .metrics import History
-from .runs import Run
+from .runs import Run, tail_of, unstamped
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -73,20 +72,6 @@ def look(folder: Path, history: History) -> Seen:
                 if not seen.run.over:
                     seen.saved += f", {duration(seen.now - point.changed)} ago"
     return seen
-
-
-def tail_of(path: Path, size: int) -> list[str]:
-    """Return the lines of a file's end; none where it cannot be read."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return file.read(size).decode("utf-8", "replace").splitlines()
-    return []
-
-
-def unstamped(line: str) -> str:
-    """Return a line of a log without its time."""
-    stamp, _, rest = line.partition(" ")
-    return line if moment(stamp) is None else rest
 
 
 def watch(folder: Path, *, plain: bool, once: bool) -> int:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.causes import Step
 from ..terminal import columns, paragraph, shortened, wrapped
-from . import checkpoints, runs, starting
+from . import checkpoints, checks, host, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
 from .metrics import History
 from .presets import BATCH
-from .runs import Run, rank_of
-from .watch import tail_of, unstamped
+from .runs import Run, rank_of, tail_of, unstamped
 
 if TYPE_CHECKING:
     from ..diagnosis.explain import Found
@@ -170,7 +169,7 @@ def _what_else(run: Run, found: Explanation) -> None:
     if not run.wrong or found.id == _MEMORY:
         return
     try:
-        point = run.newest() if run.settings().resume else None
+        point = run.resumable()
     except (OSError, TypeError, ValueError):
         point = None
     if point is not None and not any("train resume" in str(each) for each in found.steps):
@@ -219,8 +218,9 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     if run.waits:
         until = moment(run.waits.get("until"))
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(until)) if until else "a while"
-        verb = "it waited in vain" if run.over else "it waits"
-        yield f"{verb} until {at} for {run.waits.get('for')}"
+        reason = run.waits_for_boot and not run.unproven and host.unproven(site)
+        what = f"{reason}: {checks.PROVE}" if reason else run.waits.get("for")
+        yield f"it waits until {at} for {what}"
     if last is not None and last.first_failed_rank is not None and run.nproc > 1:
         yield f"rank {last.first_failed_rank} of {run.nproc} failed first; the others were ended"
     if last is not None and last.exit not in (None, 0, 1) and last.exit is not None:

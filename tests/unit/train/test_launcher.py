@@ -187,75 +187,25 @@ def test_submodules_are_laid_out_with_what_was_changed_in_them(
 # -- logs and metrics
 
 
-def test_lines_are_written_whole_however_they_come(tmp_path: Path) -> None:
-    told: list[str] = []
-    log = Log(tmp_path / "x.log", 1 << 20, told.append)
-    for chunk in (b"a", b"b\n1%\r2%\r", b"\n\xff\nno end"):
-        log.feed(chunk)
-    log.close()
-    assert told == ["ab", "1%", "2%", "\ufffd", "no end"]
-    lines = (tmp_path / "x.log").read_bytes().decode(errors="replace").splitlines()
-    assert [line[25:] for line in lines] == told
-    assert all(line[10] == "T" and line[23] == "Z" for line in lines)
-
-
-def test_a_log_is_rotated_and_stays_small_whatever_a_program_prints(tmp_path: Path) -> None:
-    log = Log(tmp_path / "x.log", 1000)
-    for number in range(200):
-        log.feed(b"line %03d\n" % number)
-    files = [tmp_path / name for name in ("x.log.2", "x.log.1", "x.log")]
-    assert sorted(tmp_path.iterdir()) == sorted(files)
-    lines = [line for path in files for line in path.read_text().splitlines()]
-    numbers = [int(line[-3:]) for line in lines]
-    assert numbers == [*range(numbers[0], 200)]
-    assert all(path.stat().st_size <= 1000 for path in files)
-    for _ in range(1 << 10):
-        log.feed(b"x" * (64 << 10))
-    log.close()
-    assert (tmp_path / "x.log").stat().st_size < 32 << 10
-
-
-def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, write = Log(tmp_path / "x.log", 1 << 20), os.write
-
-    def full(descriptor: int, text: bytes) -> int:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(os, "write", full)
-    log.feed(b"OSError: [Errno 28] No space left on device\n")
-    monkeypatch.setattr(os, "write", write)
-    log.close()
-    assert "No space left on device" in (tmp_path / "x.log").read_text()
-
-
 def test_logs_that_are_followed_lose_no_line_at_a_rotation(
     site: Site, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """After a rotation the rest of the old file was never read: 142 of 201 lines were shown."""
     run = written(site, state="running", outcome=None)
-    path = run.attempt() / "rank0.log"
-    log, alive = Log(path, 2000), iter([True] * 40 + [False] * 9)
+    log, alive = Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter([True] * 40 + [False] * 9)
     monkeypatch.setattr(Run, "alive", lambda self: next(alive))
     numbers = iter(range(400))
 
     def write(seconds: float) -> None:
         for _ in range(20):  # 700 bytes between two looks
-            log.feed(b"line %03d\n" % next(numbers, 399))
+            log.write(f"line {next(numbers, 399):03}")
 
     monkeypatch.setattr(cli.time, "sleep", write)
-    monkeypatch.setattr(
-        cli, "sys", type("Sys", (), {"stdout": sys.__stdout__, "stderr": sys.stderr})
-    )
-    with os.fdopen(os.dup(1), "wb") as out:
-        stdout = type("Out", (), {"buffer": out, "flush": out.flush})
-        monkeypatch.setattr(cli, "sys", type("Sys", (), {"stdout": stdout, "stderr": sys.stderr}))
+    with os.fdopen(os.dup(1), "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
         cli._follow(run, None, "rank0.log")
-    log.close()
-    shown = [
-        int(line[-3:]) for line in capfdbinary.readouterr().out.split(b"\n") if b"line" in line
-    ]
+    lines = capfdbinary.readouterr().out.split(b"\n")
+    shown = [int(line[-3:]) for line in lines if b"line" in line]
     assert len(shown) > 100
     assert shown == [*range(len(shown))]
 
@@ -312,7 +262,7 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
     held = claims.claim(site, "zero", GPUS, 2, None)
     assert isinstance(held, claims.Held)
     one, two = claims.wait(site, "one", GPUS), claims.wait(site, "two", GPUS)
-    assert claims.ahead(site, "two") == ["one"]
+    assert claims.ahead("two") == ["one"]
     held.release()
     assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
     assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
@@ -431,33 +381,43 @@ def test_a_damaged_or_foreign_record_keeps_nobody_from_stopping_or_listing(
     assert f"the record of run {bad.run} is damaged" in " ".join(capsys.readouterr().out.split())
 
 
-def test_one_runs_full_disk_does_not_end_the_waiting_of_others(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_proven(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An OSError of the first ended `train again`, and all waited for a day for nobody."""
-    first, second = (
-        written(site, f"{NAME}{end}", outcome="lost", after_reboot=True, unproven=True,
-                attempt={"boot_id": "another"})
-        for end in ("", "-2")
-    )  # fmt: skip
+    cut_off: dict[str, Any] = {"outcome": "lost", "attempt": {"boot_id": "another"}}
+    waits = {"after_reboot": 1e9, "unproven": True, **cut_off}
+    first, second = (written(site, f"{NAME}{end}", **waits) for end in ("", "-2"))
+    unproven = written(site, f"{NAME}-3", **{**waits, "unproven": False})
+    assert (unproven.state, unproven.over, unproven.waits_for_boot) == ("waiting", False, True)
+    facts = " ".join(why.explain(site, unproven).facts)
+    assert "for no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in facts
+    others: list[dict[str, Any]] = [
+        {"after_reboot": 0}, {"after_reboot": 1e-9}, {"outcome": "failed"},
+        {"attempt": {"boot_id": host.boot_id()}},
+    ]  # fmt: skip
+    for number, each in enumerate(others):
+        assert written(site, f"{NAME}-{number + 4}", **{**waits, **each}).over
     tried: list[str] = []
 
-    def go_on(site: Site, run: Run) -> None:
+    def go_on(site: Site, run: Run, point: object, **more: object) -> None:
         tried.append(run.run)
+        assert (point, more) == (None, {"gpus": "", "queue": True})
         if run.run == first.run:
             raise OSError(errno.ENOSPC, "No space left on device")
-        run.state, run.attempts[-1].boot_id = "ended", host.boot_id()
+        run.state, run.after_reboot = "ended", 0
         run.save()
 
     looks = iter([None])
     monkeypatch.setattr(starting, "go_on", go_on)
-    monkeypatch.setattr(supervise.time, "sleep", lambda seconds: next(looks))
+    monkeypatch.setattr(starting.time, "sleep", lambda seconds: next(looks))
     with pytest.raises(StopIteration):
-        supervise.again(site)
+        starting.again(site)
     assert tried == [first.run, second.run, first.run]
-    waits = runs.read(first.folder).waits
-    assert waits is not None
-    assert "No space left" in waits["for"]
+    assert f"{first.run}: [Errno 28] No space left" in capsys.readouterr().err
+    assert starting.stop(site, first.run) == 0
+    assert capsys.readouterr().out == f"{first.run} waits no more, and stays lost\n"
+    assert runs.read(first.folder).outcome == "lost"
 
 
 def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
@@ -537,20 +497,20 @@ def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.Mon
     known = host.gpus(smi(rows))
     monkeypatch.setattr(host, "gpus", lambda: known)
     preset = presets.from_json("a", {"file": "a.py"})
-    assert checks.asked(site, preset, [], "GPU-b,0")[0].devices == ["GPU-b", "GPU-a"]
+    assert checks.devices(site, preset, "GPU-b,0") == (["GPU-b", "GPU-a"], 2)
     for given, words in (("2", "names no GPU by '2'"), ("0,0", "twice"), (",", "names no GPU")):
         with pytest.raises(TrainError, match=words):
-            checks.asked(site, preset, [], given)
+            checks.devices(site, preset, given)
     large = presets.from_json("a", {"file": "a.py", "ranks": 3})
     with pytest.raises(TrainError, match="this host has 2: give --set ranks=2"):
-        checks.asked(site, large, [], None)
+        checks.devices(site, large, None)
 
 
 def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
-    preset = presets.from_json("a", {"file": "a.py", "arguments": {"out": "{run}/x"}})
-    start = checks.Asked(preset=preset, devices=GPUS, ranks=2, words=[], hosts=2, queue=True)
+    spec = {"file": "a.py", "arguments": {"out": "{run}/x"}}
+    run = written(site, spec=spec, across=["a", "b"], queue=True)
     with pytest.raises(TrainError) as caught:
-        checks.refuse(site, start, [])
+        checks.refuse(site, run)
     assert "give --set out=FOLDER" in str(caught.value)
     assert "leave out --queue" in str(caught.value)
 
