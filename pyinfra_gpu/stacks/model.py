@@ -289,8 +289,6 @@ class PackageNames(Entry):
     """Packages whose names hold a kernel, a branch or a version."""
 
     headers: Annotated[Text, _template("kernel")]
-    pin_branch: Annotated[Text, _template("branch")]
-    pin_version: Annotated[Text, _template("version")]
 
 
 class DistributionPackages(Entry):
