@@ -47,7 +47,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 def _told(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Nothing is built where nobody knows what is there, or whether a build goes on."""
     if spec.pytorch.building is not None:
-        known(record.build.pid)
+        known(record.build.state)
         known(record.torch.version)
     yield from ()
 
@@ -71,7 +71,7 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found = f"torch is being built: {now.phase} ({log(spec)} there shows it)"
     else:
         id_, action = Id.PYTORCH_BUILD_MISSING, f"build of torch {spec.pytorch.full_version}"
-        found = _without(record, wanted)
+        found = _without(spec, record, wanted)
     # With a fallback the run that cannot build it goes on, and the next one tries again.
     least = spec.pytorch.fallback is not None
     effect: Effect = "report" if least else "repair"
@@ -86,10 +86,9 @@ def log(spec: HostSpec) -> str:
 
 
 def running(record: Record) -> BuildState | None:
-    """Return the build that goes on, None where none does; a number outlives a power cut."""
+    """Return the build that goes on, None where none does."""
     state = record.build.state
-    here = isinstance(state, BuildState) and state.boot == record.system.boot_id
-    return state if here and isinstance(record.build.pid, str) else None  # type: ignore[return-value]
+    return state if isinstance(state, BuildState) and state.running else None
 
 
 def _commit(spec: HostSpec) -> str:
@@ -106,13 +105,11 @@ def _stand_in(record: Record) -> list[Finding]:
     return [note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)]
 
 
-def _without(record: Record, wanted: str) -> str:
+def _without(spec: HostSpec, record: Record, wanted: str) -> str:
     state = record.build.state
     if not isinstance(state, BuildState) or state.fingerprint != wanted:
         return "no wheel of this build"
-    if state.error is not None:
-        return f"its build failed ({state.error})"
-    return f"its build was cut off: {state.phase}"
+    return f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
 
 
 def is_installed(spec: HostSpec, record: Record) -> bool:

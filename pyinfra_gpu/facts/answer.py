@@ -1,4 +1,4 @@
-"""From what a host answered to records: one document in JSON, read field by field.
+"""From a host's lines to what it told: one document in JSON, read field by field.
 
 What is not there, or has another type than its field, is `Unknown` in that field alone: no answer,
 whatever it is, takes another field or another host with it. The owner's half is a text in root's
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import (
@@ -32,12 +33,13 @@ R = TypeVar("R")
 LONGEST = 2 << 20
 """Bytes that an answer may have; a host with all there is to tell comes to a quarter of that."""
 
-_OWNERS_PARTS = ("torch.", "build.", "training.", "environment.", "owned")
-_OWNERS_FIELDS = (
-    *("cuda.shell_lines", "cuda.nvcc", "cuda.gcc", "cuda.gxx", "cuda.compiler", "cuda.glibc"),
-    *("smoke.verdict", "driver.closed", "storage.shm_closed", "launcher.own_masked"),
-    "system.owners_problem",
+_OWNERS = re.compile(
+    r"(torch|build|training|environment)\..*|owned"
+    r"|cuda\.(shell_lines|nvcc|gcc|gxx|compiler|glibc)|smoke\.verdict|driver\.closed"
+    r"|storage\.shm_closed|launcher\.own_masked|system\.owners_problem"
 )
+"""The keys for which the owner's word counts, and no other's."""
+
 _WHOLE_TEXTS = ("cuda.proof", "libcuda.proof", "environment.text", "training.stamp_text")
 """Fields with the text of a file; in all others what would move a cursor is made visible."""
 
@@ -55,29 +57,18 @@ class Answer:
         self.found = FIRST_LINE in rows
         body = rows[rows.index(FIRST_LINE) + 1 :] if self.found else []
         self.whole = LAST_LINE in body
-        text = "\n".join(body[: body.index(LAST_LINE)]) if self.whole else ""
-        self.refused: str | None = None
-        self._roots = self._object(text) if text else {}
-        if isinstance(self._roots, Unknown):
-            self.refused, self._roots = self._roots.reason, {}
+        told = _object("\n".join(body[: body.index(LAST_LINE)])) if self.whole else {}
+        self.refused = told.reason if isinstance(told, Unknown) else None
+        self._roots = {} if isinstance(told, Unknown) else told
         self.python = self._roots.get("python3", True) is not None
-        owners = self._roots.pop("owner", {"?": NOT_REPORTED})
-        self._owners = self._object(owners) if isinstance(owners, str) else _unknown(owners)
-
-    @staticmethod
-    def _object(text: str) -> dict[str, Any] | Unknown:
-        try:
-            found = document.loads(text, LONGEST)
-        except ValueError as error:
-            return Unknown(one_line(str(error)))
-        return found if isinstance(found, dict) else Unknown("it is no object in JSON")
+        owners = self._roots.pop("owner", {})
+        self._owners = _object(owners) if isinstance(owners, str) else _unknown(owners)
 
     def raw(self, key: str) -> Any:
         """Return what was told under a key: JSON's own types, or `Unknown`."""
         if self.refused:
             return Unknown(self.refused)
-        theirs = key.startswith(_OWNERS_PARTS) or key in _OWNERS_FIELDS
-        told = self._owners if theirs else self._roots
+        told = self._owners if _OWNERS.fullmatch(key) else self._roots
         if isinstance(told, Unknown):
             return told
         if key in told:
@@ -97,7 +88,7 @@ class Answer:
         if isinstance(raw, Unknown):
             return raw
         try:
-            return _adapter(form).validate_json(json.dumps(_shown(raw)), strict=True)
+            return document.adapter(form).validate_json(json.dumps(_shown(raw)), strict=True)
         except ValidationError as error:
             return Unknown(document.reason(error))
 
@@ -117,24 +108,25 @@ class Answer:
         + name: with which its keys begin
         + known: fields that are made of something else
         """
-        values = dict(known)
-        for field, hint in _fields(form):
-            if field not in values:
+        for field, hint in _hints(form).items():
+            if field not in known:
                 key = f"{name}.{field}"
-                whole = key in _WHOLE_TEXTS
-                values[field] = self.text(key) if whole else self.value(hint, key)
-        return form(**values)
+                known[field] = self.text(key) if key in _WHOLE_TEXTS else self.value(hint, key)
+        return form(**known)
+
+
+def _object(text: str) -> dict[str, Any] | Unknown:
+    try:
+        found = document.loads(text, LONGEST)
+    except ValueError as error:
+        return Unknown(one_line(str(error)))
+    return found if isinstance(found, dict) else Unknown("it is no object in JSON")
 
 
 @cache
-def _fields(form: Any) -> tuple[tuple[str, Any], ...]:
+def _hints(form: Any) -> dict[str, Any]:
     hints = get_type_hints(form, include_extras=True)
-    return tuple((each.name, hints[each.name]) for each in dataclasses.fields(form))
-
-
-@cache
-def _adapter(form: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(form)
+    return {each.name: hints[each.name] for each in dataclasses.fields(form)}
 
 
 def _unknown(value: object) -> Unknown:

@@ -63,7 +63,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
             raise ValueError(f"byte {place} begins no packet")
         new = bool(first & 0x40)
         tag = first & 0x3F if new else (first & 0x3F) >> 2
-        size, width = _size(data, place + 1, None if new else first & 3)
+        size, width = _size(data[place + 1 : place + 6], None if new else first & 3)
         start = place + 1 + width
         place = start + size
         if place > len(data):
@@ -71,25 +71,16 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
         yield tag, data[start:place]
 
 
-def _size(data: bytes, place: int, kind: int | None) -> tuple[int, int]:
+def _size(data: bytes, kind: int | None) -> tuple[int, int]:
     """Length of a packet's body, and of the length itself; `kind` is the old format's, or None."""
+    if kind == 3:
+        raise ValueError("a packet names no length")
     if kind is not None:
-        if kind == 3:
-            raise ValueError("a packet names no length")
-        width = 1 << kind
-        return int.from_bytes(_bytes(data, place, width), "big"), width
-    first = data[place]
-    if first < 192:
-        return first, 1
-    if first < 224:
-        return ((first - 192) << 8) + data[place + 1] + 192, 2
-    if first == 255:
-        return int.from_bytes(_bytes(data, place + 1, 4), "big"), 5
+        return int.from_bytes(data[: 1 << kind], "big"), 1 << kind
+    if data[0] < 192:
+        return data[0], 1
+    if data[0] < 224:
+        return ((data[0] - 192) << 8) + data[1] + 192, 2
+    if data[0] == 255:
+        return int.from_bytes(data[1:5], "big"), 5
     raise ValueError("a packet comes in parts")
-
-
-def _bytes(data: bytes, place: int, count: int) -> bytes:
-    part = data[place : place + count]
-    if len(part) < count:
-        raise ValueError("its last packet is cut off")
-    return part

@@ -196,30 +196,13 @@ class ProbeRequest:
 
 
 def _own_entries(paths: Paths) -> tuple[str, ...]:
-    return (
-        paths.prefix,
-        paths.venv,
-        paths.tools,
-        paths.uv,
-        paths.uv_lock,
-        paths.torch_lock,
-        paths.cache,
-        paths.env_dir,
-        paths.env_file,
-        paths.bin,
-        paths.torchrun,
-        paths.train,
-        paths.train_dir,
-        paths.train_site,
-        paths.train_unit,
-        paths.train_unit_again,
-        paths.training_parent,
-        paths.training,
-        paths.smoke,
-        paths.smoke_bundle,
-        paths.state,
-        paths.lock,
+    """The paths of the project's own that are looked at on every host."""
+    names = (
+        *("prefix", "venv", "tools", "uv", "uv_lock", "torch_lock", "cache", "env_dir", "env_file"),
+        *("bin", "torchrun", "train", "train_dir", "train_site", "train_unit", "train_unit_again"),
+        *("training_parent", "training", "smoke", "smoke_bundle", "state", "lock"),
     )
+    return tuple(getattr(paths, name) for name in names)
 
 
 def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
@@ -279,28 +262,14 @@ class RecordFact(FactBase[Record]):
 class Look(RecordFact):
     """The same for a person: `pyinfra --json INVENTORY fact pyinfra_gpu.facts.probe.Look`."""
 
-    def command(self, prefix: str | None = None, environment: str | None = None) -> StringCommand:
-        """Look at the host.
+    def command(self, *_: Any, **__: Any) -> StringCommand:
+        """Look at the host, as its data say."""
+        from pyinfra.context import host
 
-        + prefix: the folder to look under; the one in the host's data when not given
-        + environment: the environment's name under that prefix, "training" when not given
-        """
+        from pyinfra_gpu.spec import resolve
+
         try:
-            return command(_request_from_arguments(prefix, environment))
+            return command(ProbeRequest.for_spec(resolve(host.data.dict(), host.name)))  # type: ignore[no-untyped-call]
         except PyinfraError as error:
             # Raised here, it would be a traceback; said by the host, it is one line and exit 1.
             return StringCommand("printf '%s\\n'", QuoteString(str(error)), ">&2; exit 1")
-
-
-def _request_from_arguments(prefix: str | None, environment: str | None) -> ProbeRequest:
-    from pyinfra.context import host
-
-    from pyinfra_gpu.spec import Paths, resolve
-
-    if prefix is not None:
-        paths = Paths(prefix=prefix, name=environment or "training")
-        return ProbeRequest.for_paths(paths, nvidia=True)
-    data: dict[str, object] = {**host.data.dict()}  # type: ignore[no-untyped-call]
-    if environment is not None:
-        data["environment_name"] = environment
-    return ProbeRequest.for_spec(resolve(data, host.name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import re
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,26 +24,25 @@ class _Document(BaseModel):
         return document.read(cls, text)
 
 
-class BuildFailure(_Document):
-    """Why a build stopped: a sentence, and what a program printed, the first error first."""
-
-    sentence: _Text
-    lines: list[_Text] = []
-
-    def __str__(self) -> str:
-        return ": ".join([self.sentence, *self.lines[:1]])
-
-
 class BuildState(_Document):
-    """How far a build is, as the program on the host keeps it in state.json.
+    """The last build on a host.
 
-    + fingerprint: of what is declared for it; boot: in which boot of the host it was at work
+    + fingerprint: of what is declared for it; phase: in which it is, or ended
     """
 
     fingerprint: _Digest
-    boot: _Text
-    phase: Literal["plan", "fetch", "requirements", "configure", "compile", "wheel", "prove"]
-    error: BuildFailure | None = None
+    phase: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    running: bool
+
+    @classmethod
+    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
+        """Return what the look tells in words."""
+        if not isinstance(text, str):
+            return text
+        said = re.fullmatch(r"([0-9a-f]{64}) ([a-z]{1,12}) +(at work|ended)", text)
+        if said is None:
+            return Unknown("it does not say which build it is")
+        return cls(fingerprint=said[1], phase=said[2], running=said[3] == "at work")
 
 
 class Manifest(_Document):

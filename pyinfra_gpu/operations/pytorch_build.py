@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +27,7 @@ from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.steps import SAYS
+from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, SAYS, Plan
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     paths, there, content = spec.paths, record.layout.entry(spec.paths.build_bundle), build_bundle()
     if isinstance(there, Unknown) or there.sha256 != hashlib.sha256(content).hexdigest():
         yield write(STAGE, File(path=paths.build_bundle, content=content), as_root(spec))
-    text = json.dumps(plan(spec, record), indent=1, sort_keys=True) + "\n"
+    text = plan(spec, record).text
     if not executing() and state.print_noop_info:  # as with `--dry -v`
         for line in text.splitlines():
             host.log(line)
@@ -173,51 +172,54 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     )
 
 
-def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
-    """Return what the program on the host is to build; see `on_host.build.plan.Plan`."""
+def plan(spec: HostSpec, record: Record) -> Plan:
+    """Return what the program on the host is to build."""
     building, torch, paths = spec.pytorch.building, spec.pytorch, spec.paths
-    assert building is not None  # noqa: S101 - see drift/pytorch_build.py
+    assert building and building.git_url and building.commit  # noqa: S101 - the spec has looked
     name, _, major = (spec.cuda.host_compiler or "").partition("-")
     second = "g++" if name == "gcc" else "clang++"
-    return {
-        "fingerprint": drift.fingerprint(spec, record),
-        "ingredients": drift.ingredients(spec, record),
-        "git": building.git_url,
-        "commit": building.commit,
-        "version": torch.full_version,
-        "settings": building.settings,
-        "archs": list(building.archs),
-        "cuda": f"/usr/local/cuda-{spec.cuda.release}" if building.cuda else None,
-        "compiler": [f"{name}-{major}", f"{second}-{major}"] if name else None,
-        "python": paths.python,
-        "uv": paths.uv,
-        "cache": paths.cache,
-        "sources": sources(spec),
-        "tools": list(catalogue().build_tools),
-        "memory_mib": drift.memory_mib(spec, record),
-        "rehearsal": spec.rehearsal,
-    }
+    return Plan(
+        fingerprint=drift.fingerprint(spec, record),
+        ingredients=drift.ingredients(spec, record),
+        git=building.git_url,
+        commit=building.commit,
+        version=torch.full_version,
+        settings=building.settings,
+        archs=building.archs,
+        cuda=f"/usr/local/cuda-{spec.cuda.release}" if building.cuda else None,
+        compiler=[f"{name}-{major}", f"{second}-{major}"] if name else None,
+        python=paths.python,
+        uv=paths.uv,
+        cache=paths.cache,
+        sources=sources(spec),
+        tools=catalogue().build_tools,
+        memory_mib=drift.memory_mib(spec, record),
+        rehearsal=spec.rehearsal,
+    )
 
 
 def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
     name = f"{host.name}: the build of torch"
     words = program("build/follow.sh", drift.UNIT, made_for(spec, record))
-    began, shown_at, seen = time.monotonic(), 0.0, set[str]()
+    began, shown_at, shown = time.monotonic(), 0.0, set[str]()
     while True:
         answer = ask(state, host, words, as_root(spec), seconds=deadlines.PLAIN)
         if not answer.ok or time.monotonic() - began > deadlines.BUILD:
             why = reason(answer.lines) if not answer.ok else "it takes longer than any build"
             goes_on = "it goes on there, and the next run follows it"
             return failed(host, STAGE, f"{name} cannot be followed ({why}); {goes_on}")
-        for line in answer.stdout:
-            step = _STEP.match(line)
-            if line.startswith(SAYS) and line not in seen:
-                seen.add(line)
-                host.log(f"torch: {line.removeprefix(SAYS)}")
-            elif step and time.monotonic() - shown_at > _LINE_EVERY_S:
-                shown_at = time.monotonic()
-                host.log(f"torch: {step[0]}")
+        said = [line.removeprefix(SAYS) for line in answer.stdout if line.startswith(SAYS)]
+        printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
+        said = [line for line in said if not line.startswith(PRINTED)]
+        for line in said:
+            if line not in shown:
+                shown.add(line)
+                host.log(f"torch: {line}")
+        step = next(filter(None, map(_STEP.match, answer.stdout)), None)
+        if step and time.monotonic() - shown_at > _LINE_EVERY_S:
+            shown_at = time.monotonic()
+            host.log(f"torch: {step[0]}")
         if "ended" in answer.stdout:
             break
     forget()
@@ -226,18 +228,10 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
         _tell(spec, after)
         if drift.has_wheel(spec, after):
             return True
-    told = after.build.state if after is not None else None
-    return given_up(
-        host, STAGE, spec, f"{name} {_why(told)}; {drift.log(spec)} there has all of it"
-    )
-
-
-def _why(state: BuildState | Unknown | None) -> str:
-    """Say why a build ended without a wheel, with what is known of its first error."""
-    if not isinstance(state, BuildState) or state.error is None:
-        phase = f" in {state.phase}" if isinstance(state, BuildState) else ""
-        return f"was killed{phase}: run again, and it goes on from there"
-    error = state.error
-    explained = explain_lines(error.lines) if error.lines else explain_lines([error.sentence])
-    said = f"{error.sentence}: {explained.rstrip('.')}" if explained else str(error)
-    return f"failed in {state.phase}: {said}"
+    last = after.build.state if after is not None else None
+    phase = f" in {last.phase}" if isinstance(last, BuildState) else ""
+    why = f"was killed{phase}: run again, and it goes on from there"
+    if said and said[-1].startswith(FAILED):
+        explained = explain_lines(printed or said[-1:])
+        why = ": ".join([said[-1], *([explained.rstrip(".")] if explained else printed[:1])])
+    return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")

@@ -19,7 +19,7 @@ SOURCE: dict[str, object] = {
     "pytorch_git_url": "https://github.com/pytorch/pytorch",
     "pytorch_commit": TORCH_COMMIT,
 }
-BUILDING = "1234"
+BUILDING = "compile at work"
 _VERSION = ["__version__ = '2.13.0+cpu'", "cuda = None", f"git_version = '{TORCH_COMMIT}'"]
 
 
@@ -32,15 +32,15 @@ def built_host(
     *,
     stamp: dict[str, Any] | None = None,
     wheel: dict[str, Any] | None = None,
-    state: dict[str, Any] | None = None,
-    pid: str | None = None,
+    state: str | None = None,
     name: str = "ws1",
     data: dict[str, object] | None = None,
     **changes: Any,
 ) -> FakeHost:
     """Return a host that declares a build.
 
-    + stamp, wheel: a manifest's changes, None for no such file; state: those of a state
+    + stamp, wheel: a manifest's changes, None for no such file
+    + state: of the last build of it, such as "compile ended"
     """
     host = FakeHost(name=name, data={**SOURCE, **(data or {})}, **changes)
     host = replace(host, lists={"torch.version_line": _VERSION, **host.lists})
@@ -49,12 +49,10 @@ def built_host(
         "fingerprint": pytorch_build.fingerprint(spec, record),
         "ingredients": pytorch_build.ingredients(spec, record),
     }
-    at_work = {**about, **_STATE, "boot": record.system.boot_id}
     documents = {
         "build.stamp": None if stamp is None else json.dumps({**about, **_MANIFEST, **stamp}),
         "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
-        "build.state": None if state is None else json.dumps({**at_work, **state}),
-        "build.pid": pid,
+        "build.state": state and f"{about['fingerprint']} {state}",
     }
     return replace(host, plain={**documents, **host.plain})
 
@@ -68,4 +66,3 @@ _MANIFEST: dict[str, Any] = {
     "observed": {},
     "proven": {},
 }
-_STATE: dict[str, Any] = {"phase": "compile", "error": None}

@@ -151,6 +151,6 @@ def no_obstacle(host: FakeHost) -> bool:
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
     assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, plain={**FREE, **SMALL}))
-    begun = built_host(plain=FREE, state={})
+    begun = built_host(plain=FREE, state="compile ended")
     assert no_obstacle(begun)
     assert not no_obstacle(replace(begun, plain={**begun.plain, "build.state": None}))

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import short
@@ -60,9 +60,10 @@ def _each_unknown(record: Any) -> Iterator[tuple[str, Any]]:
     """Yield the record once for each of its facts, which alone is unknown."""
     for part in dataclasses.fields(record):
         concern = getattr(record, part.name)
-        for fact in (each for each in dataclasses.fields(concern) if "Unknown" in str(each.type)):
-            unknown = dataclasses.replace(concern, **{fact.name: Unknown("no permission")})
-            yield f"{part.name}.{fact.name}", dataclasses.replace(record, **{part.name: unknown})
+        for name, hint in get_type_hints(type(concern)).items():
+            if Unknown in get_args(hint):
+                unknown = dataclasses.replace(concern, **{name: Unknown("no permission")})
+                yield f"{part.name}.{name}", dataclasses.replace(record, **{part.name: unknown})
 
 
 @pytest.mark.parametrize("host", [FakeHost(), GpuHost()], ids=["cpu", "gpu"])
@@ -80,7 +81,7 @@ def test_a_version_line_that_is_damaged_is_installed_again() -> None:
     host = FakeHost(lists={"torch.version_line": ["__version__ = '2.13.0\\x01+cpu'"]})
     found = pytorch.judge(host.spec(), parse(host.probe_lines()))
     assert [(each.id, each.found) for each in found] == [
-        (Id.PYTORCH_NOT_INSTALLED, "a torch without a version")
+        (Id.PYTORCH_VERSION_DIFFERS, "a torch without a version")
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,38 +16,46 @@ from pyinfra_gpu.report.train import across, asking
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 
 NAME = run()["run"]
-STARTED = json.dumps({"run": NAME, "commit": "0" * 40, "port": 41235})
+STARTED = f"{NAME} is on, 1 rank, with the others"
+TOLD = {"name": NAME, "ranks": 1, "commit": "0", "address": "10.0.0.1", "port": 41235}
 WELL = {
-    "start --dry": '{"ranks": 1, "commit": "0", "address": "10.0.0.1"}',
-    "start --hosts": STARTED,
+    "start --dry": json.dumps(TOLD),
+    "start --part": STARTED,
     "stop": f"{NAME} stopped",
 }
 REFUSED = {"success": False, "stderr": "this run cannot start: no smoke test has passed here"}
 
 
 class Asked:
-    """What the launchers were asked."""
+    """What the launchers were asked, but for checks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.words: list[tuple[str, str, dict[str, Any]]] = []
         command = asking.bounded_command
 
         def recorded(state: Any, host: Any, text: Any, given: Any, **more: Any) -> Any:
-            verb = str(text).rpartition("bin/train ")[2].split()[:2]
-            stdin = given["_stdin"]
-            if "--dry" not in verb:
-                self.words.append((host.name, verb[0], json.loads(stdin) if stdin else {}))
+            words = shlex.split(str(text).rpartition("exec ")[2])
+            assert f"PYINFRA_GPU_HOST={host.name}" in words
+            verb, first, *others = words[words.index("/opt/pyinfra-gpu/bin/train") + 1 :]
+            if first != "--dry":
+                part = json.loads(others[0]) if first == "--part" else {}
+                self.words.append((host.name, verb, part))
             return command(state, host, text, given, **more)
 
         monkeypatch.setattr(asking, "bounded_command", recorded)
 
     def of(self, verb: str) -> list[str]:
-        """Return the hosts that were asked this, in order."""
-        return [host for host, each, _ in self.words if each == verb]
+        """Return the hosts that were asked this."""
+        return sorted(host for host, each, _ in self.words if each == verb)
 
-    def part(self, host: str, verb: str = "start") -> dict[str, Any]:
-        """Return what a host was told of its part."""
-        return next(part for name, each, part in self.words if (name, each) == (host, verb))
+    def part(self, verb: str) -> dict[str, Any]:
+        """Return the part that all were given."""
+        first, *others = [part for _, each, part in self.words if each == verb]
+        assert others == [first]
+        return first
+
+
+BOTH = ["@fake/ws1", "@fake/ws2"]
 
 
 def started(
@@ -57,31 +66,22 @@ def started(
     return asked(tmp_path, monkeypatch, hosts, "start", "--across", "hosts", "--", "big"), given
 
 
-def test_the_first_host_begins_and_the_others_are_told_where(
+def test_all_hosts_are_told_the_same_name_and_place_to_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, given = started(tmp_path, monkeypatch, WELL, WELL)
     said = capsys.readouterr().out
-    assert code == 0, said
-    assert f"{NAME} is on, with @fake/ws2" in said
-    assert given.of("start") == ["@fake/ws1", "@fake/ws2"]
-    first, second = given.part("@fake/ws1"), given.part("@fake/ws2")
-    assert (first["run"], first["port"], first["address"]) == (None, 0, "10.0.0.1")
-    assert (second["run"], second["port"], second["address"]) == (NAME, 41235, "10.0.0.1")
-    assert (second["host"], second["hosts"]) == ("@fake/ws2", ["@fake/ws1", "@fake/ws2"])
-    assert given.of("stop") == []
+    assert (code, said) == (0, f"@fake/ws1, @fake/ws2:\n{STARTED}\n")
+    part = {"hosts": BOTH, "run": NAME, "port": 41235, "address": "10.0.0.1"}
+    assert (given.of("start"), given.part("start"), given.of("stop")) == (BOTH, part, [])
 
 
-# What goes wrong -> (the two hosts' answers, who is started, who is ended, the words).
-WRONG: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], list[str], list[str], str]] = {
-    "a check": (WELL, {**WELL, "start --dry": REFUSED}, [], [], "no smoke test has passed here"),
-    "the first start": (
-        {**WELL, "start --hosts": REFUSED}, WELL, ["@fake/ws1"], [],
-        "nothing was started on any other host",
-    ),
-    "the second start": (
-        WELL, {**WELL, "start --hosts": REFUSED}, ["@fake/ws1", "@fake/ws2"],
-        ["@fake/ws1", "@fake/ws2"], "was ended on @fake/ws1: it did not start on all hosts",
+# What goes wrong -> (the second host's answers, who is started and ended, the words).
+WRONG: dict[str, tuple[Mapping[str, Any], list[str], str]] = {
+    "a check": ({**WELL, "start --dry": REFUSED}, [], "nothing was started on any host"),
+    "a start": (
+        {**WELL, "start --part": REFUSED}, BOTH,
+        f"{NAME} did not start on all hosts, and was ended on the others",
     ),
 }  # fmt: skip
 
@@ -93,12 +93,13 @@ def test_where_one_does_not_come_up_none_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, other, starts, ends, words = WRONG[what]
-    code, given = started(tmp_path, monkeypatch, first, other)
+    other, starts, words = WRONG[what]
+    code, given = started(tmp_path, monkeypatch, WELL, other)
+    said = " ".join(capsys.readouterr().out.split())
     assert code == 1
-    assert words in " ".join(capsys.readouterr().out.split())
-    assert given.of("start") == starts
-    assert sorted(given.of("stop")) == ends
+    assert "no smoke test has passed here" in said
+    assert words in said
+    assert given.of("start") == given.of("stop") == starts
 
 
 @pytest.mark.parametrize("action", ["start", "resume"])
@@ -132,19 +133,9 @@ def test_a_group_that_there_is_not_is_said_with_those_that_there_are(
     assert "did you mean hosts" in capsys.readouterr().out
 
 
-def test_the_check_counts_the_hosts_that_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It counted two, however many were to train: the arithmetic was that of other ranks."""
-    counted = {"start --dry --hosts 3": REFUSED, **WELL}
-    words = ("start", "big", "--across", "hosts")
-    assert asked(tmp_path, monkeypatch, {f"ws{n}": counted for n in "123"}, *words) == 1
-    assert "no smoke test has passed here" in capsys.readouterr().out
-
-
 def ready(**told: Any) -> dict[str, str]:
-    known = {"run": NAME, "ranks": 1, "commit": "0" * 40, "address": "10.0.0.1"}
-    return {"--dry --hosts": json.dumps({**known, **told})}
+    known = {"run": NAME, "ranks": 1, "commit": "0" * 40, "address": "10.0.0.1", "port": 41235}
+    return {"resume --dry": json.dumps({**known, **told})}
 
 
 # What differs -> (what one host says beside the other's, words of the sentence).
@@ -180,13 +171,11 @@ def test_a_run_of_several_hosts_goes_on_on_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = Asked(monkeypatch)
-    answers = {**ready(checkpoint="step-000040"), "resume --hosts": STARTED, **WELL}
+    answers = {**ready(checkpoint="step-000040"), "resume --part": STARTED, **WELL}
     hosts = {"ws1": answers, "ws2": answers}
     assert asked(tmp_path, monkeypatch, hosts, "resume", NAME, "--across", "hosts") == 0
-    assert f"{NAME} is on, with @fake/ws2" in capsys.readouterr().out
-    assert given.of("resume") == ["@fake/ws1", "@fake/ws2"]
-    part = given.part("@fake/ws2", "resume")
-    assert (part["run"], part["port"], part["address"]) == (NAME, 41235, "10.0.0.1")
+    assert STARTED in capsys.readouterr().out
+    assert (given.of("resume"), given.part("resume")["run"]) == (BOTH, NAME)
 
 
 def explained(**told: Any) -> dict[str, str]:
@@ -245,10 +234,9 @@ def test_what_is_the_programs_own_stays_the_programs(
 ) -> None:
     """`--dry` behind the second `--`, the program's own, made a start dry."""
     words = ("start", "--across", "hosts", "--", "big", "--", "--dry")
-    given = {**WELL, "start --dry --hosts 2 big -- --dry": WELL["start --dry"]}
-    hosts = {"ws1": given, "ws2": given}
-    assert asked(tmp_path, monkeypatch, hosts, *words) == 0
-    assert f"{NAME} is on, with @fake/ws2" in capsys.readouterr().out
+    given = {"start --dry": WELL["start --dry"], "big -- --dry": "both were given it"}
+    assert asked(tmp_path, monkeypatch, {"ws1": given, "ws2": given}, *words) == 0
+    assert "both were given it" in capsys.readouterr().out
 
 
 def test_one_host_is_no_run_of_several(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def test_an_empty_checkout_is_said(here: Here) -> None:
 def test_an_env_file_that_is_not_as_declared_is_said(here: Here) -> None:
     (here.folder / "x.env").write_text("OTHER=1\n")
     said = here.train("start", "tick").stderr
-    assert "no NCCL_DEBUG, WANDB_API_KEY; OTHER besides" in said
+    assert "no NCCL_DEBUG, no WANDB_API_KEY, OTHER besides" in said
 
 
 def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
@@ -223,64 +222,40 @@ def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
     assert said in told[0]
 
 
-def listed(here: Here) -> list[dict[str, Any]]:
-    runs: list[dict[str, Any]] = json.loads(here.train("list", "--json").stdout)["runs"]
-    return runs
-
-
-def cut_off(here: Here, **more: Any) -> Path:
-    """A run in whose midst another boot of this machine ended; it asks to go on."""
-    folder = written(here, {"a": 1}, after_reboot=True)
-    document = json.loads((folder / "run.json").read_text())
-    attempt = {
-        "number": 1, "started": "2026-11-22T20:00:01.000Z", "ended": None, "boot_id": "another",
-        "resumed_from": None, "exit": None, "outcome": None, "first_failed_rank": None,
-        "cause": None, **more,
-    }  # fmt: skip
-    changed = {**document, "state": "running", "unproven": False, "attempts": [attempt]}
-    (folder / "run.json").write_text(json.dumps(changed))
-    return folder
-
-
 def test_a_run_whose_supervisor_was_killed_says_so_and_how_to_go_on(here: Here) -> None:
-    folder = cut_off(here, boot_id=boot_id())
+    attempt = {"number": 1, "started": "2026-11-22T20:00:01.000Z", "boot_id": boot_id()}
+    folder = written(here, {"a": 1}, state="running", attempts=[attempt])
     why = " ".join(here.train("why", folder.name).stdout.split())
     assert "was lost before its first step: its supervisor was ended" in why
     assert f"train resume {folder.name}" in why
     assert "No cause found" not in why
 
 
-def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> None:
-    folder = cut_off(here)
-    stopped = cut_off(here, outcome="failed")
-    with subprocess.Popen([here.program, "again"]) as waiting:
-        until = time.monotonic() + 20
-        while "waiting" not in here.train("list").stdout and time.monotonic() < until:
-            time.sleep(0.2)
-        document = json.loads((folder / "run.json").read_text())
-        why = " ".join(here.train("why", folder.name).stdout.split())
-        ended = here.train("stop", folder.name)
-        waiting.kill()
-    assert document["state"] == "waiting"
-    assert "for no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in why
-    assert "was lost before its first step: the host was started anew" in why
-    assert ended.stdout == f"{folder.name} waits no more, and stays lost\n"
-    states = {each["run"]: each["state"] for each in listed(here)}
-    assert (states[folder.name], states[stopped.name]) == ("ended", "ended")
-    done = here.train("again")
-    assert (done.returncode, "waiting" in here.train("list").stdout) == (0, False)
+ODD = r"""
+import sys
+out = sys.stdout.buffer
+out.write(b"a\n1%\r2%\r\n\xff\n" + b"x" * 70000 + b"\n")
+out.write(b"".join(b"line %04d\n" % n for n in range(2000)) + b"no end")
+"""
 
 
-def test_a_host_that_is_not_proven_in_time_is_waited_for_in_vain(here: Here) -> None:
-    folder = cut_off(here)
-    here.site(reboot_wait_s=0)
-    assert here.train("again").returncode == 0
-    why = " ".join(here.train("why", folder.name).stdout.split())
-    assert "it waited in vain until" in why
-    assert "waiting" not in here.train("list").stdout
-    before = (folder / "run.json").read_text()
-    here.train("again")
-    assert (folder / "run.json").read_text() == before
+def test_a_log_has_each_line_with_its_time_and_stays_small_whatever_is_printed(here: Here) -> None:
+    here.site(log_mib=1 / 16)
+    here.commit(ODD)
+    _, folder = supervised(here, {"a": 1})
+    files = [folder / f"attempts/1/rank0.log{end}" for end in (".2", ".1", "")]
+    assert sorted(folder.glob("attempts/1/*")) == sorted(
+        [*files, folder / "attempts/1/launcher.log"]
+    )
+    assert all(path.stat().st_size <= 64 << 10 for path in files)
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    assert all(line[10] == "T" and line[23:25] == "Z " for line in lines)
+    told = [line[25:] for line in lines]
+    assert told[-2001:] == [*(f"line {n:04}" for n in range(2000)), "no end"]
+    here.site(log_mib=1)
+    _, folder = supervised(here, {"a": 1})
+    begin = (folder / "attempts/1/rank0.log").read_text().splitlines()[:5]
+    assert [line[25:][:3] for line in begin] == ["a", "1%", "2%", "\ufffd", "xxx"]
 
 
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +43,10 @@ class Build:
 
     host: LabHost
 
-    def state(self) -> dict[str, Any]:
-        text = self.host.run(f"cat {BUILD}/state.json", check=False).stdout
-        return dict(json.loads(text)) if text else {}
+    def phase(self) -> str:
+        """Return the phase in which the build is, or ended; empty where there was none."""
+        said = self.host.run(f"cat {BUILD}/building", check=False).stdout.split()
+        return said[1] if said else ""
 
     def compiled(self) -> int:
         """Return how many objects stand in the build's folder."""
@@ -60,4 +60,4 @@ class Build:
 
     def reached(self, phase: str, objects: int = 0) -> bool:
         """Tell whether the build is in this phase, with so many objects."""
-        return self.state().get("phase") == phase and self.compiled() >= objects
+        return self.phase() == phase and self.compiled() >= objects

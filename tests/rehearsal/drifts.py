@@ -92,13 +92,6 @@ DRIFTS: dict[str, Drift] = {
     "the pins are removed": Drift(
         inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
     ),
-    "the pin package is removed": Drift(
-        inject="""
-            quiet dpkg --force-hold --purge \
-              $(dpkg-query -W -f '${Package}\\n' | grep driver-pinning)
-        """,
-        id="driver.pin-package-missing",
-    ),
     "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-differs"),
     "the repository's key is replaced": Drift(
         inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"
@@ -166,28 +159,17 @@ DRIFTS: dict[str, Drift] = {
             printf '#!/bin/sh\\n' > /usr/bin/nvidia-uninstall
             chmod 0755 /usr/bin/nvidia-uninstall
         """,
-        id="driver.runfile",
+        id="preflight.other-driver",
         effect="report",
         undo="rm /usr/bin/nvidia-uninstall",
         refused=True,
     ),
     "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.link-differs"),
-    "libcuda.so dangles": Drift(
-        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-differs"
-    ),
     "a power cut left libcuda without contents": Drift(
         inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-differs"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-differs",
-    ),
-    "libcuda.so points into compat": Drift(
-        inject=f"""
-            mkdir -p /usr/local/cuda-13.0/compat
-            cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
-            ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
-        """,
         id="libcuda.link-differs",
     ),
     "libcuda.so points at a version": Drift(

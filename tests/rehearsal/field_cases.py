@@ -45,24 +45,12 @@ class Case:
 
 
 OF_THE_DRIVER: dict[str, Case] = {
-    "prime-select has turned nvidia off": Case(
-        inject="printf 'alias nvidia off\\n' > /lib/modprobe.d/blacklist-nvidia.conf",
-        ids=("driver.module-name-differs",),
-        repaired=False,
-        refused=True,
-        undo="rm /lib/modprobe.d/blacklist-nvidia.conf",
-    ),
     "an install line takes the module's place": Case(
         inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
         ids=("driver.module-name-differs",),
         repaired=False,
         refused=True,
         undo="rm /etc/modprobe.d/mine.conf",
-    ),
-    "the index of modules was not made": Case(
-        inject="rm /lib/modules/$K/modules.dep /lib/modules/$K/modules.dep.bin",
-        ids=("driver.module-not-built",),
-        holds="modprobe -n nvidia",
     ),
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
@@ -112,11 +100,6 @@ OF_THE_DRIVER: dict[str, Case] = {
             systemctl reset-failed nvidia-persistenced
         """,
     ),
-    "nvidia-smi is gone": Case(
-        inject="rm /usr/bin/nvidia-smi",
-        ids=("driver.files-damaged",),
-        holds="test -x /usr/bin/nvidia-smi",
-    ),
     "nvidia-smi is gone, and apt's proxy is dead": Case(
         inject="""
             rm /usr/bin/nvidia-smi
@@ -141,7 +124,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "a link to libcuda lies in /usr/local/lib": Case(
         inject=f"ln -s {LIB}/libcuda.so.1 /usr/local/lib/libcuda.so.1; ldconfig",
-        ids=("libcuda.unproven",),
+        ids=("libcuda.another", "libcuda.unproven"),
         undo="rm -f /usr/local/lib/libcuda.so.1; ldconfig",
     ),
     "root alone may open the devices": Case(
@@ -150,11 +133,6 @@ OF_THE_DRIVER: dict[str, Case] = {
         repaired=False,
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
-    ),
-    "root alone may run nvidia-smi": Case(
-        inject="chmod 700 /usr/bin/nvidia-smi",
-        ids=("driver.files-damaged",),
-        holds="owner 'nvidia-smi -L >/dev/null'",
     ),
     "root alone may read libcuda": Case(
         inject=f"chmod 600 {LIB}/libcuda.so.${{V%-*}}",
@@ -177,11 +155,6 @@ OF_THE_DRIVER: dict[str, Case] = {
         ids=("driver.files-damaged",),
         holds="quiet dpkg -S /usr/bin/nvidia-smi",
     ),
-    "a power cut emptied the digests of libcuda1": Case(
-        inject=": > /var/lib/dpkg/info/libcuda1.md5sums",
-        ids=("driver.files-damaged",),
-        holds="test -s /var/lib/dpkg/info/libcuda1.md5sums",
-    ),
 }
 
 OF_APT: dict[str, Case] = {
@@ -202,17 +175,6 @@ OF_APT: dict[str, Case] = {
         inject="echo 'Acquire::http::Proxy \"http://127.0.0.1:9\";' > /etc/apt/apt.conf.d/99proxy",
         undo="rm /etc/apt/apt.conf.d/99proxy",
     ),
-    "the driver's packages are marked automatic": Case(
-        inject="quiet apt-mark auto nvidia-driver-cuda nvidia-kernel-open-dkms"
-    ),
-    "a package that we need is half configured": Case(
-        inject="""
-            sed -i '/^Package: git$/,/^$/s/^Status:.*/Status: install ok half-configured/' \\
-              /var/lib/dpkg/status
-        """,
-        ids=("packages.missing",),
-        holds="dpkg-query -W -f '${Status}' git | grep -q 'ok installed'",
-    ),
     "somebody's package cannot be configured": Case(
         inject="""
             at=/tmp/labthing; mkdir -p $at/DEBIAN
@@ -229,19 +191,6 @@ OF_APT: dict[str, Case] = {
 }
 
 OF_CUDA: dict[str, Case] = {
-    "a header of CUDA is cut short": Case(
-        inject=f"""
-            f=$(find {CUDA}/ -name cuda_runtime.h | head -1)
-            head -c 100 $f > /tmp/h; cat /tmp/h > $f
-        """,
-        ids=("cuda.toolkit-differs",),
-        holds=f"test $(stat -c %s $(find {CUDA}/ -name cuda_runtime.h | head -1)) -gt 1000",
-    ),
-    "libcudart's link dangles": Case(
-        inject=f"ln -sfn nothing $(find {CUDA}/ -name libcudart.so.13 | head -1)",
-        ids=("cuda.toolkit-differs",),
-        holds=f"test -e $(find {CUDA}/ -name libcudart.so.13 | head -1)",
-    ),
     "g++ leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/g++",
         ids=("cuda.compiler-differs",),
@@ -249,7 +198,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
@@ -271,9 +220,6 @@ OF_PYTHON: dict[str, Case] = {
     "a sitecustomize of the user's changes nothing of torch": Case(
         inject=f"owner 'echo x=1 > {SITE}/sitecustomize.py'"
     ),
-    "pyvenv.cfg is gone": Case(
-        inject=f"rm {VENV}/pyvenv.cfg", ids=_ANEW, holds=f"test -s {VENV}/pyvenv.cfg"
-    ),
     "the system's python3 leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/python3",
         ids=(),  # nothing there can look: the host is undetermined
@@ -281,24 +227,14 @@ OF_PYTHON: dict[str, Case] = {
         refused=True,
         undo="ln -sfn python3.11 /usr/bin/python3",
     ),
-    "the programs name another interpreter": Case(
-        inject=f"sed -i '1s|.*|#!/home/x/venv/bin/python|' {VENV}/bin/torchrun",
-        ids=("pytorch.files-damaged",),
-        holds=f"owner 'cd / && {VENV}/bin/torchrun --help >/dev/null'",
-    ),
     "an interrupted removal left metadata of numpy": Case(
         inject=f"""
             mkdir {SITE}/numpy-1.26.4.dist-info
             echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
             chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
         """,
-        ids=("pytorch.distribution-damaged", "training.requirements-differ"),
+        ids=("pytorch.files-damaged", "training.requirements-differ"),
         holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
-    ),
-    "torch's record is gone": Case(
-        inject=f"rm {SITE}/torch-*.dist-info/RECORD",
-        ids=("pytorch.files-damaged",),
-        holds=f"test -s {SITE}/torch-*.dist-info/RECORD",
     ),
     "a library of torch is a link to another of its size": Case(
         inject=f"""
@@ -309,11 +245,6 @@ OF_PYTHON: dict[str, Case] = {
         """,
         ids=("pytorch.files-damaged",),
         holds=f"test ! -L {SITE}/torch/lib/libc10.so && {_IMPORTS}",
-    ),
-    "pip took a package away": Case(
-        inject=f"rm -r {SITE}/sympy {SITE}/sympy-*.dist-info",
-        ids=("training.requirements-differ",),
-        holds=_IMPORTS,
     ),
     "pip's and uv's settings name another index": Case(
         inject=f"""
@@ -345,12 +276,12 @@ OF_OUR_FILES: dict[str, Case] = {
     ),
     "the prefix is writable for all": Case(
         inject=f"chmod 777 {PREFIX}",
-        ids=("layout.mode-differs", "cuda.unproven", "libcuda.unproven"),
+        ids=("layout.directory-differs", "cuda.unproven", "libcuda.unproven"),
         holds=f"test $(stat -c %a {PREFIX}) = 755",
     ),
     "lingering is off": Case(
         inject="quiet loginctl disable-linger ubuntu",
-        ids=("training.linger-off",),
+        ids=("training.manager-off",),
         holds="test -e /var/lib/systemd/linger/ubuntu",
     ),
 }
@@ -365,37 +296,22 @@ OF_GIT: dict[str, Case] = {
     "git was killed and left its lock": Case(
         inject=f"owner 'touch {TREE}/.git/index.lock'", undo=f"rm {TREE}/.git/index.lock"
     ),
-    "a rebase was left in the middle": Case(
-        inject=f"owner 'cd {TREE}/.git; mkdir rebase-merge; echo x > rebase-merge/head-name'",
-        undo=f"rm -r {TREE}/.git/rebase-merge",
-    ),
     "a changed file is marked unchanged": Case(
         inject=f"owner '{MARK} --assume-unchanged {FIRST}; echo 1 >> {FIRST}'",
         ids=("training.local-changes",),
         repaired=False,
         undo=f"owner '{MARK} --no-assume-unchanged {FIRST}; git checkout -q .'",
     ),
-    "a changed file is left out of the index": Case(
-        inject=f"owner '{MARK} --skip-worktree {FIRST}; echo 1 >> {FIRST}'",
-        ids=("training.local-changes",),
-        repaired=False,
-        undo=f"owner '{MARK} --no-skip-worktree {FIRST}; git checkout -q .'",
-    ),
-    "a power cut emptied the index": Case(
-        inject=f"owner ': > {TREE}/.git/index'",
-        ids=("training.checkout-damaged",),
-        holds=f"owner 'cd {TREE} && test -z \"$(git status --porcelain)\"'",
-    ),
     "a power cut emptied HEAD": Case(
         inject=f"owner ': > {TREE}/.git/HEAD'",
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git rev-parse -q HEAD >/dev/null'",
     ),
     "a power cut emptied the objects": Case(
         inject=f"""
             cd {TREE}/.git/objects; for f in $(find . -type f); do : > $f; done
         """,
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git fsck --no-dangling'",
     ),
     "git's settings of the owner cannot be read": Case(
@@ -430,25 +346,12 @@ OF_THE_HOST: dict[str, Case] = {
         refused=True,
         undo="rm /etc/ld.so.preload",
     ),
-    "every program loads an agent's library": Case(
-        inject=f"ls {LIB}/libutil.so.1 > /etc/ld.so.preload",
-        ids=("preflight.preloaded",),
-        repaired=False,
-        undo="rm /etc/ld.so.preload",
-    ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
         ids=("preflight.shared-memory-unfit",),
         repaired=False,
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
-    ),
-    "shared memory is mounted read-only": Case(
-        inject="mount -o remount,ro /dev/shm",
-        ids=("preflight.shared-memory-unfit",),
-        repaired=False,
-        refused=True,
-        undo="mount -o remount,rw /dev/shm",
     ),
     "the repository is on a file system in memory": Case(
         inject=f"""
@@ -471,18 +374,9 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "the owner's user manager is masked": Case(
         inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
-        ids=("training.manager-masked",),
+        ids=("training.manager-off",),
         repaired=False,
         undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
-    ),
-    "the owner masked the unit of runs": Case(
-        inject="""
-            owner 'mkdir -p ~/.config/systemd/user'
-            owner 'ln -sf /dev/null ~/.config/systemd/user/pyinfra-gpu-train@.service'
-        """,
-        ids=("training.manager-masked",),
-        repaired=False,
-        undo="rm /home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
     ),
     "somebody stopped the owner's user manager, and a login starts it again": Case(
         inject="systemctl stop user@$(id -u ubuntu).service",
@@ -492,7 +386,6 @@ OF_THE_HOST: dict[str, Case] = {
         inject="echo 'umask 077' | tee -a /home/ubuntu/.profile >> /home/ubuntu/.bashrc"
     ),
     "the name server is gone": Case(inject=": > /etc/resolv.conf"),
-    "the clock is a year ahead": Case(inject="date -s '+400 days' >/dev/null 2>&1 || true"),
     "the base of the environment moved": Case(
         inject=f"sed -i 's|^home = .*|home = /nowhere/bin|' {VENV}/pyvenv.cfg"
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -122,41 +121,15 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "environment",
         "differs in LD_LIBRARY_PATH",
     ),
-    "the env file is deleted": (f"rm {PREFIX}/env/training.env", "environment", "no training.env"),
-    "the env file is a directory": (
-        f"cd {PREFIX}/env && rm training.env && mkdir training.env",
-        "environment",
-        "training.env is a dir",
-    ),
-    "the wrapper is edited": (
-        f"echo true >> {PREFIX}/bin/torchrun",
-        "environment",
-        "torchrun differs",
-    ),
     "the virtual environment is deleted": (
         f"rm -rf {PREFIX}/venv",
         "pytorch",
         "no virtual environment",
     ),
-    "the virtual environment's Python vanished": (
-        f"ln -sfn /nonexistent/python3 {PREFIX}/venv/bin/python",
-        "pytorch",
-        "does not run",
-    ),
     "a library of torch is overwritten": (
         f"echo x > $(echo {PREFIX}/venv/lib/python3*/site-packages/torch)/lib/libtorch_python.so",
         "pytorch",
         "libtorch_python.so",
-    ),
-    "a file of numpy is gone": (
-        f"rm $(echo {PREFIX}/venv/lib/python3*/site-packages/numpy)/__init__.py",
-        "pytorch",
-        "numpy damaged: numpy/__init__.py",
-    ),
-    "a library of numpy is overwritten": (
-        f"echo x > $(echo {PREFIX}/venv/lib/python3*/site-packages/numpy/_core/_multiarray_umath*)",
-        "pytorch",
-        "numpy damaged: numpy/_core/_multiarray_umath",
     ),
     "the repository is at another commit": (
         f"su ubuntu -c 'cd {PREFIX}/training/training"
@@ -174,14 +147,12 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "training",
         "numpy is gone",
     ),
-    "the smoke stamp is removed": (f"rm {PREFIX}/smoke/stamp.json", "smoke", "never passed here"),
     "the smoke stamp is half-written": (
         f"truncate -s 20 {PREFIX}/smoke/stamp.json",
         "smoke",
         "cannot be read",
     ),
     "our directory's mode is changed": (f"chmod 0700 {PREFIX}", "layout", "has mode 0700"),
-    "our directory's owner is changed": (f"chown games {PREFIX}/env", "layout", "belongs to games"),
     "a needed package is removed": (
         "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y python3-venv >/dev/null",
         "packages",
@@ -192,10 +163,8 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
 
 
 ALWAYS = (
-    "the env file is edited",
     "a library of torch is overwritten",
     "the repository is at another commit",
-    "the smoke stamp is half-written",
     "a needed package is removed",
 )
 
@@ -221,19 +190,6 @@ def test_drift_is_seen_by_a_dry_run_and_repaired_alone(
         assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 
-@pytest.mark.night
-def test_a_login_shell_that_greets_without_a_line_break_is_no_matter(
-    kept: Kept, deployer: Deployer
-) -> None:
-    with kept.lent() as host:
-        host.run("cp /home/ubuntu/.bashrc /root/; sed -i '1i printf Welcome' /home/ubuntu/.bashrc")
-        host.run(f"rm {PREFIX}/env/training.env")
-        changed = deployer.converge(limit="gpu1").changed("gpu1")
-        assert {change.split(":")[0] for change in changed} == {"environment"}
-        assert deployer.converge(limit="gpu1").changed("gpu1") == []
-        host.run("cp /root/.bashrc /home/ubuntu/")
-
-
 def test_a_python_that_is_not_there_is_named_and_the_environment_goes_on(
     kept: Kept, deployer: Deployer
 ) -> None:
@@ -247,36 +203,6 @@ def test_a_python_that_is_not_there_is_named_and_the_environment_goes_on(
         assert run.code == 1
         assert "/opt/none/bin/python3" in " ".join(run.problems("gpu1"))
         assert written_files(host, without=("opt/pyinfra-gpu/cache/",)) == before
-        assert deployer.converge(limit="gpu1").changed("gpu1") == []
-
-
-@pytest.fixture
-def fake_torch(tmp_path: Path) -> Path:
-    """Return a tiny wheel that calls itself torch 2.12.0."""
-    path = tmp_path / "torch-2.12.0-py3-none-any.whl"
-    version = "__version__ = '2.12.0'\ngit_version = '0'\ncuda = None\n"
-    info = "torch-2.12.0.dist-info"
-    wheel_text = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("torch/__init__.py", "")
-        wheel.writestr("torch/version.py", version)
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.12.0\n")
-        wheel.writestr(f"{info}/WHEEL", wheel_text)
-        wheel.writestr(f"{info}/RECORD", "")
-    return path
-
-
-@pytest.mark.night
-def test_torch_replaced_by_another_version_is_seen_and_put_back(
-    kept: Kept, deployer: Deployer, fake_torch: Path
-) -> None:
-    uv = f"{PREFIX}/tools/bin/uv pip install -q --python {PREFIX}/venv --no-deps --no-index"
-    with kept.lent() as host:
-        host.put(fake_torch, f"/tmp/{fake_torch.name}")
-        host.run(f"{uv} /tmp/{fake_torch.name}", root=False, timeout=PATIENCE_S)
-        seen = deployer.dry(limit="gpu1")
-        assert "torch 2.12.0" in "; ".join(seen.stage("gpu1", "pytorch")["found"])
-        deployer.converge(limit="gpu1")
         assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 

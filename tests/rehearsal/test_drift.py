@@ -1,4 +1,7 @@
-"""The drift table: each way a GPU host drifts is seen, named, and repaired or reported."""
+"""Each way in which a GPU host drifts, or is worn, is seen, named, and repaired or reported.
+
+`make test` tries one of each mechanism, `make night` all.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 from drifts import DRIFTS, PRELUDE, R580, Drift
+from field_cases import CASES, NOTHING, OWNER
 from running import GPU_HOST, PATIENCE_S, Deployer, Kept, Run
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -29,7 +33,7 @@ def kept(gpu_converged: Callable[[], LabHost], gpu_deployer: Deployer) -> Kept:
 
 
 def inject(host: LabHost, command: str) -> None:
-    host.run(PRELUDE + textwrap.dedent(command), timeout=PATIENCE_S)
+    host.run(PRELUDE + OWNER + textwrap.dedent(command), timeout=PATIENCE_S)
 
 
 def see(deployer: Deployer, drifts: list[Drift]) -> None:
@@ -138,3 +142,40 @@ def test_two_drifts_at_once_are_both_seen_and_repaired(
             assert {drift.id for drift in drifts} <= found, checked.answer
         repair(gpu_deployer, host, drifts)
         nothing_left(gpu_deployer)
+
+
+def found(deployer: Deployer) -> set[str]:
+    """Return what `check` finds, the smoke test apart."""
+    return {*deployer.check(limit=GPU_HOST).deviations(GPU_HOST)} - {"smoke.unproven"}
+
+
+@pytest.fixture(scope="module")
+def declared(gpu_converged: Callable[[], LabHost]) -> Kept:
+    """Return the host as it was first deployed; each test leaves it as declared."""
+    return Kept(gpu_converged)
+
+
+WORN = ("DKMS was cut off while it built, as the package was set up",)
+
+
+@pytest.mark.parametrize("name", by_night(CASES, WORN))
+def test_what_users_and_power_cuts_do_is_seen_and_repaired(
+    name: str, declared: Kept, gpu_deployer: Deployer, gpu_lab: Lab
+) -> None:
+    case = CASES[name]
+    with declared.lent() as host:
+        gpu_lab.nvidia.publish(*R580)
+        gpu_lab.nvidia.offer_newer_kernel(False)
+        inject(host, case.inject)
+        assert found(gpu_deployer) == set(case.ids)
+        deployed = gpu_deployer.deploy(limit=GPU_HOST)
+        assert deployed.code == (1 if case.refused else 0), deployed.output
+        assert bool(deployed.problems(GPU_HOST)) == case.refused, deployed.output
+        if case.repaired:
+            assert found(gpu_deployer) == set(), deployed.output
+            inject(host, case.holds)
+        inject(host, case.undo)
+        again = gpu_deployer.converge(limit=GPU_HOST)
+        if case.repaired and case.undo == NOTHING:
+            assert again.changed(GPU_HOST) == [], again.output
+        assert found(gpu_deployer) == set()

@@ -154,6 +154,7 @@ def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
     assert deployer.converge(limit="gpu2").changed("gpu2") == []
 
 
+@pytest.mark.night
 def test_a_network_that_dies_in_the_middle_ends_the_host_not_the_run(
     deployer: Deployer, troubled: LabHost
 ) -> None:

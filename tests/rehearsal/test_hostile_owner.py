@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from harm import OWNERS as THEIRS
 from harm import PREFIX, harmless
-from running import ON_HOST, Deployer, Kept, OnlyStage, without_smoke_test
+from running import ON_HOST, Deployer, Kept, without_smoke_test
 
 from pyinfra_gpu_rehearsal import LabHost
-from tests.forked import PROJECT
 from tests.night import by_night
 
 OWNERS = (
@@ -23,7 +21,7 @@ OWNERS = (
 """What an owner can exchange below the prefix, and is repaired in seconds."""
 PYTHONS = ("venv/bin/python", "venv/pyvenv.cfg")
 """The same, but all of torch is installed anew."""
-KINDS = ("file", "directory", "shared", "fifo", "sparse", "hard", "crowd", "program")
+KINDS = ("fifo", "hard", "crowd", "program")
 OWNER_ID = 1000
 CANARY = "can4ry \"of\" $HOME `id` \\ 'us'"
 
@@ -62,25 +60,6 @@ def test_a_look_at_what_a_hostile_owner_made_changes_nothing_and_runs_nothing_as
     assert "0" not in planted_ran_as(host)
     assert kind != "program" or trace.ran_as[f"{PREFIX}/{PYTHONS[0]}"] == [OWNER_ID]
     assert not host.run("ls -A /etc | grep -c -e pyinfra-gpu -e verdict || :").stdout.strip("0\n")
-
-
-def test_each_stage_alone_runs_nothing_of_a_hostile_owners_as_root(
-    proven: Callable[[str], LabHost], deployer: Deployer
-) -> None:
-    host = proven("gpu1")
-    others = ("cache/wheels-v7", "state/more", "training/training/train.py")
-    for kind, name in zip(KINDS, (*OWNERS[:5], *others), strict=True):
-        plant(host, kind, name)
-    stages = sorted(path.stem for path in (PROJECT / "tasks").glob("[a-z]*.py"))
-    assert {"base", "environment", "training"} < {*stages}
-    with harmless(host, without=(*THEIRS, f"{PREFIX[1:]}/smoke/")):  # its test fails, and is noted
-        for stage in stages:
-            if stage == "smoke":  # the last: what cannot start a program ends at once
-                plant(host, "program", PYTHONS[0])
-            alone = OnlyStage(lab=deployer.lab, folder=deployer.folder, stage=stage)
-            run = alone.deploy(limit="gpu1")
-            assert run.report["hosts"]["gpu1"]["stages"], run.output
-    assert "0" not in planted_ran_as(host)
 
 
 @contextmanager

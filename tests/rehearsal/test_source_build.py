@@ -69,7 +69,7 @@ def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
     known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
     assert known["stand_in"] is True
     assert known["proven"]["commit"] == stand_in.commit
-    assert (Build(host).state()["phase"], Build(host).state()["error"]) == ("prove", None)
+    assert Build(host).phase() == "prove"
     assert Build(host).finished() == STEPS
     asked = "import torch; print(torch.version.git_version, torch.library.unit_007(1))"
     said = host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout

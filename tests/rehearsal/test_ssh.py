@@ -50,23 +50,6 @@ def look(host: str, home: Path) -> dict[str, dict[str, object]]:
     return dict(records[host])
 
 
-def test_address_user_and_key_come_from_the_users_ssh_config(lab: Lab, home: Path) -> None:
+def test_the_users_ssh_config_leads_to_a_host_behind_a_jump_host(lab: Lab, home: Path) -> None:
     assert look("gpu1", home)["system"]["hostname"] == "gpu1"
-
-
-def test_a_host_behind_a_jump_host_is_reached(lab: Lab, home: Path) -> None:
     assert look("behind", home)["system"]["hostname"] == "gpu2"
-
-
-def test_the_one_tcp_connection_through_a_jump_host_is_tuned_too(lab: Lab, home: Path) -> None:
-    program = str(Path(__file__).with_name("connect_through_jump_host.py"))
-    done = subprocess.run(
-        [sys.executable, program, "behind"],
-        cwd=PROJECT,
-        env={**os.environ, "HOME": str(home), "PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.stdout.split() == ["1", "20000"], done.stderr

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import pytest
 
 from pyinfra_gpu.on_host.build import __main__ as running
 from pyinfra_gpu.on_host.build import prove, steps
-from pyinfra_gpu.on_host.build.plan import BuildError, Place, Plan, environment
-from pyinfra_gpu.on_host.build.steps import Programs, failure
+from pyinfra_gpu.on_host.build.plan import BuildError, Plan
+from pyinfra_gpu.on_host.build.steps import Build, failure
 
 COMMIT = "ab" * 20
 PLAN = Plan(
@@ -45,15 +46,10 @@ CODE = "  FLAGS = -gencode arch=compute_90,code=sm_90 -gencode arch=compute_120,
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.chdir(tmp_path)  # where the program goes; the tests after it are elsewhere again
-    made = Place(tmp_path)
+def build(tmp_path: Path) -> Build:
+    made = Build(PLAN, tmp_path)
     made.build.mkdir(parents=True)
     return made
-
-
-def programs(folder: Path) -> Programs:
-    return Programs({"PATH": os.environ["PATH"], "HOME": str(folder)})
 
 
 def git(folder: Path, *words: str) -> str:
@@ -70,51 +66,45 @@ Damage = Callable[[Path], object]
 INNER = "third_party/inner"
 
 
-@pytest.fixture(scope="module")
-def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a repository that has a submodule: outer and inner."""
-    base = tmp_path_factory.mktemp("git")
+@pytest.fixture
+def served(tmp_path: Path) -> Build:
+    """Return a build from a repository with a submodule: git/outer and git/inner."""
     for name in ("inner", "outer"):
-        folder = base / name
-        folder.mkdir()
+        folder = tmp_path / "git" / name
+        folder.mkdir(parents=True)
         git(folder, "init", "--quiet")
         (folder / "file").write_text("x\n")
         if name == "outer":
             git(folder, "submodule", "--quiet", "add", "../inner", INNER)
         git(folder, "add", ".")
         git(folder, "commit", "--quiet", "-m", "x")
-    return base
+    (tmp_path / "build").mkdir()
+    return declared(Build(PLAN, tmp_path / "build"), git(folder, "rev-parse", "HEAD"))
 
 
-def serve(repositories: Path, folder: Path) -> tuple[Place, str, str]:
-    """Return a place to build in, and a repository of its own: its URL and commit."""
-    outer, place = folder / "git/outer", Place(folder / "build")
-    shutil.copytree(repositories, outer.parent, symlinks=True)
-    place.root.mkdir()
-    return place, outer.as_uri(), git(outer, "rev-parse", "HEAD")
+def origin(build: Build) -> Path:
+    return build.root.parent / "git/outer"
 
 
-@pytest.fixture
-def served(repositories: Path, tmp_path: Path) -> tuple[Place, str, str]:
-    return serve(repositories, tmp_path)
+def declared(build: Build, commit: str) -> Build:
+    plan = replace(build.plan, git=origin(build).as_uri(), commit=commit)
+    return Build(plan, build.root)
 
 
-def fetched(place: Place, url: str, commit: str) -> None:
-    run = programs(place.root)
-    steps.fetch(replace(PLAN, git=url, commit=commit), place, run)
-    assert steps.text_of(place.fetched) == commit == git(place.source, "rev-parse", "HEAD")
-    assert git(place.source, "status", "--porcelain", "--ignore-submodules=none") == ""
-    assert git(place.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
-
-
-def _elsewhere(tree: Path) -> None:
-    git(tree / INNER, "commit", "--quiet", "--allow-empty", "-m", "y")
+def fetched(build: Build) -> None:
+    build.fetch()
+    commit = build.plan.commit
+    assert steps.text_of(build.fetched) == commit == git(build.source, "rev-parse", "HEAD")
+    assert git(build.source, "status", "--porcelain", "--ignore-submodules=none") == ""
+    assert git(build.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
 
 
 DAMAGES: dict[str, Damage] = {
     "a submodule's file was changed": lambda tree: (tree / INNER / "file").write_text("y\n"),
     "a submodule is missing": lambda tree: shutil.rmtree(tree / INNER),
-    "a submodule is at a wrong commit": _elsewhere,
+    "a submodule is at a wrong commit": lambda tree: git(
+        tree / INNER, "commit", "--quiet", "--allow-empty", "-m", "y"
+    ),
     "a submodule is half cloned": lambda tree: (
         shutil.rmtree(tree / f".git/modules/{INNER}/objects"),
         (tree / INNER / "file").unlink(),
@@ -127,89 +117,73 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGES)
-def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(
-    what: str, served: tuple[Place, str, str]
-) -> None:
-    place, url, commit = served
-    fetched(place, url, commit)
-    DAMAGES[what](place.source)
-    fetched(place, url, commit)
-    assert (place.source / INNER / "file").read_text() == "x\n"
+def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(served: Build) -> None:
+    fetched(served)
+    for damage in DAMAGES.values():
+        damage(served.source)
+        fetched(served)
+        assert (served.source / INNER / "file").read_text() == "x\n"
 
 
-def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(
-    served: tuple[Place, str, str],
+@pytest.mark.parametrize(("boot", "kept"), [("", True), ("another", False)])
+def test_a_fetch_that_was_cut_off_goes_on_but_not_after_a_power_cut(
+    served: Build, boot: str, kept: bool
 ) -> None:
+    fetched(served)
+    mark = served.source / ".git/mark"
+    mark.touch()
+    served.fetched.write_text(f"since boot {boot or served.boot}")
+    fetched(served)
+    assert mark.exists() is kept
+
+
+def test_what_cannot_be_fetched_is_one_sentence(served: Build) -> None:
     """`git ls-remote` prints an annotated tag's own name before that of its commit."""
-    place, url, commit = served
-    origin = Path(url.removeprefix("file://"))
-    git(origin, "tag", "-a", "-m", "x", "v2")
-    tag = git(origin, "rev-parse", "v2")
-    with pytest.raises(BuildError, match=f"it names a tag, which may be moved, of {commit}: set"):
-        fetched(place, url, tag)
-    assert not place.fetched.exists()
-
-
-def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
-    served: tuple[Place, str, str],
-) -> None:
-    place, url, commit = served
-    origin = Path(url.removeprefix("file://"))
-    shutil.rmtree(origin.parent / "inner")
-    subprocess.run(["git", "init", "-q", origin.parent / "inner"], check=True)
-    with pytest.raises(BuildError, match="fetching the submodules failed") as refused:
-        fetched(place, url, commit)
-    assert "\n" not in refused.value.lines[0]
-    assert not place.fetched.exists()
-
-
-def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
-    served: tuple[Place, str, str],
-) -> None:
-    place, url, _ = served
-    with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to"):
-        fetched(place, url, "0" * 39 + "1")
-    assert not place.fetched.exists()
+    commit = served.plan.commit
+    git(origin(served), "tag", "-a", "-m", "x", "v2")
+    tag = git(origin(served), "rev-parse", "v2")
+    inner = origin(served).parent / "inner"
+    shutil.rmtree(inner)
+    subprocess.run(["git", "init", "-q", inner], check=True)
+    for asked, sentence in (
+        (tag, f"it names a tag, which may be moved, of {commit}: set"),
+        ("0" * 39 + "1", r"has no commit 0{39}1: set pytorch_commit to"),
+        (commit, "^fetching the submodules failed$"),
+    ):
+        with pytest.raises(BuildError, match=sentence):
+            declared(served, asked).fetch()
+        assert steps.text_of(served.fetched) == f"since boot {served.boot}"
 
 
 # -- the tree
 
 
-BACKENDS = {
-    '[build-system]\nbuild-backend = "setuptools.build_meta"\n': False,
-    "[build-system]\nbuild-backend = 'scikit_build_core.build'\n[project]\n": True,
-    "[project]\nname = 'torch'\n": False,  # as trees that have only a setup.py
-}
-
-
-@pytest.mark.parametrize("text", BACKENDS)
-def test_the_backend_is_what_the_tree_names(tmp_path: Path, text: str) -> None:
-    (tmp_path / "setup.py").write_text("")
-    (tmp_path / "pyproject.toml").write_text(text)
-    assert steps.is_scikit(tmp_path) == BACKENDS[text]
-
-
-def test_a_tree_of_another_backend_is_refused_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[build-system]\nbuild-backend = "hatchling.build"\n')
-    with pytest.raises(BuildError, match=r"names the build backend hatchling\.build"):
-        steps.is_scikit(tmp_path)
+@pytest.mark.parametrize(
+    ("text", "scikit"),
+    [
+        ('[build-system]\nbuild-backend = "setuptools.build_meta"\n', False),
+        ("[build-system]\nbuild-backend = 'scikit_build_core.build'\n[project]\n", True),
+        ("[project]\nname = 'torch'\n", False),  # as trees that have only a setup.py
+        ('[build-system]\nbuild-backend = "hatchling.build"\n', None),
+    ],
+)
+def test_the_backend_is_what_the_tree_names(build: Build, text: str, scikit: bool | None) -> None:
+    (build.source / "setup.py").write_text("")
+    (build.source / "pyproject.toml").write_text(text)
+    if scikit is None:
+        with pytest.raises(BuildError, match=r"names the build backend hatchling\.build"):
+            build.is_scikit  # noqa: B018
+    else:
+        assert build.is_scikit == scikit
 
 
 # -- after configuring
 
-
-def checked(plan: Plan, place: Place, ninja: str, log: str) -> None:
-    (place.build / "build.ninja").write_text(ninja)
-    steps.check(plan, place, log)
-
-
-def test_a_build_as_it_is_declared_passes(place: Place) -> None:
-    checked(PLAN, place, LIBUV + CODE, "-- Building version 2.14.1+cu130\n")
-    checked(CPU, place, LIBUV, "")
-
-
-WRONG: dict[str, tuple[Plan, str, str, str]] = {
+VERSION = "-- Building version 2.14.1+cu130\n"
+STAND_IN = "STAND-IN"
+CHECKED: dict[str, tuple[Plan, str, str, str | None]] = {
+    "as it is declared": (PLAN, LIBUV + CODE, VERSION, None),
+    "as it is declared, without CUDA": (CPU, LIBUV, "", None),
     "no libuv": (PLAN, CODE, "", "no command in build.ninja defines TORCH_USE_LIBUV"),
     "an architecture too many": (
         PLAN, LIBUV + CODE + "  F = -gencode arch=compute_80,code=sm_80\n", "",
@@ -220,58 +194,43 @@ WRONG: dict[str, tuple[Plan, str, str, str]] = {
         CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",
         r"would build torch 2\.6\.0\+debian, and 2\.14\.1\+cu130 is declared: it does not take",
     ),
+    "a stand-in, in a rehearsal": (replace(PLAN, rehearsal=True), LIBUV + CODE, STAND_IN, None),
+    "a stand-in": (PLAN, LIBUV + CODE, STAND_IN, "calls itself a stand-in for rehearsals"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("what", CHECKED)
 def test_what_is_not_as_declared_is_one_sentence_before_anything_is_compiled(
-    place: Place, what: str
+    build: Build, what: str
 ) -> None:
-    plan, ninja, log, sentence = WRONG[what]
-    with pytest.raises(BuildError, match=sentence):
-        checked(plan, place, ninja, log)
+    plan, ninja, said, sentence = CHECKED[what]
+    (build.build / "build.ninja").write_text(ninja)
+    if said == STAND_IN:
+        (build.source / STAND_IN).touch()
+    if sentence is None:
+        Build(plan, build.root).check(said)
+    else:
+        with pytest.raises(BuildError, match=sentence):
+            Build(plan, build.root).check(said)
 
 
-def test_a_stand_in_is_built_in_rehearsals_alone(place: Place) -> None:
-    (place.source / steps.STAND_IN).write_text("")
-    checked(replace(PLAN, rehearsal=True), place, LIBUV + CODE, "")
-    with pytest.raises(BuildError, match="calls itself a stand-in for rehearsals"):
-        checked(PLAN, place, LIBUV + CODE, "")
-
-
-# -- how much at a time
-
-
-@pytest.mark.parametrize(
-    ("plan", "cores", "expected"),
-    [
-        (CPU, 64, 16),
-        (CPU, 4, 4),
-        (replace(CPU, memory_mib=1000), 8, 1),
-        (PLAN, 64, 8),
-    ],
-)
-def test_jobs_follow_memory_and_cores(plan: Plan, cores: int, expected: int) -> None:
-    assert plan.jobs(cores) == expected
-
-
-def test_everything_is_compiled_through_ccache(place: Place) -> None:
-    made = environment(PLAN, place)
+def test_everything_is_compiled_through_ccache(build: Build) -> None:
+    made = build.environment
     for language in ("C", "CXX", "CUDA"):
         assert made[f"CMAKE_{language}_COMPILER_LAUNCHER"] == "ccache"
-    assert made["CCACHE_DIR"] == str(place.ccache)
+    assert made["CCACHE_DIR"] == str(build.root / "ccache")
     assert (made["FLASH_ATTENTION_MAX_JOBS"], made["TORCH_CUDA_ARCH_LIST"]) == ("5", "9.0;12.0")
-    assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in environment(CPU, place)
+    assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in Build(CPU, build.root).environment
 
 
 # -- compiling
 
 
-class Ninja(Programs):
-    """Answers as ninja would, run after run."""
+class Ninja(Build):
+    """Is answered as ninja would, run after run."""
 
-    def __init__(self, *runs: tuple[int, list[str]]) -> None:
-        super().__init__({})
+    def __init__(self, plan: Plan, *runs: tuple[int, list[str]]) -> None:
+        super().__init__(plan, Path("/nonexistent"))
         self.runs, self.jobs = list(runs), list[str]()
 
     def tried(self, words: Sequence[str], **_: Any) -> tuple[int, list[str]]:
@@ -283,172 +242,145 @@ KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 FIRST = ["[1/4] a", "[2/4] b", "FAILED: c.o", KILLED, "ninja: build stopped: subcommand failed."]
 
 
-@pytest.fixture
-def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-
-
-@pytest.mark.usefixtures("cores")
-def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = Ninja((1, FIRST), (0, []))
-    steps.compile_all(CPU, place, run)
-    assert run.jobs == ["16", "8"]
-    said = capsys.readouterr().out
-    assert said == f"{steps.SAYS}memory ran out: the build goes on with 8 compilers side by side\n"
-
-
-@pytest.mark.usefixtures("cores")
-def test_another_limit_of_memory_counts_the_compilers_again(place: Place) -> None:
-    run = Ninja((0, []), (1, FIRST), (0, []), (0, []))
-    for gib in (4, 64, 128):  # after memory ran out with 64, it was raised
-        steps.compile_all(replace(CPU, memory_mib=gib * 1024), place, run)
-    assert run.jobs == ["2", "32", "16", "64"]
-
-
-def test_one_compiler_that_needs_too_much_is_the_end(place: Place) -> None:
-    plan = replace(CPU, memory_mib=2048)
-    with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
-        steps.compile_all(plan, place, Ninja((1, FIRST)))
+@pytest.mark.parametrize(
+    ("plan", "cores", "runs", "jobs"),
+    [
+        (CPU, 64, 1, ["16"]),
+        (CPU, 4, 1, ["4"]),
+        (PLAN, 64, 1, ["8"]),
+        (CPU, 64, 2, ["16", "8"]),  # memory runs out
+        (replace(CPU, memory_mib=128 << 10), 64, 1, ["64"]),  # and then it was raised
+        (replace(CPU, memory_mib=1000), 8, 1, ["1"]),
+        (replace(CPU, memory_mib=2048), 8, 2, ["1"]),
+    ],
+)
+def test_compilers_are_as_many_as_memory_and_cores_allow_and_half_where_memory_runs_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    plan: Plan, cores: int, runs: int, jobs: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    ninja = Ninja(plan, *[(1, FIRST)] * (runs - 1), (0, []))
+    if len(jobs) < runs:
+        with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
+            ninja.compile_all()
+    else:
+        ninja.compile_all()
+    assert ninja.jobs == jobs
+    said = f"{steps.SAYS}memory ran out: the build goes on with {jobs[-1]} compilers side by side\n"
+    assert capsys.readouterr().out == said * (len(jobs) - 1)
 
 
 # -- the first error
 
-
-def first_error(lines: list[str], what: str = "compiling") -> str:
-    error = failure(what, 1, lines)
-    return f"{error.sentence}: {error.lines[0]}"
-
-
-def test_the_first_error_is_told_and_not_its_consequences() -> None:
-    lines = [
+ERRORS: dict[str, list[str]] = {
+    "x.cc:1:10: fatal error: no.h": [
         *("[1/9] a, some error: of a test", "FAILED: x.o", "/usr/bin/c++ -c x.cc"),
         "x.cc:1:10: fatal error: no.h: No such file or directory",
         *("compilation terminated.", "FAILED: y.o", "y.cc:2:1: error: z"),
-    ]
-    assert first_error(lines).startswith("compiling failed: x.cc:1:10: fatal error: no.h")
+    ],
+    "CMake Error at CMakeLists.txt:9": [
+        *("-- Performing Test C_HAS_AVX_1 - Failed", "-- Looking for x - not found"),
+        *("CMake Error at CMakeLists.txt:9 (message):", "  it needs y"),
+    ],
+    "ImportError: libtorch.so.2.6: cannot open": [
+        "Traceback (most recent call last):",
+        *('  File "<frozen importlib._bootstrap>", line 1387, in _gcd_import', "  return a()") * 9,
+        "ImportError: libtorch.so.2.6: cannot open shared object file",
+    ],
+}
 
 
-def test_what_cmake_only_tried_is_no_error() -> None:
-    tried = ["-- Performing Test C_HAS_AVX_1 - Failed", "-- Looking for x - not found"]
-    lines = [*tried, "CMake Error at CMakeLists.txt:9 (message):", "  it needs y"]
-    assert first_error(lines).startswith("compiling failed: CMake Error at CMakeLists.txt:9")
-
-
-def test_of_a_traceback_the_exception_is_told_and_not_the_code_above_it() -> None:
-    lines = ["Traceback (most recent call last):"]
-    lines += [
-        '  File "<frozen importlib._bootstrap>", line 1387, in _gcd_import',
-        "  return a()",
-    ] * 9
-    lines += ["ImportError: libtorch.so.2.6: cannot open shared object file"]
-    assert first_error(lines) == f"compiling failed: {lines[-1]}"
-
-
-def test_the_error_of_a_program_that_says_nothing_is_a_sentence() -> None:
+@pytest.mark.parametrize("first", ERRORS)
+def test_the_first_error_is_told_and_neither_its_consequences_nor_what_was_only_tried(
+    first: str,
+) -> None:
+    error = failure("compiling", 1, ERRORS[first])
+    assert error.sentence == "compiling failed"
+    assert error.lines[0].startswith(first)
     assert failure("configuring", 3, []).sentence == "configuring ended with status 3"
 
 
 # -- all of it, without a tree
 
-
-def state(place: Place) -> dict[str, Any]:
-    return dict(json.loads(place.state.read_text()))
+PHASES = ("fetch", "install_tools", "configure", "compile_all", "make_wheel")
 
 
 @pytest.fixture
-def phases(monkeypatch: pytest.MonkeyPatch, place: Place) -> list[str]:
+def done(monkeypatch: pytest.MonkeyPatch, build: Build) -> list[str]:
     """Do nothing in all phases but note them, as on a host with ccache; return the notes."""
-    done: list[str] = []
-    names = ("fetch", "tools", "configure", "compile_all", "make_wheel")
-    for module, name in (*((steps, name) for name in names), (prove, "prove")):
-        monkeypatch.setattr(module, name, lambda *given, name=name: done.append(name))
+    notes: list[str] = []
+    for owner, name in (*((Build, name) for name in PHASES), (prove, "prove")):
+        monkeypatch.setattr(owner, name, lambda *given, name=name: notes.append(name))
     monkeypatch.setattr(running.shutil, "which", lambda *given, **more: "/usr/bin/ccache")
-    (place.root / "plan.json").write_text(json.dumps(asdict(PLAN)))
-    return done
+    (build.root / "plan.json").write_text(PLAN.text)
+    return notes
 
 
-ALL = ["fetch", "tools", "configure", "compile_all", "make_wheel", "prove"]
+ALL = [*PHASES, "prove"]
 
 
-def test_what_was_configured_for_this_plan_in_this_boot_is_not_configured_again(
-    place: Place, phases: list[str]
+def test_what_is_made_for_this_plan_in_this_boot_is_not_made_again(
+    build: Build, done: list[str]
 ) -> None:
-    place.fetched.write_text(PLAN.commit)
-    assert running.build(place, "build.pyz") == 0
-    assert phases == ALL
-    assert (state(place)["phase"], state(place)["error"]) == ("prove", None)
-    assert not place.pid.exists()
-    phases.clear()
-    place.configured.write_text(PLAN.fingerprint)
-    assert running.build(place, "build.pyz") == 0
-    assert phases == [each for each in ALL if each != "configure"]
-    phases.clear()
-    place.boot.write_text("another")  # what is there may be what a power cut left of it
-    assert running.build(place, "build.pyz") == 0
-    assert phases == ALL
-    assert place.build.exists()
-    place.fetched.unlink()  # it was still being fetched
-    place.boot.write_text("another")
-    assert running.build(place, "build.pyz") == 0
-    assert not place.source.exists()
-
-
-def test_a_wheel_that_is_proven_is_all_there_is_to_do(place: Place, phases: list[str]) -> None:
-    place.wheels.mkdir()
-    wheel = place.wheels / "torch-x.whl"
+    build.wheels.mkdir()
+    wheel = build.wheels / "torch-x.whl"
     wheel.write_bytes(b"x")
     known = {"fingerprint": PLAN.fingerprint, "file": wheel.name, "sha256": steps.digest(wheel)}
-    place.manifest.write_text(json.dumps(known))
-    assert running.build(place, "build.pyz") == 0
-    assert phases == []
-    wheel.write_bytes(b"y")
-    assert running.build(place, "build.pyz") == 0
-    assert phases == ALL
+    for mark, manifest, expected in (
+        ("", {}, ALL),
+        (f"{PLAN.fingerprint} another boot", {}, ALL),  # what is there may be half
+        (f"{'e' * 64} {build.boot}", {}, ALL),
+        (f"{PLAN.fingerprint} {build.boot}", {}, ["fetch", "compile_all", "make_wheel", "prove"]),
+        ("", {**known, "sha256": "0" * 64}, ALL),
+        ("", {**known, "fingerprint": "e" * 64}, ALL),
+        ("", known, []),
+    ):
+        build.configured.write_text(mark)
+        build.manifest.write_text(json.dumps(manifest))
+        done.clear()
+        assert running.build(build.root, "build.pyz") == 0
+        assert done == expected
 
 
-@pytest.mark.usefixtures("phases")
-def test_what_failed_on_a_full_disk_can_be_written_down(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("done")
+def test_a_build_at_work_can_be_told_from_one_that_ended(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = steps.write_whole
+    path = build.root / running.BUILDING
 
-    def write(path: Path, text: str) -> None:
-        """Fail as long as the disk is full."""
-        if place.reserve.exists():
-            assert place.reserve.stat().st_size > 10_000
-            raise OSError(28, "No space left on device")
-        written(path, text)
-
-    def full(*given: Any) -> None:
-        monkeypatch.setattr(steps, "write_whole", write)
+    def full(of: Build) -> None:
+        with path.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(steps, "fetch", full)
-    assert running.build(place, "build.pyz") == 1
-    assert state(place)["phase"] == "fetch"
-    assert "cannot go on: OSError: [Errno 28] No space left" in state(place)["error"]["sentence"]
+    monkeypatch.setattr(Build, "configure", full)
+    assert running.build(build.root, "build.pyz") == 1
+    assert path.read_text().split() == [PLAN.fingerprint, "configure"]
+    *_, said = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"{steps.SAYS}failed in configure: the build cannot go on: OSError: ")
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-@pytest.mark.usefixtures("phases")
-def test_without_ccache_nothing_is_built(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("done")
+def test_without_ccache_nothing_is_built(
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(running.shutil, "which", lambda *given, **more: None)
-    assert running.build(place, "build.pyz") == 1
-    assert "ccache is missing" in state(place)["error"]["sentence"]
+    assert running.build(build.root, "build.pyz") == 1
+    assert "failed in plan: ccache is missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fingerprint": "%s"}' % ("e" * 64)])
 def test_a_plan_that_cannot_be_read_is_one_sentence(
-    place: Place, text: str, capsys: pytest.CaptureFixture[str]
+    build: Build, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running.State(place).save("prove")  # of the build before
-    (place.root / "plan.json").write_text(text)
-    assert running.build(place, "build.pyz") == 1
-    sentence = state(place)["error"]["sentence"]
-    assert state(place)["phase"] == "plan"
-    assert "plan.json cannot be read (" in sentence and "run the deploy again" in sentence
-    assert capsys.readouterr().err == f"{sentence}\n"
+    (build.root / "plan.json").write_text(text)
+    assert running.build(build.root, "build.pyz") == 1
+    first, said = capsys.readouterr().out.splitlines()
+    assert first == f"{steps.SAYS}plan"
+    assert said.startswith(f"{steps.SAYS}failed in plan: {build.root}/plan.json cannot be read (")
+    assert said.endswith("run the deploy again")
 
 
 # -- the proof

@@ -200,7 +200,7 @@ LISTS = {"nvidia.package", "cuda.toolkit", "cuda.missing"}
 PLAIN = ("cuda.gcc", "cuda.compiler", "cuda.gxx", "cuda.nvcc", "cuda.link", "cuda.alternative")
 
 
-@pytest.mark.parametrize("key", [*LISTS, *PLAIN])
+@pytest.mark.parametrize("key", sorted((*LISTS, *PLAIN)))
 def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
     silent = {"lists": {key: ["?no permission"]}} if key in LISTS else {"plain": {key: "?no"}}
     host = proven_host(**silent)

@@ -13,11 +13,10 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import FINGERPRINT, KEY
 
-from pyinfra_gpu.facts import nvidia
-from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages.model import PackageChange, Source
+from pyinfra_gpu.facts.parse import history, parse
+from pyinfra_gpu.packages.model import Source
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
 LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sources"
@@ -27,7 +26,7 @@ def sources(file: str, text: str, declared: str | None = None) -> object:
     """What is read off one file's lines, as the probe sends them."""
     rows = [f"{file}:{line}" for line in text.splitlines()]
     told = json.dumps({"nvidia.source_lines": rows, "nvidia.repository": declared})
-    return nvidia.sources(Answer(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]))
+    return parse(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]).nvidia.sources
 
 
 # line -> (URI, keyring), or None where it is not an enabled source of NVIDIA's packages
@@ -61,11 +60,8 @@ ONE_LINE: dict[str, tuple[str, str | None] | None] = {
 @pytest.mark.parametrize("line", sorted(ONE_LINE))
 def test_a_line_of_a_list_is_read(line: str) -> None:
     expected = ONE_LINE[line]
-    found = sources(LIST, line)
-    if expected is None:
-        assert found == ()
-    else:
-        assert found == (Source(file=LIST, uri=expected[0], signed_by=expected[1]),)
+    wanted = (Source(file=LIST, uri=expected[0], signed_by=expected[1]),) if expected else ()
+    assert sources(LIST, line) == wanted
 
 
 STANZAS: dict[str, list[tuple[str, str | None]]] = {
@@ -139,33 +135,19 @@ ROWS = {
 
 @pytest.mark.parametrize("row", sorted(ROWS))
 def test_a_change_tells_the_versions_before_and_after(row: str) -> None:
-    (change,) = nvidia.history((row,))  # type: ignore[misc]
+    (change,) = history((row,))
     assert (change.action, change.old, change.new) == ROWS[row]
     assert (change.when, change.name) == ("2026-11-21T06:12:03", "libcuda1")
 
 
 def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
     row = f"{WHEN}|Install|dkms|3|alice (1000)|apt -o Proxy=http://u:pw@h/ install a|b"
-    assert nvidia.history((row, f"{WHEN}|Install|dkms|3||")) == (
-        PackageChange(
-            when="2026-11-21T06:12:03",
-            command="apt -o Proxy=http://u:***@h/ install a|b",
-            by="alice (1000)",
-            action="Install",
-            name="dkms",
-            old=None,
-            new="3",
-        ),
-        PackageChange(
-            when="2026-11-21T06:12:03",
-            command=None,
-            by=None,
-            action="Install",
-            name="dkms",
-            old=None,
-            new="3",
-        ),
+    told, untold = history((row, f"{WHEN}|Install|dkms|3||"))
+    assert (told.command, told.by) == (
+        "apt -o Proxy=http://u:***@h/ install a|b",
+        "alice (1000)",
     )
+    assert (untold.command, untold.by) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +165,7 @@ def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
 )
 def test_a_damaged_row_of_the_log_is_passed_over(row: str) -> None:
     good = f"{WHEN}|Remove|libcuda1|1||x"
-    assert len(nvidia.history((row, good, row))) == 1  # type: ignore[arg-type]
+    assert len(history((row, good, row))) == 1
 
 
 ARMOR = base64.encodebytes(KEY)
@@ -208,20 +190,10 @@ def test_a_keyring_tells_its_fingerprints(name: str) -> None:
     assert fingerprints(READABLE[name]) == expected
 
 
-def test_a_key_in_each_form_of_header_has_the_same_fingerprint() -> None:
+@pytest.mark.parametrize("header", ["98{:02x}", "99{:04x}", "9a{:08x}", "c6{:02x}", "c6ff{:08x}"])
+def test_a_key_in_each_form_of_header_has_the_same_fingerprint(header: str) -> None:
     body = KEY[2 : 2 + KEY[1]]
-    size = len(body)
-    headers = {
-        "old, 1": bytes([0x98, size]),
-        "old, 2": bytes([0x99]) + size.to_bytes(2, "big"),
-        "old, 4": bytes([0x9A]) + size.to_bytes(4, "big"),
-        "new, 1": bytes([0xC6, size]),
-        "new, 5": bytes([0xC6, 0xFF]) + size.to_bytes(4, "big"),
-    }
-    assert {fingerprints(header + body) for header in headers.values()} == {(FINGERPRINT,)}
-    long = body + bytes(300 - size)
-    two = bytes([0xC6, 192 + (300 - 192 >> 8), (300 - 192) & 255]) + long
-    assert fingerprints(two) == fingerprints(b"\x99" + (300).to_bytes(2, "big") + long)
+    assert fingerprints(bytes.fromhex(header.format(len(body))) + body) == (FINGERPRINT,)
 
 
 def test_an_empty_keyring_trusts_nobody() -> None:

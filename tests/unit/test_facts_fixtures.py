@@ -43,84 +43,12 @@ def test_every_fixture_says_where_it_comes_from(name: str) -> None:
     assert first.startswith("# recorded: ") == name.startswith("debian1") or "h100" in name
 
 
-# file: (release, kernel begins with, processors, python3, asked packages that are installed)
-HOSTS = {
-    "debian12-bare.txt": ("debian", "12", "6.", 2, "3.11.2", {"ca-certificates", "curl"}),
-    "debian13-bare.txt": ("debian", "13", "6.", 2, "3.13.5", {"curl", "git"}),
-    "ubuntu2204-bare.txt": ("ubuntu", "22.04", "5.15", 4, "3.10.12", None),
-    "ubuntu2404-bare.txt": ("ubuntu", "24.04", "6.8", 4, "3.12.3", None),
-}
-
-
-@pytest.mark.parametrize("name", sorted(HOSTS))
-def test_a_fresh_host_is_bare_and_wholly_known(name: str) -> None:
-    system_id, version, kernel, cpus, python, installed = HOSTS[name]
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("-bare.txt")])
+def test_a_fresh_host_is_wholly_known(name: str) -> None:
     host = record(name)
     assert list(unknowns(host)) == []
-    assert (host.system.os_id, host.system.os_version) == (system_id, version)
-    assert str(host.system.kernel).startswith(kernel)
-    assert (host.system.cpu_count, host.system.python3) == (cpus, python)
-    assert isinstance(host.system.ram_mib, int)
-    assert host.system.ram_mib > 7000
-    wanted = installed or {"ca-certificates", "curl", "git", "python3"}
-    assert set(host.packages.installed) == wanted  # type: ignore[arg-type]
-    assert host.packages.half_configured == ()
-    assert host.packages.lock_holder is None
-    assert host.gpus.devices == ()
-    assert (host.driver.loaded, host.driver.on_disk, host.driver.libcuda) == (None, None, None)
-    assert (host.driver.nouveau, host.driver.nova) == (False, False)
-    assert (host.driver.users, host.driver.persistenced, host.driver.runfile) == ((), None, False)
-    assert (host.kernel.installed, host.kernel.newest, host.kernel.modules) == ((), None, {})
-    assert (host.nvidia.packages, host.nvidia.keyring, host.nvidia.history) == ((), None, ())
-    assert (host.cuda.toolkits, host.cuda.missing, host.cuda.link) == ((), (), None)
-    assert (host.libcuda.libdir, host.libcuda.cache, host.libcuda.links) == ("", (), {})
-    assert (host.power.sessions, host.power.inhibitors) == ((), ())
-    assert isinstance(host.storage.free_mib, int)
-    assert host.storage.free_mib > 10_000
+    assert (host.libcuda.libdir, host.environment.text) == ("", None)
     assert host.layout.entry(PREFIX) == Entry(kind="absent")
-    assert (host.torch.python, host.torch.version, host.torch.uv) == (None, None, None)
-    assert host.torch.distributions == {}
-    assert (host.training.commit, host.training.dirty_count) == (None, 0)
-    assert host.environment.text is None
-    assert (host.smoke.stamp, host.smoke.verdict) == (None, None)
-
-
-# file: (how many, device, driver, windows in MiB, loaded, on disk, open, nouveau, Secure Boot)
-MACHINES: dict[str, tuple[object, ...]] = {
-    "ubuntu2404-2x-rtx5090.txt": (
-        2, "0x2b85", "nvidia", {32768}, "580.95.05", "580.95.05", True, False, False
-    ),
-    "ubuntu2404-rtx5080-nouveau.txt": (
-        2, "0x2c02", "nouveau", {16384, 256}, None, None, None, True, False
-    ),
-    "ubuntu2204-rtxpro6000-secureboot.txt": (
-        2, "0x2bb1", None, {131072, None}, None, None, None, False, True
-    ),
-    "debian12-8x-h100.txt": (
-        8, "0x2330", "nvidia", {131072}, "580.95.05", "580.95.05", True, False, False
-    ),
-    "ubuntu2204-h200-staged.txt": (
-        2, "0x2335", "nvidia", {262144}, "570.133.20", "580.95.05", True, False, False
-    ),
-    "ubuntu2404-b200.txt": (
-        2, "0x2901", "nvidia", {262144}, "580.95.05", "580.95.05", True, False, False
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(MACHINES))
-def test_gpu_machines_tell_their_cards_and_driver(name: str) -> None:
-    count, device, driver, windows, loaded, on_disk, is_open, nouveau, secure = MACHINES[name]
-    host = record(name)
-    gpus = host.gpus.devices
-    assert isinstance(gpus, tuple)
-    assert len(gpus) == count
-    assert {gpu.device for gpu in gpus} == {device}
-    assert {gpu.driver for gpu in gpus} == {driver}
-    assert {gpu.bar1_mib if isinstance(gpu.bar1_mib, int) else None for gpu in gpus} == windows
-    assert (host.driver.loaded, host.driver.on_disk) == (loaded, on_disk)
-    assert (host.driver.open_modules, host.driver.nouveau) == (is_open, nouveau)
-    assert host.system.secure_boot is secure
 
 
 def test_a_finished_gpu_host_is_read_whole() -> None:

@@ -7,15 +7,14 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
+from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.parse import hidden
-from pyinfra_gpu.facts.probe import Look, NoPythonError, ProbeRequest, RecordFact, command, text_of
+from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, command, text_of
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked
@@ -38,13 +37,6 @@ def test_another_answer_than_the_probes_fails_that_host_in_one_sentence() -> Non
     assert "\n" not in message
 
 
-def test_the_fact_takes_no_argument_that_pyinfra_keeps_for_itself() -> None:
-    reserved = {name for name, _ in all_global_arguments()}
-    names = set(Look.command.__annotations__)
-    assert {"prefix", "environment"} <= names
-    assert names & reserved == set()
-
-
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
     told = json.loads(ANSWERED)
     told.pop("smoke.stamp")
@@ -60,78 +52,46 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
     ]
 
 
-def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
-    spec = SimpleNamespace(
-        paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
-        look_timeout_s=60,
-        accelerator="cpu",
+def request(**data: object) -> ProbeRequest:
+    return ProbeRequest.for_spec(resolve(data, "ws1"), entries=("/etc/x",), packages=("git",))
+
+
+def test_a_request_asks_what_the_stages_of_a_host_need() -> None:
+    asked = request(
+        stack="cpu-torch2.13",
         owner="alice",
-        privilege="sudo",
-        training=SimpleNamespace(requirements="sub/requirements.txt"),
+        training_repo="https://example.org/x.git",
+        training_commit="a" * 40,
+        training_requirements="sub/requirements.txt",
     )
-    request = ProbeRequest.for_spec(spec, entries=("/etc/x",), packages=("git",))  # type: ignore[arg-type]
-    assert request.training == PATHS.training
-    assert request.requirements == f"{PATHS.training}/sub/requirements.txt"
-    assert request.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
-    assert request.packages == ("git",)
-    assert request.owner == "alice"
-    assert request.python == ""
-    assert request.entries[-1] == "/etc/x"
-    assert request.seconds == 50  # of sixty: some are for the way there and back
-    for path in (PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.smoke_bundle, PATHS.venv):
-        assert path in request.entries
+    assert (asked.owner, asked.packages, asked.python) == ("alice", ("git",), "")
+    assert (asked.nvidia, asked.cuda_release, asked.keyring) == (False, "", "")
+    assert asked.requirements == f"{PATHS.training}/sub/requirements.txt"
+    assert asked.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
+    assert asked.entries[-1] == "/etc/x"
+    assert asked.seconds == 50  # of sixty: some are for the way there and back
+    assert {PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.venv} <= {*asked.entries}
+    assert not {*system_files.ALL, *files.ALL} & {*asked.entries}
+    alone = request(stack="cpu-torch2.13", privilege="none", pytorch_python="/usr/bin/python3.12")
+    assert (alone.training, alone.requirements) == ("", "")
+    assert (alone.owner, alone.python) == ("-", "/usr/bin/python3.12")
 
 
-def test_a_spec_without_a_training_repository_asks_for_none() -> None:
-    spec = SimpleNamespace(
-        paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
-        look_timeout_s=60,
-        accelerator="cpu",
-        training=None,
-        owner=None,
-        privilege="sudo",
-    )
-    request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
-    assert (request.training, request.requirements, request.owner) == ("", "", "")
-    spec.pytorch.python = "/usr/bin/python3.12"
-    assert ProbeRequest.for_spec(spec).python == "/usr/bin/python3.12"  # type: ignore[arg-type]
-    spec.privilege = "none"
-    assert ProbeRequest.for_spec(spec).owner == "-"  # type: ignore[arg-type]
-
-
-def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
-    spec = SimpleNamespace(
-        paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
-        look_timeout_s=60,
-        accelerator="nvidia",
-        owner=None,
-        privilege="sudo",
-        training=None,
-        cuda=SimpleNamespace(release="13.0", host_compiler="gcc-13"),
-        driver=SimpleNamespace(repository=SimpleNamespace(url="https://h/{distro}/{arch}")),
-    )
-    request = ProbeRequest.for_spec(spec, packages=("git",))  # type: ignore[arg-type]
-    assert (request.nvidia, request.cuda_release, request.compiler) == (True, "13.0", "gcc-13")
-    assert request.repository == "https://h/{distro}/{arch}"
-    assert request.keyring == system_files.KEYRING
-    assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
-    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= set(request.entries)
-    assert "'cuda_release': '13.0'" in text_of(request)
-
-    spec.accelerator = "cpu"
-    without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
-    assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
-    assert not {*system_files.ALL, *files.ALL} & set(without.entries)
+def test_a_request_with_gpus_asks_for_driver_and_toolkit() -> None:
+    asked = request(gpu_model="RTX 5090", gpu_count=2, host_compiler="gcc-13")
+    assert (asked.nvidia, asked.cuda_release, asked.compiler) == (True, "13.0", "gcc-13")
+    assert "{distro}" in asked.repository
+    assert asked.keyring == system_files.KEYRING
+    assert (asked.cuda_proof, asked.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
+    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= {*asked.entries}
+    assert "'cuda_release': '13.0'" in text_of(asked)
 
 
 @pytest.mark.parametrize("name", ["cuda_release", "compiler", "repository"])
 def test_a_text_that_would_break_the_framing_is_refused(name: str) -> None:
-    request = ProbeRequest.for_paths(PATHS, nvidia=True)
+    asked = ProbeRequest.for_paths(PATHS, nvidia=True)
     with pytest.raises(FactValueError, match=f"{name} .* holds control characters"):
-        dataclasses.replace(request, **{name: "13.0\nrm"})
+        dataclasses.replace(asked, **{name: "13.0\nrm"})
 
 
 @pytest.mark.parametrize("path", ["relative", "/a\nb", "/a\0", "~/x"])
@@ -144,11 +104,11 @@ def test_the_command_carries_every_value_as_it_is(tmp_path: Path) -> None:
     prefix = f'{tmp_path}/it\'s; rm -rf $HOME `x` "y"'
     Path(prefix, "env").mkdir(parents=True)
     Path(prefix, "env/training.env").write_text("A=1\n")
-    request = ProbeRequest.for_paths(Paths(prefix=prefix, name="training"))
-    text = command(request).get_raw_value()
+    asked = ProbeRequest.for_paths(Paths(prefix=prefix, name="training"))
+    text = command(asked).get_raw_value()
     done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
     assert RecordFact().process(done.stdout.splitlines()).environment.text == hidden("A=1\n")
-    assert repr(request) == f"<what lies under {prefix}>"
+    assert repr(asked) == f"<what lies under {prefix}>"
 
 
 def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -156,25 +116,20 @@ def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return forked.run(["pyinfra", *words], known, 300, folder=folder)
 
 
-def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
-    (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
+def test_pyinfra_prints_a_record_as_json_and_a_wrong_value_as_one_sentence(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.py"
+    fact = ("--json", "inventory.py", "fact", "pyinfra_gpu.facts.probe.Look")
+    data = {"stack": "cpu-torch2.13", "prefix": str(tmp_path / "prefix"), "privilege": "none"}
     (tmp_path / "prefix/env").mkdir(parents=True)
-    (tmp_path / "prefix/env/lab.env").write_text("A=1\n")
-    done = pyinfra(
-        *(tmp_path, "--json", "inventory.py", "fact"),
-        "pyinfra_gpu.facts.probe.Look",
-        *(f"prefix={tmp_path}/prefix", "environment=lab"),
-    )
+    (tmp_path / "prefix/env/training.env").write_text("A=1\n")
+    inventory.write_text(f"hosts = [('@local', {data!r})]\n")
+    done = pyinfra(tmp_path, *fact)
     assert done.returncode == 0, done.stderr
     (facts,) = json.loads(done.stdout).values()
     assert facts["@local"]["environment"]["text"] == "A=***"
-
-
-def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
-    fact = "pyinfra_gpu.facts.probe.Look"
-    done = pyinfra(tmp_path, "inventory.py", "fact", fact, "prefix=opt")
-    assert "the path 'opt' must be absolute" in done.stderr
+    inventory.write_text(f"hosts = [('@local', {data | {'prefix': 'opt'}!r})]\n")
+    done = pyinfra(tmp_path, *fact)
+    assert "prefix = 'opt'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

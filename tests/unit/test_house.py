@@ -15,7 +15,6 @@ from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import allowed_keys, check_data, document
 
 PROJECT = Path(__file__).resolve().parents[2]
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
 
 
 OLD = f"is not up to date: run `{document.COMMAND}` in the project's folder"
@@ -29,27 +28,6 @@ def test_the_page_of_keys_is_what_the_declarations_say() -> None:
 
 def test_the_comments_of_the_lab_inventory_are_what_the_declarations_say() -> None:
     assert document.with_block(LAB) == LAB, f"{document.INVENTORY} {OLD}"
-
-
-def test_the_readme_leads_to_the_page_of_keys() -> None:
-    assert f"({document.PAGE})" in README
-
-
-@pytest.mark.parametrize("name", allowed_keys())
-def test_the_page_lists_every_key_as_it_is(name: str) -> None:
-    key = allowed_keys()[name]
-    row = f"| `{name}` | {key.type_text} | {key.default_text} | {key.description} |"
-    assert row in KEYS_PAGE.partition(f"\n## {key.stage}\n")[2].partition("\n## ")[0]
-
-
-def test_the_page_lists_no_key_that_does_not_exist() -> None:
-    keys = KEYS_PAGE.partition("\n## The names of stacks\n")[0]
-    assert re.findall(r"^\| `([a-z0-9_]+)` \|", keys, re.MULTILINE) == list(allowed_keys())
-
-
-@pytest.mark.parametrize("name", allowed_keys())
-def test_the_lab_inventory_explains_every_key(name: str) -> None:
-    assert f'"{name}":' in LAB
 
 
 def test_what_the_lab_inventory_shows_can_be_taken_over_as_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,34 +15,23 @@ from probing import Tree, tree_fixture, write  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 
-STATE = '{"fingerprint": "%s", "boot": "x", "phase": "compile", "error": null, "more": 1}' % (
-    "ab" * 32
-)
 
-
-def test_a_build_that_goes_on_is_told_and_one_whose_process_is_gone_is_not_at_work(
-    tree: Tree,
-) -> None:
+def test_a_build_at_work_is_told_from_one_that_ended(tree: Tree) -> None:
     tree.venv()
     folder = tree.base / "build"
     request = replace(tree.request(), build=str(folder))
-    write(folder / "state.json", STATE)
-    write(folder / "pid", f"{os.getpid()}\n")
-    build = tree.look(request).build
-    assert isinstance(build.state, BuildState)
-    assert (build.state.phase, build.pid) == ("compile", str(os.getpid()))
-    assert (build.stamp, build.wheel) == (None, None)
-    write(folder / "pid", "4194999\n")  # more than the kernel ever gives
-    assert tree.look(request).build.pid is None
-    write(folder / "state.json", "{")
-    assert tree.look(request).build.state == Unknown("it is no JSON")
-
-
-def test_where_no_build_is_declared_none_is_looked_for(tree: Tree) -> None:
-    tree.venv()
-    write(tree.base / "build/state.json", STATE)
-    build = tree.look().build
-    assert (build.stamp, build.wheel, build.state, build.pid) == (None, None, None, None)
+    assert tree.look(request).build.state is None
+    write(folder / "building", f"{'ab' * 32} compile     \n")
+    for running in (True, False):
+        with (folder / "building").open() as held:
+            if running:
+                fcntl.flock(held, fcntl.LOCK_EX)
+            build = tree.look(request).build
+        assert build.state == BuildState(fingerprint="ab" * 32, phase="compile", running=running)
+        assert (build.stamp, build.wheel) == (None, None)
+    write(folder / "building", "{")
+    assert tree.look(request).build.state == Unknown("it does not say which build it is")
+    assert tree.look().build.state is None  # where no build is declared
 
 
 MOUNTS = """\

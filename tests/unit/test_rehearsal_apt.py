@@ -16,16 +16,13 @@ from pyinfra_gpu.packages.sources import read
 from pyinfra_gpu_rehearsal.apt_repository import (
     KEY_NAME,
     make_repository,
-    stanza,
     uncompressed,
 )
 from pyinfra_gpu_rehearsal.aptconfig import (
     AptConfiguration,
     acquire_options,
-    lines,
     of_distribution,
     of_release,
-    os_release,
     read_machine,
 )
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -33,15 +30,6 @@ from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord
 
 BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
 NOBLE = {"ID": "ubuntu", "VERSION_CODENAME": "noble"}
-
-
-def test_os_release_is_read_with_and_without_quotes() -> None:
-    text = '# comment\nID=debian\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nEMPTY=\n'
-    assert os_release(text) == {
-        "ID": "debian",
-        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
-        "EMPTY": "",
-    }
 
 
 @pytest.mark.parametrize(
@@ -65,29 +53,6 @@ def test_only_archives_of_the_distribution_itself_are_used(
     line: str, release: dict[str, str], kept: bool
 ) -> None:
     assert bool(of_distribution(read("x.list", [line]), release)) is kept
-
-
-def test_an_entry_is_written_as_it_was_read_one_line_a_suite() -> None:
-    source = Source(
-        file="a.list",
-        uri="http://m.example/d",
-        suites=("a", "b"),
-        components=("main", "x"),
-        signed_by="/k.gpg",
-    )
-    assert lines(source) == [
-        "deb [signed-by=/k.gpg] http://m.example/d a main x",
-        "deb [signed-by=/k.gpg] http://m.example/d b main x",
-    ]
-
-
-def test_a_key_inside_a_list_is_left_to_the_machines_keyring() -> None:
-    inline = [
-        *("Types: deb", "URIs: http://m.example/d", "Suites: bookworm", "Components: main"),
-        *("Signed-By:", " -----BEGIN PGP PUBLIC KEY BLOCK-----"),
-    ]
-    (source,) = of_distribution(read("x.sources", inline), BOOKWORM)
-    assert source.signed_by is None
 
 
 def test_of_apts_options_only_those_that_say_how_archives_are_reached_are_kept() -> None:
@@ -164,12 +129,6 @@ def test_the_hosts_of_one_lab_run_the_same() -> None:
     assert record.release_of("debian13") == "debian13"
     with pytest.raises(LabError, match="run debian13, not debian12: `down` first"):
         record.release_of("debian12")
-
-
-def test_a_package_is_listed_with_its_size_and_digest() -> None:
-    entry = stanza("Package: a\nVersion: 1\n\n", "pool/a.deb", b"content")
-    digest = hashlib.sha256(b"content").hexdigest()
-    assert entry == f"Package: a\nVersion: 1\nFilename: pool/a.deb\nSize: 7\nSHA256: {digest}\n"
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")

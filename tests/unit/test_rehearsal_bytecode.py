@@ -103,14 +103,6 @@ def test_what_pip_compiles_for_ensurepip_is_kept_as_well(host: Host) -> None:
     assert host.imported() == "as written"
 
 
-def test_a_changed_source_is_compiled(host: Host) -> None:
-    host.compile()
-    host.module.write_text("VALUE = 'as changed'\n")
-    host.compile()
-    assert host.imported() == "as changed"
-    assert len(host.kept) == 2
-
-
 def test_what_is_kept_damaged_is_compiled_and_kept_anew(host: Host) -> None:
     host.compile()
     (kept,) = host.kept
@@ -120,21 +112,6 @@ def test_what_is_kept_damaged_is_compiled_and_kept_anew(host: Host) -> None:
         host.compile()
         assert host.imported() == "as written"
         assert kept.read_bytes() == whole
-
-
-def test_a_host_that_was_cut_off_in_the_middle_is_not_waited_for_long(host: Host) -> None:
-    host.compile()
-    (kept,) = host.kept
-    kept.rename(kept.with_suffix(".part"))
-    host.compile()
-    assert host.imported() == "as written"
-    assert host.kept == [kept]
-
-
-def test_a_folder_that_is_gone_hinders_nothing(host: Host) -> None:
-    (host.folder / "kept").rmdir()
-    host.compile()
-    assert host.imported() == "as written"
 
 
 def test_other_programs_compile_as_ever(host: Host) -> None:

@@ -17,8 +17,6 @@ from pyinfra_gpu.on_host.smoke.gpus import kind_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
 from pyinfra_gpu_rehearsal import LabError
-from pyinfra_gpu_rehearsal.nvidia.bad_repository import newest
-from pyinfra_gpu_rehearsal.nvidia.debs import Package
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_secure_boot
 from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
@@ -116,29 +114,11 @@ def test_a_device_in_use_keeps_the_module(
     assert rmmod(kernel, ["nvidia"]) == 0
 
 
-def test_a_module_that_is_not_there_is_not_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert modprobe(machine(tmp_path), ["nvidia"]) == 1
-    said = f"modprobe: FATAL: Module nvidia not found in directory /lib/modules/{RELEASE}\n"
-    assert capsys.readouterr().err == said
-
-
 def test_a_module_of_another_kernel_is_refused(tmp_path: Path) -> None:
     kernel = machine(tmp_path)
     install(kernel, release="6.1.0-2")
     with pytest.raises(RefusedError, match="Exec format error"):
         kernel.load("nvidia")
-
-
-def test_a_card_that_nouveau_has_is_not_taken(tmp_path: Path) -> None:
-    kernel = machine(tmp_path)
-    install(kernel)
-    kernel.load("nouveau")
-    assert drivers(kernel) == ["nouveau", "nouveau"]
-    with pytest.raises(RefusedError, match="No such device"):
-        kernel.load("nvidia")
-    assert not kernel.loaded("nvidia")
 
 
 @pytest.mark.parametrize("name", ["2x RTX 5090", "2x B200"])
@@ -193,18 +173,6 @@ def test_what_counts_as_a_blacklist(text: str, expected: bool) -> None:
     assert blacklisted(text, "nouveau") is expected
 
 
-def test_a_blacklist_counts_for_loading_by_itself_alone(tmp_path: Path) -> None:
-    kernel = machine(tmp_path)
-    install(kernel)
-    folder = tmp_path / "etc/modprobe.d"
-    folder.mkdir(parents=True)
-    (folder / "off.conf").write_text("blacklist nvidia\n")
-    assert modprobe(kernel, ["-b", "nvidia"]) == 0
-    assert not kernel.loaded("nvidia")
-    assert modprobe(kernel, ["nvidia"]) == 0
-    assert kernel.loaded("nvidia")
-
-
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
     kernel, wanted = machine(tmp_path, name), MACHINES[name]
@@ -238,17 +206,6 @@ def test_a_newer_kernel_is_newer() -> None:
     assert newer_release("5.9.2") == "5.10.1-1-amd64"
     with pytest.raises(LabError, match="does not begin with a version"):
         newer_release("next")
-
-
-def test_the_newest_version_is_found_by_number() -> None:
-    assert newest(["580.95.05", "580.105.08", "580.82.07"]) == "580.105.08"
-
-
-def test_a_package_says_that_it_is_a_rehearsal() -> None:
-    package = Package(name="libcuda1", version="1-1", relations={"Depends": "libc6"})
-    assert "Depends: libc6\n" in package.control()
-    assert "Description: rehearsal: libcuda1\n" in package.control()
-    assert "Depends" not in package.changed(Depends="").control()
 
 
 @pytest.mark.parametrize(
@@ -308,21 +265,3 @@ def test_what_is_on_offer_already_is_not_signed_again(repository: NvidiaReposito
     repository.offer_newer_kernel()
     assert signed()[1] > first[1]
     assert "linux-image-amd64_1-1" in (repository.www / "kernels/Packages").read_text()
-
-
-@pytest.mark.skipif(
-    not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="needs gpg and dpkg-deb"
-)
-def test_an_offer_that_was_cut_off_is_written_again(
-    repository: NvidiaRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut_off(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(NvidiaRepository, "_write", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            repository.publish("580.105.08")
-    assert "580.105.08" not in (repository.place / "Packages").read_text()
-    repository.publish("580.105.08")
-    assert "580.105.08" in (repository.place / "Packages").read_text()

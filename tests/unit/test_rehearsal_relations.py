@@ -113,21 +113,6 @@ def test_without_our_pins_each_of_them_tempts(apt: PrivateApt) -> None:
     assert new["nvidia-kernel-open-dkms"] == f"{OF_DISTRIBUTION}-1"
 
 
-def test_a_higher_revision_of_the_declared_version_elsewhere_is_never_taken(
-    apt: PrivateApt,
-) -> None:
-    """apt goes by the highest that an asked version matches, and then finds no way: no archive has
-    been seen with one, since Ubuntu's revisions are lower than NVIDIA's."""
-    made = driver_packages.driver_packages(NEWEST, apt.root.parent)
-    apt.repository("Debian", *(shown(revised(each, NEWEST, "2")) for each in made), suite="x")
-    apt.preferences(files.preferences(580, NEWEST, None))
-    assert solved(apt, 580, NEWEST, "compute").problems
-    apt.preferences(files.preferences(580, None, None))
-    simulation = solved(apt, 580, None, "compute")
-    assert refusals(simulation, 580, None) == []
-    assert f"{NEWEST}-1" in {change.new for change in simulation.changes}
-
-
 def test_debians_helper_is_not_taken_away_behind_anybodys_back(apt: PrivateApt) -> None:
     apt.preferences(files.preferences(580, None, None))
     apt.installed(THE_HELPER)

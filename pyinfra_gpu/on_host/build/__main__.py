@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
 import os
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from . import prove, steps
-from .plan import BuildError, Place, Plan, environment
+from .plan import FAILED, PRINTED, BuildError, Plan
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_RESERVE = 64 << 10
+BUILDING = "building"
+"""A file in FOLDER, locked by the program as long as it is at work: which build, which phase."""
 
 
 def main() -> int:
@@ -24,81 +23,49 @@ def main() -> int:
     if words == ["inside"]:
         return prove.inside()
     if len(words) == 2 and words[0] == "run":
-        return build(Place(Path(words[1])), str(Path(sys.argv[0]).absolute()))
+        return build(Path(words[1]), str(Path(sys.argv[0]).absolute()))
     sys.stderr.write("usage: build.pyz run FOLDER\n")
     return 2
 
 
-class State:
-    """How far the build is, for whoever asks: state.json, always whole."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self.known: dict[str, Any] = {"fingerprint": "0" * 64, "boot": steps.text_of(_BOOT_ID)}
-
-    def save(self, phase: str, error: BuildError | None = None) -> None:
-        """Write down the phase, and why it failed. Raises OSError."""
-        told = None
-        if error is not None:
-            lines = [line[:400] for line in error.lines[:12]]
-            told = {"sentence": error.sentence[:1000], "lines": lines}
-        self.known.update(phase=phase, error=told)
-        steps.write_whole(self._place.state, json.dumps(self.known) + "\n")
-
-
-def build(place: Place, program: str) -> int:
+def build(folder: Path, program: str) -> int:
     """Build what the plan says; return 0 where the wheel is there and proven.
 
     + program: path of this program, which the proof runs in an environment of its own
+
+    Why it failed is what it says last.
     """
-    state = State(place)
+    steps.say(phase := "plan")
     try:
-        os.chdir(place.root)
-        place.pid.write_text(f"{os.getpid()}\n")
-        state.save("plan")
-        # Some room of the disk, so that a full one can be told.
-        place.reserve.write_bytes(os.urandom(_RESERVE))
-        plan = Plan.read(place.root)
-        state.known["fingerprint"] = plan.fingerprint
-        _phases(plan, place, state, program)
+        plan = Plan.read(folder / "plan.json")
+        of = steps.Build(plan, folder)
+        with os.fdopen(os.open(folder / BUILDING, os.O_WRONLY | os.O_CREAT, 0o644), "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            for phase, work in _phases(of, program):
+                # In place, always as long: whoever reads it meanwhile reads the one or the other.
+                os.pwrite(held.fileno(), f"{plan.fingerprint} {phase:<12}\n".encode(), 0)
+                steps.say(f"{phase} (stand-in)" if of.is_stand_in else phase)
+                work()
     except Exception as error:  # whatever it is, whoever asks is to hear of it
         if not isinstance(error, BuildError):
             error = BuildError(f"the build cannot go on: {type(error).__name__}: {error}")
-        sys.stderr.write(": ".join([error.sentence, *error.lines[:1]]) + "\n")
-        place.reserve.unlink(missing_ok=True)
-        with suppress(OSError):
-            state.save(state.known.get("phase", "plan"), error)
+        steps.say(f"{FAILED}{phase}: {error.sentence}"[:1000])
+        for line in error.lines[:12]:
+            steps.say(f"{PRINTED}{line[:400]}")
         return 1
-    finally:
-        for each in (place.pid, place.reserve):
-            each.unlink(missing_ok=True)
     return 0
 
 
-def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
-    if prove.is_proven(plan, place):
-        state.save("prove")
+def _phases(of: steps.Build, program: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield what is to be done, by name; each is asked for when the one before it is done."""
+    if prove.is_proven(of):
         return
-    run = steps.Programs(environment(plan, place))
-    if shutil.which("ccache", path=run.environment["PATH"]) is None:
+    if shutil.which("ccache", path=of.environment["PATH"]) is None:
         raise BuildError("ccache is missing, without which nothing is built: install it")
-    if steps.text_of(place.boot) != state.known["boot"]:
-        # What a power cut leaves may be empty or half, whatever its time says, and ninja would link
-        # it. What is compiled is in ccache, which compares a digest before it gives anything.
-        steps.remove(place.configured if place.fetched.exists() else place.source)
-        steps.write_whole(place.boot, state.known["boot"])
-    for phase, step in (
-        ("fetch", steps.fetch),
-        ("requirements", steps.tools),
-        ("configure", steps.configure),
-        ("compile", steps.compile_all),
-        ("wheel", steps.make_wheel),
-    ):
-        if phase == "configure" and steps.text_of(place.configured) == plan.fingerprint:
-            continue
-        state.save(phase)
-        steps.say(f"{phase} (stand-in)" if steps.is_stand_in(place.source) else phase)
-        step(plan, place, run)
-    state.save("prove")
-    steps.say("prove")
-    prove.prove(plan, place, run, program)
+    yield "fetch", of.fetch
+    if not of.is_configured:
+        yield "requirements", of.install_tools
+        yield "configure", of.configure
+    yield "compile", of.compile_all
+    yield "wheel", of.make_wheel
+    yield "prove", lambda: prove.prove(of, program)

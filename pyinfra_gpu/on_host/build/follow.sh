@@ -3,25 +3,24 @@
 #
 #   sh follow.sh UNIT OWNER
 #
-# Prints the lines in which the program says something itself, then the last step of ninja's, and in
-# the end "ended" where the unit is not at work any more.
+# Prints the last step of ninja's, then the lines in which the program says something itself since it
+# said "plan", with which it begins, and "ended" where the unit is not at work any more.
 set -u
-unit=$1 owner=$2 manager=
-if [ ! "$owner" ]; then
+unit=$1 manager=
+if [ ! "$2" ]; then
 	manager=--user
 	export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
 fi
-invocation=$(systemctl $manager show --property=InvocationID --value "$unit")
-end=ended
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-	systemctl $manager is-active --quiet "$unit" || break
-	end=
+left=20
+while [ $left -gt 0 ] && systemctl $manager is-active --quiet "$unit"; do
 	sleep 0.5
+	left=$((left - 1))
 done
-systemctl $manager is-active --quiet "$unit" || end=ended
-if [ "$invocation" ]; then
-	journalctl $manager --quiet --no-pager --output=cat --lines=4000 "_SYSTEMD_INVOCATION_ID=$invocation" |
-		awk '/^pyinfra-gpu: / { print substr($0, 1, 200) } /^\[[0-9]+\/[0-9]+\] / { step = $0 }
-			END { if (step) print substr(step, 1, 200) }' | tail -n 30
-fi
-echo "$end"
+journalctl --sync 2>/dev/null || sleep 1
+journalctl $manager --quiet --no-pager --output=cat --boot --lines=4000 --unit="$unit" |
+	awk '/^pyinfra-gpu: plan$/ { n = 0; step = "" }
+		/^pyinfra-gpu: / { said[++n] = substr($0, 1, 420) }
+		/^\[[0-9]+\/[0-9]+\] / { step = substr($0, 1, 200) }
+		END { if (step) print step
+			for (i = n > 30 ? n - 29 : 1; i <= n; i++) print said[i] }'
+[ $left -eq 0 ] || echo ended

@@ -12,17 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .plan import BuildError, Place, Plan
-from .steps import (
-    Programs,
-    digest,
-    is_stand_in,
-    make_environment,
-    remove,
-    sync,
-    text_of,
-    write_whole,
-)
+from .plan import BuildError, Plan
+from .steps import Build, digest, remove, text_of, write_whole
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""
@@ -31,46 +22,44 @@ UV_THREAD = "pt_tcpstore_uv"
 _THREADS = "pt_tcpstore"
 
 
-def is_proven(plan: Plan, place: Place) -> bool:
+def is_proven(build: Build) -> bool:
     """Tell whether the wheel of this plan lies there as its manifest says."""
     try:
-        known = json.loads(text_of(place.manifest))
-        path = place.wheels / str(known["file"])
-        return bool(known["fingerprint"] == plan.fingerprint and digest(path) == known["sha256"])
+        known = json.loads(text_of(build.manifest))
+        whole = digest(build.wheels / str(known["file"])) == known["sha256"]
+        return bool(whole and known["fingerprint"] == build.plan.fingerprint)
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def prove(plan: Plan, place: Place, run: Programs, program: str) -> None:
+def prove(build: Build, program: str) -> None:
     """Install the wheel into an empty environment, try it there, and write its manifest.
 
     + program: path of this program, whose `inside` that environment's Python runs
     """
-    remove(place.manifest)
-    remove(place.proof)
-    (wheel,) = place.wheels.glob("*.whl")
+    (wheel,) = build.wheels.glob("*.whl")
     what = "installing the wheel in an empty environment"
-    make_environment(plan, place.proof, [str(wheel)], run, what=what)
-    words = [str(place.proof / "bin/python"), "-I", program, "inside"]
-    lines = run.run(words, what="importing the built torch")
+    build.make_environment(build.proof, what, str(wheel))
+    words = (str(build.proof / "bin/python"), "-I", program, "inside")
+    lines = build.run("importing the built torch", *words)
     told = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
     if not told:
         raise BuildError("the built torch was imported, and the proof said nothing")
-    stand_in = is_stand_in(place.source)
+    stand_in = build.is_stand_in
     document = {
-        "fingerprint": plan.fingerprint,
-        "ingredients": dict(plan.ingredients),
+        "fingerprint": build.plan.fingerprint,
+        "ingredients": dict(build.plan.ingredients),
         "file": wheel.name,
         "sha256": digest(wheel),
         "size": wheel.stat().st_size,
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "stand_in": stand_in,
         "observed": {"glibc": platform.libc_ver()[1]},
-        "proven": judge(plan, json.loads(told[-1]), stand_in=stand_in),
+        "proven": judge(build.plan, json.loads(told[-1]), stand_in=stand_in),
     }
-    sync(place.wheels)
-    write_whole(place.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
-    remove(place.proof)
+    build.sync()
+    write_whole(build.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    remove(build.proof)
 
 
 def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:

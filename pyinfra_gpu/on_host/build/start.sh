@@ -22,7 +22,7 @@ fi
 if systemctl $manager is-active --quiet "$unit"; then exit 0; fi
 systemctl $manager reset-failed "$unit" 2>/dev/null
 set -- --quiet --unit="$unit" --description="Builds torch from source (pyinfra-gpu)" --collect \
-	--service-type=exec \
+	--service-type=exec --property=LogRateLimitIntervalSec=0 \
 	--property=Nice=10 --property=CPUWeight=20 --property=IOSchedulingClass=idle \
 	--property=OOMPolicy=continue --property=MemoryMax="${memory}M" --property=TimeoutStopSec=60 \
 	/usr/bin/python3 -I "$program" run "$folder"

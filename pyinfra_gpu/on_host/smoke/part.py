@@ -18,12 +18,15 @@ from . import across, files, listening, verdict
 from .across import End, Part
 from .check import Board, Want
 from .group import ENDED, STOPPED, Group, Plan
+from .journal import STARTING
 from .options import Across, Options
 from .ranks import plan_of_ranks
 from .verdict import Announcer
 
 _MEETING_S = 60
 """Seconds, in which torchrun is to find the other hosts."""
+_MEETING_SHARE = 0.6
+"""Of the deadline, in which it must have found them."""
 
 
 def part_file(output: Path) -> Path:
@@ -58,7 +61,6 @@ class HostPart:
         self._options, self._asked, self._bundle = options, asked, bundle
         self._say, self._interruption = announcer, interruption
         self._host, self._began = options.host, time.monotonic()
-        self._meeting_s = min(_MEETING_S, options.deadline // 3)
         self._listens = listening.to_whom(listening.GROUP)
 
     def run(self) -> int:
@@ -94,31 +96,38 @@ class HostPart:
         options, asked, host = self._options, self._asked, self._host
         want = Want(asked.world_size, options.allreduce_mib, options.mode)
         board = Board([*group.plan.checks, ENDED], want, self._say.check)
-        limit = (self._began + options.deadline, f"{options.deadline} s (the deadline)")
-        group.run(board, lambda: limit, self._stopped)
-        ending, first = group.ending(limit[1]), asked.hosts[0]
-        if ending.kind == "raised" and not group.journals and (error := group.agent.error):
-            within = f"within {self._meeting_s} s"
-            if "RendezvousTimeout" in error:
-                absent = " and ".join(name for name in asked.hosts if name != host)
-                return End("absent", asked.hosts[1], f"not all of {absent} came {within}")
-            if host == first and "listen" in error:
-                sentence = f"port {asked.port} cannot be listened at on {host}"
-                return End("port", host, f"{sentence}: {error.splitlines()[0]}")
-            if host != first and error.startswith("Dist"):
-                return End("unreached", first, self._unreached(within, error.splitlines()[0]))
+        deadline = f"{options.deadline} s (the deadline)"
+
+        def limit() -> tuple[float, str]:
+            """Torchrun tries for long to find the others, which must leave time for the step."""
+            share = 1.0 if group.journals else _MEETING_SHARE
+            return self._began + share * options.deadline, deadline
+
+        group.run(board, limit, self._stopped)
+        ending = group.ending(deadline)
+        met = group.journals or group.agent.step != STARTING
+        if ending.kind in ("raised", "late") and not met:
+            return self._unmet((group.agent.error or "no answer").splitlines()[0])
         tail = () if ending.kind in ("done", "stopped", "interrupted") else group.tail(ending.rank)
         end = across.of_ranks(host, ending, group.journals or {-1: group.agent})
         return replace(end, tail=across.shortened(tail))
 
-    def _unreached(self, within: str, error: str) -> str:
-        first, address = self._asked.hosts[0], f"{self._asked.address} port {self._asked.port}"
+    def _unmet(self, error: str) -> End:
+        """Return the end of a host whose torchrun did not find the others'."""
+        asked, host, first = self._asked, self._host, self._asked.hosts[0]
+        if host == first and "listen" in error:
+            return End("port", host, f"port {asked.port} cannot be listened at on {host}: {error}")
+        if host == first:
+            absent = " and ".join(asked.hosts[1:])
+            return End("absent", asked.hosts[1], f"not all of {absent} came in time")
         whom = first
         if self._listens.to == listening.GROUP:
-            whom += f", and for {self._host} if others see it under an address of no interface"
-        return (
-            f"{self._host} could not reach {first} at {address} {within} ({error}): let TCP through"
-            f" between the hosts, or declare smoke_across_address for {whom}"
+            whom += f", and for {host} if others see it under an address of no interface"
+        return End(
+            "unreached",
+            first,
+            f"{host} could not reach {first} at {asked.address} port {asked.port} ({error}):"
+            f" let TCP through between the hosts, or declare smoke_across_address for {whom}",
         )
 
     def _plan(self) -> Plan:
@@ -127,7 +136,7 @@ class HostPart:
         local = asked.address if is_host else listening.seen_by(asked.address)
         interface = listening.interface_of(local)
         shown = f"[{asked.address}]" if ":" in asked.address else asked.address
-        seconds = self._meeting_s
+        seconds = min(_MEETING_S, options.deadline // 3)
         plan = plan_of_ranks(
             options,
             options.mode,

@@ -31,7 +31,7 @@ from . import (
     step,
     store,
 )
-from .journal import AGENT, Writer
+from .journal import AGENT, STARTING, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
 
@@ -170,7 +170,7 @@ def agent(directory: Path, arguments: list[str]) -> int:
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-        journal.step("starting the ranks")
+        journal.step(STARTING)
         torchrun: Any = torch.distributed.run
         try:
             torchrun.run(torchrun.parse_args(arguments))

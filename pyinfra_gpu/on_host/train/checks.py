@@ -8,66 +8,42 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..terminal import some
 from . import checkpoints, claims, code, host, presets, units
 from .host import AGAIN, CPU, Gpu, Site, TrainError, above, unwritable
 from .presets import Preset
+from .runs import Run
 
 SHM_MIB = 128
 """Of /dev/shm, for each rank and its data loaders."""
+PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host"
 _GIB = 1 << 30
 _LOGS_GIB = 1.0
-_PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host, or give --unproven"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A start that is asked for.
+def devices(site: Site, preset: Preset, gpus: str | None) -> tuple[list[str], int]:
+    """Return the devices that a run may have, and how many ranks it has on this host.
 
-    + devices: those that it may have, of which it takes `ranks`
-    + hosts: how many train together; + going_on: it is a run that there is already
+    + gpus: indices or UUIDs, as they were typed
     """
-
-    preset: Preset
-    devices: list[str]
-    ranks: int
-    words: list[str]
-    unproven: bool = False
-    queue: bool = False
-    retries: int = 0
-    hosts: int = 1
-    going_on: bool = False
-
-    @property
-    def processes(self) -> int:
-        return self.preset.processes(self.ranks)
-
-
-def asked(
-    site: Site, preset: Preset, words: list[str], gpus: str | None, **more: object
-) -> tuple[Asked, list[Gpu]]:
-    """Return the start and the host's GPUs; raise TrainError for GPUs that there are not."""
     if site.accelerator == "cpu":
         if gpus is not None:
             raise TrainError("this host has no GPUs, by its data: leave out --gpus")
-        ranks = preset.ranks or (1 if preset.launch == "python" else site.ranks)
-        start = Asked(preset=preset, devices=[CPU], ranks=ranks, words=words, **more)  # type: ignore[arg-type]
-        return start, []
+        return [CPU], preset.ranks or (1 if preset.launch == "python" else site.ranks)
     known = host.gpus()
     if not known:
         raise TrainError("the driver shows no GPU: look at `nvidia-smi`")
-    devices = [gpu.uuid for gpu in known] if gpus is None else _named(gpus, known)
-    ranks = preset.ranks or len(devices)
-    if ranks > len(devices):
-        has = f"--gpus names {len(devices)}" if gpus else f"this host has {len(devices)}"
+    found = [gpu.uuid for gpu in known] if gpus is None else _named(gpus, known)
+    ranks = preset.ranks or len(found)
+    if ranks > len(found):
+        has = f"--gpus names {len(found)}" if gpus else f"this host has {len(found)}"
         raise TrainError(
             f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}:"
-            f" give --set ranks={len(devices)}"
+            f" give --set ranks={len(found)}"
         )
-    return Asked(preset=preset, devices=devices, ranks=ranks, words=words, **more), known  # type: ignore[arg-type]
+    return found, ranks
 
 
 def _named(given: str, known: list[Gpu]) -> list[str]:
@@ -82,24 +58,27 @@ def _named(given: str, known: list[Gpu]) -> list[str]:
     return found
 
 
-def refuse(site: Site, start: Asked, known: list[Gpu]) -> None:
-    """Raise TrainError with all that is in the way."""
-    found = [*_several(start)] or [
-        *_proven(site, start), *_manager(), *_code(site, start), *_numbers(start),
-        *_environment(site, start), *_room(site, start), *_taken(site, start),
-        *_in_use(site, start, known),
-    ]  # fmt: skip
+Problems = Iterator[tuple[str, str]]
+
+
+def refuse(site: Site, run: Run) -> None:
+    """Raise TrainError with all that is in the way of a run, written down already or not yet."""
+    preset = run.settings()
+    found = [*_several(run, preset)] or [
+        each for check in _CHECKS for each in check(site, run, preset)
+    ]
     if found:
         lines = [f"  {what}\n    {remedy}" for what, remedy in found]
         raise TrainError("\n".join(["this run cannot start:", *lines]))
 
 
-def warnings(site: Site, preset: Preset) -> Iterator[str]:
+def warnings(site: Site, run: Run) -> Iterator[str]:
     """Yield what is no obstacle, and may be regretted."""
+    preset = run.settings()
     if preset.checkpoints is None:
         yield f"preset {preset.name} names no checkpoints, so this run cannot be resumed"
     elif not preset.checkpoint_gib:
-        folder = above(saves_in(site, preset, preset.ranks or site.ranks) or site.runs)
+        folder = above(_saves_in(run) or site.runs)
         if (free := shutil.disk_usage(folder).free) < _LOGS_GIB * _GIB:
             yield (
                 f"{free >> 20} MiB are free below {folder}, where its checkpoints go, and preset"
@@ -109,13 +88,9 @@ def warnings(site: Site, preset: Preset) -> Iterator[str]:
         yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
 
 
-Problems = Iterator[tuple[str, str]]
-
-
-def _several(start: Asked) -> Problems:
-    if start.hosts == 1:
+def _several(run: Run, preset: Preset) -> Problems:
+    if not run.across:
         return
-    preset = start.preset
     if preset.launch != "torchrun":
         yield f"preset {preset.name} is launched by python", "several hosts take launch: 'torchrun'"
     arguments = preset.arguments
@@ -128,24 +103,24 @@ def _several(start: Asked) -> Problems:
             f"preset {preset.name} has the run's own folder in {name}, and hosts do not share it",
             f"give --set {name}=FOLDER, one that all of them share, at the same path",
         )
-    if start.retries:
+    if run.retries:
         yield "no host knows when the others are ready to begin again", "leave out --retries"
-    if start.queue:
+    if run.queue:
         yield "GPUs that wait for other hosts are of no use", "leave out --queue"
 
 
-def _proven(site: Site, start: Asked) -> Problems:
-    if not start.unproven and (why := host.unproven(site)):
-        yield why, _PROVE
+def _proven(site: Site, run: Run, preset: Preset) -> Problems:
+    if not run.unproven and (why := host.unproven(site)):
+        yield why, f"{PROVE}, or give --unproven"
 
 
-def _manager() -> Problems:
+def _manager(site: Site, run: Run, preset: Preset) -> Problems:
     if found := units.problem():
         yield found
 
 
-def _code(site: Site, start: Asked) -> Problems:
-    preset, checkout = start.preset, Path(site.checkout)
+def _code(site: Site, run: Run, preset: Preset) -> Problems:
+    checkout = Path(site.checkout)
     if not os.access(site.python, os.X_OK):
         yield f"{site.python} is not there", AGAIN
     if code.head(checkout) is None:
@@ -159,30 +134,27 @@ def _code(site: Site, start: Asked) -> Problems:
             yield f"{checkout} has no module {preset.module}", f"correct 'module' of {preset.name}"
 
 
-def _numbers(start: Asked) -> Problems:
-    for what, remedy in presets.arithmetic(start.preset, start.processes * start.hosts):
+def _numbers(site: Site, run: Run, preset: Preset) -> Problems:
+    for what, remedy in presets.arithmetic(preset, run.world):
         yield what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1)
-    given = presets.argument_words(start.preset.arguments, {})
-    if word := presets.secret_in([*given, *start.words]):
+    if word := presets.secret_in([*presets.argument_words(preset.arguments, {}), *run.words]):
         yield f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE
 
 
-def _environment(site: Site, start: Asked) -> Problems:
+def _environment(site: Site, run: Run, preset: Preset) -> Problems:
     try:
         found = host.declared_variables(site)
     except TrainError as error:
         what, _, remedy = str(error).rpartition(": ")
         yield what, remedy
         return
-    missing = [name for name in site.env_names if name not in found]
-    further = [name for name in found if name not in site.env_names]
-    if missing or further:
-        told = [f"no {', '.join(missing)}"] if missing else []
-        told += [f"{', '.join(further)} besides"] if further else []
-        yield f"{site.env_file} is not as declared ({'; '.join(told)})", AGAIN
-    if start.preset.wandb and not _wandb({**found, **start.preset.variables}):
+    told = [f"no {name}" for name in site.env_names if name not in found]
+    told += [f"{name} besides" for name in found if name not in site.env_names]
+    if told:
+        yield f"{site.env_file} is not as declared ({', '.join(told)})", AGAIN
+    if preset.wandb and not _wandb({**found, **preset.variables}):
         yield (
-            f"preset {start.preset.name} logs to Weights & Biases, and there is no key for it",
+            f"preset {preset.name} logs to Weights & Biases, and there is no key for it",
             "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables",
         )
 
@@ -196,85 +168,85 @@ def _wandb(variables: Mapping[str, str]) -> bool:
     return bool(variables.get("WANDB_API_KEY")) or offline or known
 
 
-def saves_in(site: Site, preset: Preset, ranks: int) -> Path | None:
-    """Return the folder of a run's checkpoints, as far as it is known before there is a run."""
-    pattern = checkpoints.pattern_of(preset, presets.values(preset, site.runs / "RUN", ranks))
+def _saves_in(run: Run) -> Path | None:
+    pattern = checkpoints.pattern_of(run.settings(), run.places())
     return checkpoints.folder_of(pattern) if pattern else None
 
 
-def _room(site: Site, start: Asked) -> Problems:
-    preset, own = start.preset, site.runs / "RUN"
+def _room(site: Site, run: Run, preset: Preset) -> Problems:
+    folder = _saves_in(run)
     if why := unwritable(site.runs):
         yield f"runs cannot be written down in {site.runs}: {why}", AGAIN
-    folder = saves_in(site, preset, start.ranks)
-    if folder and folder.is_relative_to(own / code.WORKTREE / "~"):
+    if folder and folder.is_relative_to(run.folder / code.WORKTREE / "~"):
         yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
-    elif folder and not folder.is_relative_to(own) and (why := unwritable(folder)):
+    elif folder and not folder.is_relative_to(run.folder) and (why := unwritable(folder)):
         argument = checkpoints.argument(preset)
         other = f"give --set {argument}=FOLDER" if argument else "name another folder"
         make = f"run `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
         yield f"checkpoints cannot be saved in {folder}: {why}", f"{other}, or {make}"
-    yield from _disks(site, preset, folder or site.runs)
-    available = host.memory_gib()[1]
-    if available < preset.ram_gib:
-        free = f"{available:.1f} GiB of memory are free, and {preset.name} needs"
-        yield f"{free} {preset.ram_gib:g}", "end what uses it"
-    shared = Path("/dev/shm")  # noqa: S108 - it is looked at
-    need = SHM_MIB * start.processes
-    if shared.is_dir() and (mib := shutil.disk_usage(shared).free >> 20) < need:
-        what = f"{shared} has {mib} MiB free, and {start.processes} ranks want {need}"
-        yield what, f"run `sudo mount -o remount,size={start.processes}G {shared}`"
-
-
-def _disks(site: Site, preset: Preset, folder: Path) -> Problems:
-    runs, saves = above(site.runs), above(folder)
-    wanted = {runs: ("a run's logs", _LOGS_GIB)}
+    logs, saves = above(site.runs), above(folder or site.runs)
+    wanted = {logs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
-        same = saves.stat().st_dev == runs.stat().st_dev
-        logs = _LOGS_GIB if same else 0.0
-        two = ("two checkpoints", logs + 2 * preset.checkpoint_gib)
-        wanted[runs if same else saves] = two
+        same = saves.stat().st_dev == logs.stat().st_dev
+        gib = 2 * preset.checkpoint_gib + (_LOGS_GIB if same else 0)
+        wanted[logs if same else saves] = ("two checkpoints", gib)
     for place, (what, gib) in wanted.items():
-        free = shutil.disk_usage(place).free / _GIB
-        if free < gib:
+        if (free := shutil.disk_usage(place).free / _GIB) < gib:
             told = f"{free:.1f} GiB are free below {place}, and {what} need {gib:g}"
             yield told, "delete what nobody needs there"
 
 
-def _taken(site: Site, start: Asked) -> Problems:
-    held = {} if start.queue else claims.holders(site, start.devices)
-    count = len(start.devices)
-    need = 1 if start.devices == [CPU] else start.ranks
-    if count - len(held) < need:
+def _memory(site: Site, run: Run, preset: Preset) -> Problems:
+    available = host.memory_gib()[1]
+    if available < preset.ram_gib:
+        free = f"{available:.1f} GiB of memory are free, and {preset.name} needs"
+        yield f"{free} {preset.ram_gib:g}", "end what uses it"
+    shared, need = Path("/dev/shm"), SHM_MIB * run.nproc  # noqa: S108 - it is looked at
+    if shared.is_dir() and (mib := shutil.disk_usage(shared).free >> 20) < need:
+        what = f"{shared} has {mib} MiB free, and {run.nproc} ranks want {need}"
+        yield what, f"run `sudo mount -o remount,size={run.nproc}G {shared}`"
+
+
+def _taken(site: Site, run: Run, preset: Preset) -> Problems:
+    held = {} if run.queue else claims.holders(site, run.devices)
+    count = len(run.devices)
+    if count - len(held) < run.wants:
         what = "the CPU is" if CPU in held else f"{len(held)} of {count} GPUs are"
-        runs = dict.fromkeys(held.values())
-        yield f"{what} taken by {', '.join(runs)}", taken_remedy([*runs], start.hosts)
+        names = [*dict.fromkeys(held.values())]
+        yield f"{what} taken by {', '.join(names)}", taken_remedy(names, run)
 
 
-def taken_remedy(runs: list[str], hosts: int = 1) -> str:
+def taken_remedy(names: list[str], run: Run) -> str:
     """Return what helps where runs have what another one needs."""
-    ends = " and ".join(f"`train stop {run}`" for run in runs if run)
-    ways = [*["give --queue to wait"] * (hosts == 1), *[f"end what has it: {ends}"] * bool(ends)]
+    ends = " and ".join(f"`train stop {name}`" for name in names if name)
+    ways = [] if run.across else ["give --queue to wait"]
+    ways += [f"end what has it: {ends}"] if ends else []
     return ", or ".join(ways) or "start it when they have ended"
 
 
-def _in_use(site: Site, start: Asked, known: list[Gpu]) -> Problems:
+def _in_use(site: Site, run: Run, preset: Preset) -> Problems:
     if site.accelerator == "cpu":
         return
-    held = claims.holders(site, start.devices)
+    held = claims.holders(site, run.devices)
     try:
-        users = host.gpu_users()
+        known, users = host.gpus(), host.gpu_users()
     except TrainError as error:
         yield str(error), "look at `nvidia-smi`, and reboot where a driver was updated"
         return
     for gpu in known:
-        if gpu.uuid not in start.devices or gpu.uuid in held:
+        if gpu.uuid not in run.devices or gpu.uuid in held:
             continue
         if users.get(gpu.uuid):
             who = some(users[gpu.uuid], 3)
             yield f"GPU {gpu.index} is in use by {who}", "end it, or give other --gpus"
         free = (gpu.total_mib - gpu.used_mib) / 1024
-        if free < start.preset.gpu_gib:
+        if free < preset.gpu_gib:
             has = f"GPU {gpu.index} has {free:.1f} GiB free of {gpu.total_mib / 1024:.1f}"
-            needs = f"and preset {start.preset.name} needs {start.preset.gpu_gib:g}"
+            needs = f"and preset {preset.name} needs {preset.gpu_gib:g}"
             yield f"{has}, {needs}", "end what has it, give other --gpus, or a smaller preset"
+
+
+_CHECKS = (
+    *(_proven, _manager, _code, _numbers, _environment),
+    *(_room, _memory, _taken, _in_use),
+)

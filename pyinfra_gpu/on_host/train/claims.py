@@ -43,9 +43,8 @@ def holders(site: Site, devices: Sequence[str]) -> dict[str, str]:
     return {each: runs[name] for each in devices if (name := _name(site, each)) in runs}
 
 
-def ahead(site: Site, run: str) -> list[str]:
+def ahead(run: str) -> list[str]:
     """Return who waits before a run for a device that it could have."""
-    del site
     seen = _seen()
     own = {device: number for device, number, each in seen if each == run and number}
     before = (each for device, number, each in seen if 0 < number < own.get(device, 0))

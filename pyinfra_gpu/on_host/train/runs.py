@@ -19,7 +19,7 @@ from ..terminal import some
 from . import checkpoints as saved
 from . import code, presets, units
 from .host import CPU, Site, TrainError, boot_id, moment, now
-from .metrics import History
+from .metrics import History, history
 
 SCHEMA = 1
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
@@ -57,6 +57,7 @@ class Run:
     + code: [path, HEAD, commit] of the repository and its submodules
     + part: of a run of several hosts, see `several`
     + waits: {"after": "failure" or "reboot", "for": why, "until": time}
+    + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
     + damaged: why there is no record, which is nothing that is written
     """
 
@@ -92,7 +93,7 @@ class Run:
     ranks: int = 1
     queue: bool = False
     retried: int = 0
-    after_reboot: bool = False
+    after_reboot: float = 0
     resumed_from: str | None = None
     damaged: str = ""
 
@@ -145,14 +146,49 @@ class Run:
 
     @property
     def waits_for_boot(self) -> bool:
-        waits = self.waits if self.state == "waiting" else None
-        return bool(waits and waits.get("after") == "reboot" and waits.get("until", "") > now())
+        return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
 
     def alive(self) -> bool:
         """Tell whether its supervisor is there: by its lock, else by its unit."""
         return _is_locked(self.folder / ".alive") or units.active(self.run)
 
-    # -- its places
+    # -- what it is made of
+
+    @property
+    def hosts(self) -> int:
+        return len(self.across or "1")
+
+    @property
+    def world(self) -> int:
+        """Ranks of all hosts together."""
+        return self.nproc * self.hosts
+
+    @property
+    def wants(self) -> int:
+        """How many of its devices it takes."""
+        return 1 if self.devices == [CPU] else self.ranks
+
+    def settings(self) -> presets.Preset:
+        return presets.from_json(str(self.preset), self.spec)
+
+    def places(self) -> dict[str, object]:
+        """Return what `{...}` in a text of its preset stands for."""
+        return presets.values(self.settings(), self.folder, self.ranks)
+
+    def begin_from(self, site: Site, point: saved.Checkpoint | None) -> None:
+        """Have the command begin at a checkpoint, or at the beginning."""
+        resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
+        given = (site.python, self.settings(), self.places(), self.ranks, self.words)
+        self.command = presets.command(*given, hosts=self.hosts, resumed=resumed)
+        self.resumed_from = str(point.path) if point else None
+
+    def newest(self) -> saved.Checkpoint | None:
+        """Return the newest complete checkpoint that it has saved."""
+        return saved.newest(self.settings(), self.places(), self.world, moment(self.created) or 0)
+
+    def resumable(self) -> saved.Checkpoint | None:
+        """Return the newest complete checkpoint, where its preset says how to go on from one."""
+        return self.newest() if self.settings().resume else None
 
     def attempt(self, number: int | None = None) -> Path:
         """Return the folder of an attempt, the last one where none is said."""
@@ -164,28 +200,7 @@ class Run:
 
     def history(self) -> History:
         """Return what the last attempt's log says of its steps, and the curve of all attempts."""
-        history = History(self.folder / "metrics.jsonl").follow()
-        history.begin(len(self.attempts))
-        return history
-
-    def go_on_from_newest(self, site: Site) -> None:
-        """Have the command begin at the newest complete checkpoint, or at the beginning."""
-        preset = self.settings()
-        point = self.newest() if preset.resume else None
-        resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
-        given = (site, preset, self.folder, self.ranks, self.words)
-        self.command = presets.command(*given, hosts=len(self.across or "1"), resumed=resumed)
-        self.resumed_from = str(point.path) if point else None
-
-    def settings(self) -> presets.Preset:
-        return presets.from_json(str(self.preset), self.spec)
-
-    def newest(self) -> saved.Checkpoint | None:
-        """Return the newest complete checkpoint that it has saved."""
-        preset = self.settings()
-        known = presets.values(preset, self.folder, self.ranks)
-        count = preset.processes(self.ranks) * len(self.across or "1")
-        return saved.newest(preset, known, count, moment(self.created) or 0)
+        return history(self.folder / "metrics.jsonl", len(self.attempts))
 
     @contextlib.contextmanager
     def locked(self, name: str, patience: float, busy: str) -> Iterator[None]:
@@ -221,6 +236,20 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
+def tail_of(path: Path, size: int) -> list[str]:
+    """Return the lines of a file's end; none where it cannot be read."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read(size).decode("utf-8", "replace").splitlines()
+    return []
+
+
+def unstamped(line: str) -> str:
+    """Return a line of a log without its time."""
+    stamp, _, rest = line.partition(" ")
+    return line if moment(stamp) is None else rest
+
+
 def rank_of(log: Path) -> int:
     digits = re.match(r"rank(\d{1,5})\.", log.name)
     return int(digits[1]) if digits else 0
@@ -231,17 +260,31 @@ def read(folder: Path) -> Run:
     run = _read(folder)
     if run.damaged:
         run.state = "running" if run.alive() else "damaged"
-    if run.over or run.damaged or run.waits_for_boot or run.alive():
         return run
     begun = run.last is not None and run.last.outcome is None
-    if not begun and run.state == "starting" and time.time() - _changed(folder) < _BEGINNING_S:
-        return run
-    run = _read(folder)  # it may have ended since
-    if not (run.over or run.damaged or run.alive()):
+    recent = time.time() - _changed(folder) < _BEGINNING_S
+    starts = run.state == "starting" and not begun and recent
+    if not (run.over or starts or run.alive()):
+        run = _read(folder)  # it may have ended since
         if run.last is not None and run.last.outcome is None:
             run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
-        run.state = "ended"
+        run.state, run.waits = "ended", None
+    if run.over and (left := _waits_s(run)):
+        what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
+        run.state, run.waits = "waiting", {**what, "until": now(left)}
     return run
+
+
+def _waits_s(run: Run) -> float:
+    """Return for how long a run of an earlier boot still waits to go on by itself; 0 for others."""
+    if not run.after_reboot or run.outcome not in ("lost", "stopped", "not started"):
+        return 0
+    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    if run.last is None:
+        earlier = (moment(run.created) or 0) < time.time() - up
+    else:
+        earlier = run.last.boot_id != boot_id()
+    return max(0, run.after_reboot - up) if earlier else 0
 
 
 def _read(folder: Path) -> Run:
@@ -317,22 +360,32 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     raise TrainError(f"{what}: see `train list`, or {begin_one(site)}")
 
 
+def whole(run: Run) -> Run:
+    """Return a run that has a record; raise TrainError for a damaged one."""
+    if run.damaged:
+        raise TrainError(run.damaged)
+    return run
+
+
 def begin_one(site: Site) -> str:
     return f"begin one with `train start {next(iter(site.presets), 'PRESET')}`"
 
 
-def make(site: Site, preset: str, name: str | None = None) -> Path:
-    """Make the folder of a new run; a run of several hosts brings its name."""
-    if name is not None and not NAME.fullmatch(name):
+def new_name(preset: str) -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
+
+
+def make(site: Site, name: str, *, exactly: bool) -> Path:
+    """Make the folder of a new run of that name, or of one that begins so."""
+    if not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
-    stem = name or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for number in range(1, 1000 if name is None else 2):
-        folder = site.runs / (stem if number == 1 else f"{stem}-{number}")
+    for number in range(1, 2 if exactly else 1000):
+        folder = site.runs / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             return folder
-    raise TrainError(f"there is a run {stem} here already")
+    raise TrainError(f"there is a run {name} here already")
 
 
 def unresolved(runs: Sequence[Run]) -> set[str]:
@@ -364,8 +417,7 @@ def forget_old(site: Site) -> None:
 
 
 def _forget(site: Site, run: Run) -> None:
-    preset, folder = run.settings(), Path(os.path.realpath(run.folder))
-    found = saved.found(preset, presets.values(preset, run.folder, run.ranks))
+    folder, found = Path(os.path.realpath(run.folder)), saved.found(run.settings(), run.places())
     kept = [Path(os.path.realpath(each.path)) for each in found]
     if not any(each.is_relative_to(folder) for each in kept):
         code.forget(Path(site.checkout), run.run, run.code)
@@ -374,10 +426,3 @@ def _forget(site: Site, run: Run) -> None:
     for name in ("attempts", code.WORKTREE):
         if not any(each.is_relative_to(folder / name) for each in kept):
             shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def on_what(run: Run) -> str:
-    """Return what a run has, in a word or two."""
-    if run.gpus == [CPU]:
-        return "CPU"
-    return f"{len(run.gpus)} GPU" if run.gpus else "-"

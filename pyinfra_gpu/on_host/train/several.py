@@ -1,16 +1,15 @@
 """A run that several hosts train together: torchrun's c10d rendezvous makes one world of them.
 
-The controller tells each host its part on standard input, as JSON:
-{"hosts": [...], "host": its name, "address": of the first host, "port": there, "run": name,
-"commit": HEAD, "group": of the inventory}. The first host chooses port and name.
+The controller gives all hosts the same part as --part, as JSON: {"hosts": [...], "address": of the
+first one, "port": there, "run": name}; for a check only "hosts".
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,31 +19,19 @@ from .host import TrainError
 
 MEETING_S = 60
 """Seconds that hosts wait for each other."""
-_KINDS = {"hosts": list, "host": str, "address": str, "port": int}
 
 
-def read_part() -> dict[str, Any]:
-    """Return this host's part; raise TrainError where the controller did not send one."""
-    try:
-        part = json.loads(sys.stdin.buffer.read(64 << 10))
-        good = all(type(part[name]) is kind for name, kind in _KINDS.items())
-        good = good and part["host"] in part["hosts"] and all(map(str.isprintable, part["hosts"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        good = False
-    if not good:
-        raise TrainError("a run of several hosts is started by `pyinfra-gpu train ... --across`")
-    return {**part, "port": part["port"] or _free_port()}
+def part_of(text: str | None) -> dict[str, Any] | None:
+    """Return this host's part, with the name by which the controller knows it."""
+    return None if text is None else {**json.loads(text), "host": os.environ["PYINFRA_GPU_HOST"]}
 
 
-def own_address() -> str:
-    """Return this host's first address; the controller may know another one by which it is met."""
+def place() -> dict[str, Any]:
+    """Return where others can meet this host; the controller may know another address of it."""
     said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
     known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
-    return next(known, "")
-
-
-def leads(part: dict[str, Any]) -> bool:
-    return bool(part["host"] == part["hosts"][0])
+    with socket.create_server(("", 0)) as server:
+        return {"address": next(known, ""), "port": int(server.getsockname()[1])}
 
 
 def with_rendezvous(
@@ -54,16 +41,15 @@ def with_rendezvous(
 
     Other hosts than the first wait until it is there; raise TrainError where it does not come.
     """
-    address, port = part["address"], part["port"]
-    local = address
-    if not leads(part):
-        local = _reached(part, stopped)
-    at = command.index("--nproc-per-node")
-    conf = f"is_host={str(leads(part)).lower()},join_timeout={MEETING_S},read_timeout={MEETING_S}"
+    leads = part["host"] == part["hosts"][0]
+    local = part["address"] if leads else _reached(part, stopped)
+    conf = f"is_host={str(leads).lower()},join_timeout={MEETING_S},read_timeout={MEETING_S}"
+    endpoint = f"{part['address']}:{part['port']}"
     words = [
-        *("--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{address}:{port}"),
+        *("--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint),
         *("--local-addr", local, "--rdzv-conf", conf),
     ]
+    at = command.index("--nproc-per-node")
     name = interface_of(local)
     both = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return [*command[:at], *words, *command[at:]], dict.fromkeys(both, name) if name else {}
@@ -84,8 +70,3 @@ def _reached(part: dict[str, Any], stopped: Callable[[], bool]) -> str:
         f" {MEETING_S} s ({why}): let TCP through between the hosts, or declare"
         f" smoke_across_address for {first}"
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])

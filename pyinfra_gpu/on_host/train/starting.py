@@ -16,8 +16,8 @@ from typing import Any
 
 from ..smoke import files
 from . import checkpoints, checks, claims, code, host, presets, runs, several, units
-from .checks import Asked
 from .host import CPU, Site, TrainError, now
+from .presets import Preset
 from .runs import Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
@@ -35,121 +35,117 @@ def start(
     settings: Sequence[str] = (),
     like: str | None = None,
     dry: bool = False,
-    gpus: str | None = None,
-    hosts: int = 1,
     **more: Any,
 ) -> int:
     """Check everything, write the run down, start it, and leave it to itself."""
-    repeated = runs.chosen(site, like) if like else None
-    if repeated is not None:
-        _refuse_damaged(repeated)
-        if repeated.across and hosts == 1:
-            together = ", ".join(repeated.across)
-            raise TrainError(
-                f"run {repeated.run} is of {together} together: repeat it with --across"
-            )
-        chosen, words = repeated.settings(), words or repeated.words
-    else:
+    repeated = runs.whole(runs.chosen(site, like)) if like else None
+    if repeated is None:
         chosen = presets.chosen(site, preset)
+    else:
+        if repeated.across and not more["part"]:
+            of = f"run {repeated.run} is of {', '.join(repeated.across)} together"
+            raise TrainError(f"{of}: repeat it with --across")
+        chosen, words = repeated.settings(), words or repeated.words
     chosen = presets.with_settings(chosen, settings)
-    asked, known = checks.asked(site, chosen, words, gpus, hosts=hosts, **more)
+    run = _planned(site, chosen, words, settings, like=repeated, **more)
     if dry and not presets.secret_in(words):
-        _show(site, asked)
-    checks.refuse(site, asked, known)
-    for text in checks.warnings(site, chosen):
+        _show(site, run)
+    checks.refuse(site, run)
+    for text in checks.warnings(site, run):
         say(f"warning: {text}")
     if dry:
-        if hosts > 1:
-            told = {"ranks": asked.ranks, "commit": code.head(Path(site.checkout))}
-            print(json.dumps({**told, "address": several.own_address()}))
+        if run.across:
+            commit = repeated.commit if repeated else code.head(Path(site.checkout))
+            name = runs.new_name(chosen.name)
+            print(
+                json.dumps({"name": name, "ranks": run.ranks, "commit": commit} | several.place())
+            )
         return 0
-    part = several.read_part() if hosts > 1 else None
-    run = _written(site, asked, settings, repeated, part)
+    _write(site, run, repeated)
     hand_over(run, None)
-    _tell(site, run, f"is on, {asked.processes} rank{'' if asked.processes == 1 else 's'}")
+    _tell(site, run, f"is on, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
     return 0
 
 
-def _show(site: Site, asked: Asked) -> None:
-    folder = site.runs / "RUN"
-    given = (site, asked.preset, folder, asked.ranks, asked.words)
-    print(f"in a worktree of {site.checkout}")
-    for name, value in _masked(site, asked.preset).items():
-        print(f"  {name}={shlex.quote(value)}")
-    print(f"on {asked.ranks} of: {', '.join(asked.devices)}")
-    print(shlex.join(presets.command(*given, hosts=asked.hosts)))
+def _planned(
+    site: Site,
+    preset: Preset,
+    words: Sequence[str],
+    settings: Sequence[str],
+    *,
+    gpus: str | None,
+    like: Run | None = None,
+    part: dict[str, Any] | None = None,
+    **more: Any,
+) -> Run:
+    """Return a run that is not written down: it has no folder and no name yet."""
+    devices, ranks = checks.devices(site, preset, gpus)
+    overrides = dict(each.split("=", 1) for each in settings)
+    return Run(
+        folder=site.runs / "RUN",
+        run="RUN",
+        state="starting",
+        host=socket.gethostname(),
+        preset=preset.name,
+        spec=preset.as_json(),
+        words=[*words],
+        overrides={**(like.overrides if like else {}), **overrides},
+        variables=_masked(site, preset),
+        devices=devices,
+        ranks=ranks,
+        nproc=preset.processes(ranks),
+        gpus=devices[:ranks],
+        like=like.run if like else None,
+        part=part,
+        across=part["hosts"] if part else None,
+        **more,
+    )
 
 
-def _masked(site: Site, preset: presets.Preset) -> dict[str, str]:
-    both = {**host.declared_variables(site), **preset.variables}
+def _masked(site: Site, preset: Preset) -> dict[str, str]:
+    try:
+        both = {**host.declared_variables(site), **preset.variables}
+    except TrainError:
+        return {}  # which is refused
     return {n: "***" if presets.is_secret(n, value) else value for n, value in sorted(both.items())}
 
 
-def _written(
-    site: Site,
-    asked: Asked,
-    settings: Sequence[str],
-    like: Run | None,
-    part: dict[str, Any] | None,
-    *,
-    trial: bool = False,
-) -> Run:
+def _show(site: Site, run: Run) -> None:
+    run.begin_from(site, None)
+    print(f"in a worktree of {site.checkout}")
+    for name, value in run.variables.items():
+        print(f"  {name}={shlex.quote(value)}")
+    print(f"on {run.ranks} of: {', '.join(run.devices)}")
+    print(shlex.join(run.command))
+
+
+def _write(site: Site, run: Run, like: Run | None) -> None:
     """Write a run down, all of it or nothing."""
-    preset = asked.preset
-    after_reboot = preset.resume_after_reboot and part is None
-    units.ensure(site, after_reboot)
+    run.after_reboot = _after_reboot(site, run)
+    units.ensure(site, run.after_reboot > 0)
     runs.forget_old(site)
-    folder = runs.make(site, preset.name, part.get("run") if part else None)
-    overrides = dict(each.split("=", 1) for each in settings)
-    known = presets.values(preset, folder, asked.ranks)
+    given = run.part["run"] if run.part else None
+    run.folder = runs.make(site, given or runs.new_name(str(run.preset)), exactly=given is not None)
+    run.run, run.created = run.folder.name, now()
     try:
-        snapshot = like.code if like else code.snapshot(Path(site.checkout))
-        if part and part.get("commit") not in (None, snapshot[0][1]):
-            first = part["hosts"][0]
-            raise TrainError(
-                f"{site.checkout} and that of {first} are at other commits: {host.AGAIN}"
-            )
-        (folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
-        run = Run(
-            folder=folder,
-            run=folder.name,
-            state="starting",
-            host=socket.gethostname(),
-            preset=preset.name,
-            overrides={**(like.overrides if like else {}), **overrides},
-            variables=_masked(site, preset),
-            gpus=asked.devices[: asked.ranks],
-            nproc=asked.processes,
-            commit=snapshot[0][1],
-            dirty=any(head != commit for _, head, commit in snapshot),
-            versions=host.versions(site),
-            stamp=(host.stamp(site) or {}).get("fingerprint"),
-            unproven=asked.unproven,
-            retries=asked.retries,
-            like=like.run if like else None,
-            trial=trial,
-            across=part["hosts"] if part else None,
-            checkpoints=checkpoints.pattern_of(preset, known),
-            created=now(),
-            spec=preset.as_json(),
-            words=[*asked.words],
-            code=snapshot,
-            part=part,
-            devices=asked.devices,
-            ranks=asked.ranks,
-            queue=asked.queue,
-            after_reboot=after_reboot,
-        )
-        given = (site, preset, folder, asked.ranks, asked.words)
-        run.command = presets.command(*given, hosts=asked.hosts)
+        run.code = like.code if like else code.snapshot(Path(site.checkout))
+        run.commit = run.code[0][1]
+        run.dirty = any(head != commit for _, head, commit in run.code)
+        run.versions, run.stamp = host.versions(site), (host.stamp(site) or {}).get("fingerprint")
+        run.checkpoints = checkpoints.pattern_of(run.settings(), run.places())
+        (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
+        run.begin_from(site, None)
         run.save()
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
             why = f"{error.strerror or error}{host.no_room(error)}"
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
-    return run
+
+
+def _after_reboot(site: Site, run: Run) -> float:
+    return site.reboot_wait_s if run.settings().resume_after_reboot and not run.across else 0
 
 
 def hand_over(run: Run, before: dict[str, Any] | None) -> None:
@@ -173,12 +169,10 @@ def hand_over(run: Run, before: dict[str, Any] | None) -> None:
 
 
 def _tell(site: Site, run: Run, what: str) -> None:
+    if (as_it_is := runs.read(run.folder)).state == "queued":
+        what = waits_for(site, as_it_is)
     if run.part:
-        print(json.dumps({"run": run.run, "port": run.part["port"], "commit": run.commit}))
-        return
-    now_ = runs.read(run.folder)
-    if now_.state == "queued":
-        what = waits_for(site, now_)
+        what += f", with {', '.join(each for each in run.across or () if each != run.part['host'])}"
     print(f"{run.run} {what}")
     if not host.from_controller():
         for words in ("watch", "logs -f", "stop"):
@@ -188,9 +182,8 @@ def _tell(site: Site, run: Run, what: str) -> None:
 def waits_for(site: Site, run: Run) -> str:
     """Return for what a run in the queue waits."""
     held = dict.fromkeys(claims.holders(site, run.devices).values())
-    first = claims.ahead(site, run.run)
-    count = f"{run.ranks} of {len(run.devices)} GPUs"
-    what = "the CPU" if run.devices == [CPU] else count
+    first = claims.ahead(run.run)
+    what = "the CPU" if run.devices == [CPU] else f"{run.ranks} of {len(run.devices)} GPUs"
     taken = f", taken by {', '.join(held)}" if held else ""
     turn = f"; {', '.join(first)} waited before it" if first else ""
     return f"waits for {what}{taken}{turn}"
@@ -200,37 +193,32 @@ def waits_for(site: Site, run: Run) -> str:
 
 
 def resume(
-    site: Site, name: str | None, *, dry: bool, hosts: int, gpus: str | None, **more: Any
+    site: Site, name: str | None, *, dry: bool, part: dict[str, Any] | None, **more: Any
 ) -> int:
     """Let a run go on from its newest complete checkpoint."""
-    run = runs.chosen(site, name, across=hosts > 1)
-    _refuse_damaged(run)
-    if dry:
-        point = _point(run, hosts)
-        if hosts == 1:
-            print(f"{run.run} would go on from {point.path}", flush=True)
-        _checked(site, run, gpus, **more)
-        if hosts > 1:
-            told = {"run": run.run, "commit": run.commit, "ranks": run.ranks}
-            told |= {"checkpoint": point.path.name, "across": run.across}
-            print(json.dumps({**told, "address": several.own_address()}))
+    run = runs.whole(runs.chosen(site, name, across=part is not None))
+    point = _point(run, part)
+    if not dry:
+        run = go_on(site, run, point, part=part, **more)
+        _tell(site, run, f"goes on from {point.path.name}")
         return 0
-    with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
-        run = runs.read(run.folder)
-        point = _point(run, hosts)
-        part = several.read_part() if hosts > 1 else None
-        go_on(site, run, gpus, part=part, **more)
-    _tell(site, run, f"goes on from {point.path.name}")
+    if not part:
+        print(f"{run.run} would go on from {point.path}", flush=True)
+    checks.refuse(site, _asked(site, run, part, **more))
+    if part:
+        told = {"run": run.run, "commit": run.commit, "ranks": run.ranks}
+        told |= {"checkpoint": point.path.name, "across": run.across}
+        print(json.dumps(told | several.place()))
     return 0
 
 
-def _point(run: Run, hosts: int) -> checkpoints.Checkpoint:
+def _point(run: Run, part: object) -> checkpoints.Checkpoint:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
     anew = f"start it anew with `train start --like {run.run}`"
-    if run.across and hosts == 1:
+    if run.across and not part:
         together = ", ".join(run.across)
         raise TrainError(f"run {run.run} is one of {together} together: resume it with --across")
-    if hosts > 1 and not run.across:
+    if part and not run.across:
         raise TrainError(f"run {run.run} is of this host alone: leave out --across")
     if not run.over and not run.waits_for_boot:
         raise TrainError(f"run {run.run} is {run.state}: see `train watch {run.run}`")
@@ -246,43 +234,55 @@ def _point(run: Run, hosts: int) -> checkpoints.Checkpoint:
     return point
 
 
-def _checked(site: Site, run: Run, gpus: str | None, **more: Any) -> Asked:
-    preset = replace(run.settings(), ranks=run.ranks)
-    hosts = len(run.across or "1")
-    given = {"unproven": run.unproven, **{n: each for n, each in more.items() if each is not None}}
-    asked, known = checks.asked(site, preset, run.words, gpus, hosts=hosts, going_on=True, **given)
-    checks.refuse(site, asked, known)
-    return asked
+def _asked(site: Site, run: Run, part: dict[str, Any] | None, gpus: str | None, **more: Any) -> Run:
+    """Return the run as it would go on."""
+    devices, _ = checks.devices(site, replace(run.settings(), ranks=run.ranks), gpus)
+    given = {name: each for name, each in more.items() if each is not None}
+    return replace(run, devices=devices, part=part, **given)
 
 
 def go_on(
     site: Site,
     run: Run,
-    gpus: str | None = None,
+    point: checkpoints.Checkpoint | None,
     *,
     part: dict[str, Any] | None = None,
     **more: Any,
-) -> None:
-    """Start a run again, from its newest complete checkpoint where there is one."""
-    if not more:  # by itself, after a boot
-        gpus = None if run.devices == [CPU] else ",".join(run.devices)
-        more = {"queue": True}
-    asked = _checked(site, run, gpus, **more)
-    after_reboot = run.settings().resume_after_reboot and part is None
-    units.ensure(site, after_reboot)
-    before = run.as_json()
-    run.go_on_from_newest(site)
-    run.part, run.devices, run.queue = part, asked.devices, asked.queue
-    run.retries = asked.retries if more.get("retries") is not None else run.retries
-    run.state, run.waits, run.after_reboot, run.retried = "starting", None, after_reboot, 0
-    (run.folder / "refusal").unlink(missing_ok=True)
-    run.save()
-    hand_over(run, before)
+) -> Run:
+    """Start a run again, from a checkpoint or the beginning."""
+    with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
+        as_it_is = runs.read(run.folder)
+        if not as_it_is.over and not as_it_is.waits_for_boot:
+            raise TrainError(f"run {run.run} is {as_it_is.state}: see `train watch {run.run}`")
+        asked = _asked(site, run, part, **more)
+        checks.refuse(site, asked)
+        before = run.as_json()
+        asked.state, asked.waits, asked.retried = "starting", None, 0
+        asked.after_reboot = _after_reboot(site, run)
+        units.ensure(site, asked.after_reboot > 0)
+        asked.begin_from(site, point)
+        (run.folder / "refusal").unlink(missing_ok=True)
+        asked.save()
+        hand_over(asked, before)
+    return asked
 
 
-def _refuse_damaged(run: Run) -> None:
-    if run.damaged:
-        raise TrainError(run.damaged)
+def again(site: Site) -> int:
+    """Let runs go on that a reboot cut off, as soon as the host is proven; the unit of a boot.
+
+    What one of them meets, such as a full disk, is no matter of the others'.
+    """
+    while waiting := [run for run in runs.all_of(site) if run.waits_for_boot]:
+        for run in waiting:
+            if not run.unproven and host.unproven(site):
+                continue
+            gpus = None if run.devices == [CPU] else ",".join(run.devices)
+            try:
+                go_on(site, run, run.resumable(), gpus=gpus, queue=True)
+            except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
+                say(f"{run.run}: {error}")
+        time.sleep(10)
+    return 0
 
 
 # -- stop
@@ -329,7 +329,7 @@ def end(run: Run, who: str) -> str:
             run.last.ended = now()
         if run.last.outcome == "stopped":
             run.last.stopped_by = who
-    run.state, run.waits, run.after_reboot = "ended", None, False
+    run.state, run.waits, run.after_reboot = "ended", None, 0
     try:
         run.save()
     except OSError as error:
@@ -365,26 +365,26 @@ def _tried(
         return {"outcome": "left out", "why": text}
     few = {**preset.arguments, **preset.try_with}
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
-    asked, known = checks.asked(site, preset, [], more.pop("gpus"), **more)
-    checks.refuse(site, asked, known)
-    run = _written(site, asked, settings, None, None, trial=True)
+    run = _planned(site, preset, [], settings, trial=True, **more)
+    checks.refuse(site, run)
+    _write(site, run, None)
     hand_over(run, None)
     say(f"{name}: {run.run} ...")
-    until, peak = time.monotonic() + seconds, 0
+    until, peak, total = time.monotonic() + seconds, 0, None
     while not (run := runs.read(run.folder)).over:
         if site.accelerator != "cpu":
-            used = [gpu.used_mib for gpu in host.gpus() if gpu.uuid in run.gpus]
-            peak = max([peak, *used])
+            own = [gpu for gpu in host.gpus() if gpu.uuid in run.gpus]
+            peak = max([peak, *(gpu.used_mib for gpu in own)])
+            total = min((gpu.total_mib for gpu in own), default=total)
         if time.monotonic() > until:
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
             end(run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
     return {
         "run": run.run,
-        "when": now(),
         "outcome": run.outcome,
         "peak_mib": peak or None,
-        "total_mib": min((gpu.total_mib for gpu in known), default=None),
+        "total_mib": total,
         "tokens_per_second": run.history().last.get("tokens_per_second"),
         "why": None if run.outcome == "finished" else f"see `train why {run.run}`",
     }

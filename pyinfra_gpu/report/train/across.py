@@ -22,52 +22,37 @@ _SAME = (
 
 
 def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
-    """Have all hosts of the request check, and start or resume one run if nothing is in the way.
-
-    The first host starts, and says under which name, at which port and commit; then the others do.
-    """
+    """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
     names = members(request, request.limit[0], "--across")
     if isinstance(names, str) or len(names) < 2:
         only = f"only {', '.join(names)} is among the hosts that are to train together"
         reason = names if isinstance(names, str) else only
         return TrainAnswer(inventory=request.inventory, reasons=(reason,))
     at = words.index("--") if "--" in words else len(words)
-    dry = "--dry" in words[:at]  # behind `--` it is the program's own
     further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
-    further[:0] = ["--hosts", str(len(names))]
-    checked = ask_all(request, verb, ["--dry", *further])
+    part: dict[str, Any] = {"hosts": names}
+    checked = ask_all(request, verb, ["--dry", "--part", json.dumps(part), *further])
     if checked.exit_code != 0:
         hosts = tuple(map(_only_what_is_wrong, checked.hosts))
         reasons = (*checked.reasons, "nothing was started on any host")
         return replace(checked, hosts=hosts, reasons=reasons)
-    if unlike := _unlike({host.name: _told(host) for host in checked.hosts}, names):
+    told = {host.name: _told(host) for host in checked.hosts}
+    if unlike := _unlike(told, names):
         return replace(checked, hosts=(), reasons=(unlike,))
-    if dry:
+    if "--dry" in words[:at]:  # behind `--` it is the program's own
         plain = (tuple(line for line in h.lines if not line.startswith("{")) for h in checked.hosts)
         pairs = zip(checked.hosts, plain, strict=True)
         return replace(checked, hosts=tuple(replace(host, lines=own) for host, own in pairs))
-    place: dict[str, Any] = {"run": None, "commit": None, "port": 0, "hosts": names}
-    declared = known(request)[1].get(names[0], {}).get("smoke_across_address")
-    place["address"] = declared or _told(checked.hosts[0]).get("address", "")
-
-    def part(name: str) -> str:
-        return json.dumps({**place, "host": name})
-
-    first = ask_all(replace(request, limit=names[:1]), verb, further, part)
-    place |= _told(first.hosts[0]) if first.hosts else {}
-    run = str(place["run"])
-    if first.exit_code != 0 or not place["port"]:
-        return replace(first, reasons=(*first.reasons, "nothing was started on any other host"))
-    others = ask_all(replace(request, limit=names[1:]), verb, further, part)
-    if others.exit_code != 0:
-        ask_all(request, "stop", [run])
-        reasons = (*others.reasons, f"{run} was ended on {names[0]}: it did not start on all hosts")
-        return replace(others, reasons=reasons)
-    started = []
-    for each in (*first.hosts, *others.hosts):
-        with_ = ", ".join(name for name in names if name != each.name)
-        started.append(replace(each, lines=(f"{run} is on, with {with_}",)))
-    return replace(first, hosts=tuple(started))
+    first = told[names[0]]
+    address = known(request)[1].get(names[0], {}).get("smoke_across_address")
+    part |= {"run": first.get("run") or first.get("name"), "port": first.get("port")}
+    part["address"] = address or first.get("address")
+    started = ask_all(request, verb, ["--part", json.dumps(part), *further])
+    if started.exit_code == 0:
+        return started
+    ask_all(request, "stop", ["--across", str(part["run"])])
+    reason = f"{part['run']} did not start on all hosts, and was ended on the others"
+    return replace(started, reasons=(*started.reasons, reason))
 
 
 def _told(host: HostRuns) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyinfra.api import StringCommand
@@ -38,23 +38,14 @@ _NO_RUN = re.compile(
 _NO_LAUNCHER = 3
 
 
-def ask_all(
-    request: Request,
-    verb: str,
-    words: Sequence[str] = (),
-    stdin: Callable[[str], str] | None = None,
-) -> TrainAnswer:
-    """Ask the launchers of all hosts of a request at once.
-
-    + stdin: host -> what its launcher is told beside the words
-    """
+def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
+    """Ask the launchers of all hosts of a request at once."""
     answers: dict[str, HostRuns] = {}
 
     def one(state: State, host: Host) -> HostRuns:
         try:
             with ctx_host.use(host):
-                told = stdin(host.name) if stdin else None
-                return _asked(request, state, host, declared(host), verb, words, told)
+                return _asked(request, state, host, declared(host), verb, words)
         except Exception as error:
             reason = f"it could not be asked ({type(error).__name__}: {error})"
             return HostRuns(name=host.name, reason=shortened(reason, 300))
@@ -74,7 +65,6 @@ def _asked(
     spec: HostSpec,
     verb: str,
     words: Sequence[str],
-    stdin: str | None,
 ) -> HostRuns:
     name, lists, deploy = host.name, verb in LISTS, _deploy(request)
     undeclared = (
@@ -86,7 +76,8 @@ def _asked(
         return HostRuns(name=name, absent=True, reason=None if silent else undeclared)
     command = [spec.paths.train, "list" if lists else verb, *words]
     command[2:2] = ["--json"] * (lists or verb == "why")
-    variables = [f"PYINFRA_GPU_TRAIN_BY={_who()}", f"COLUMNS={columns()}"]
+    variables = [f"PYINFRA_GPU_TRAIN_BY={_who()}", f"PYINFRA_GPU_HOST={name}"]
+    variables.append(f"COLUMNS={columns()}")
     if verb == "why":
         variables.append(f"PYINFRA_GPU_HOST_FACTS={json.dumps(_facts(state, host, spec))}")
     known = shlex.join(["env", *variables])
@@ -94,7 +85,7 @@ def _asked(
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
 
     def run() -> tuple[bool, Any]:
-        given = {**as_declared_owner(spec), "_success_exit_codes": [0], "_stdin": stdin}
+        given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
         whole = StringCommand(text + shlex.join(command))
         return bounded_command(state, host, whole, given, seconds=seconds)
 

