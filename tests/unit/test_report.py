@@ -178,7 +178,7 @@ def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
     first, _, last = render(run(hosts)).splitlines()
     assert first == "25 hosts as declared: ws1.lab.example to ws25.lab.example"
     assert last == "25 hosts: 25 as declared"
-    assert "driver      driver 580.95.05 loaded" in render(run(hosts), whole=True)
+    assert "  driver         driver 580.95.05 loaded" in render(run(hosts), whole=True)
 
 
 def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
