@@ -18,7 +18,6 @@ driver: what tells them apart is that a driver's version is one."""
 
 # Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
 _VERSION = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
-_PIN = re.compile(r"nvidia-driver-pinning-.+")
 _NVIDIA = re.compile(
     r"(lib)?nvidia.*|libcuda.*|cuda.*|firmware-nvidia.*|linux-(modules|objects|signatures)-nvidia.*"
     r"|xserver-xorg-video-nvidia.*|libxnvctrl.*|libnvsdm.*|libnvoptix.*|libnvcuvid.*"
@@ -28,18 +27,12 @@ _OF_ONE_VERSION = re.compile(r".*-\d{3}\.\d{2,3}(\.\d{2})?")
 _KERNEL = re.compile(
     r"(linux-image|linux-modules|linux-generic|linux-virtual|linux-signed).*|linux-(amd64|arm64)"
 )
-_ARCHIVE_KEY = re.compile(r"(debian|ubuntu)-archive")
 _KERNEL_MODULES_OF_OURS = re.compile(r"linux-(modules|objects|signatures)-nvidia.*")
 
 
 def plain(name: str) -> str:
     """Return a package's name without its architecture."""
     return name.partition(":")[0]
-
-
-def is_pin(name: str) -> bool:
-    """Tell whether it is a package that pins the driver to a branch or version."""
-    return _PIN.fullmatch(plain(name)) is not None
 
 
 @lru_cache(4096)
@@ -51,7 +44,7 @@ def is_driver(name: str, version: str) -> bool:
     in its name (nvidia-firmware-580-580.95.05) never moves: the next version brings another one.
     """
     name = plain(name)
-    if is_pin(name) or name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
+    if name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
         return False
     return _NVIDIA.fullmatch(name) is not None and driver_version(version) is not None
 
@@ -62,7 +55,7 @@ def names_its_version(name: str, version: str) -> bool:
     + version: of the package, which must be a driver's
     """
     name = plain(name)
-    if is_pin(name) or not _OF_ONE_VERSION.fullmatch(name):
+    if not _OF_ONE_VERSION.fullmatch(name):
         return False
     return is_nvidia(name) and driver_version(version) is not None
 
@@ -73,11 +66,6 @@ def is_helper(name: str, version: str) -> bool:
     From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
     """
     return plain(name) in SHARED and driver_version(version) is None
-
-
-def is_archive_key(path: str) -> bool:
-    """Tell whether a keyring is that of a distribution's own archive."""
-    return _ARCHIVE_KEY.match(path.rpartition("/")[2]) is not None
 
 
 def is_nvidia(name: str) -> bool:

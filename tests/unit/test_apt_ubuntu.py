@@ -89,14 +89,6 @@ def test_a_branch_whose_names_do_not_carry_it_is_held_by_its_version(
     )
 
 
-@pytest.mark.parametrize("name", ["580", OLDER])
-def test_the_pin_package_itself_comes_before_the_driver(apt: PrivateApt, name: str) -> None:
-    apt.preferences(files.preferences(580, None if name == "580" else name, None))
-    package = f"nvidia-driver-pinning-{name}"
-    found = chosen(apt, package, branch=580, version=None)
-    assert found == {package: f"{name}-1ubuntu1"}
-
-
 def test_an_upgrade_of_everything_moves_neither_the_driver_nor_dkms(apt: PrivateApt) -> None:
     dkms = Package("dkms", "2.8.7-2ubuntu2.2", "Depends: gcc-12\n")
     gcc = Package("gcc-12", "12.3.0-1ubuntu1~22.04")
@@ -125,23 +117,6 @@ def test_without_our_pins_dkms_would_be_the_one_without_a_compiler(apt: PrivateA
     """Its epoch beats Ubuntu's, which depends on the compiler that newer kernels need."""
     found = {change.name: change.new for change in parse(apt.simulate("dkms")).changes}
     assert found == {"dkms": "1:3.2.1-1ubuntu2"}
-
-
-def test_a_dkms_that_is_there_stays(tmp_path: Path) -> None:
-    apt = archives(tmp_path, ("580.142",))
-    apt.installed(Package("dkms", "1:3.2.1-1ubuntu2"))
-    apt.preferences(files.preferences(580, None, None))
-    found = {change.name for change in parse(apt.simulate(*ASKED)).changes}
-    assert "dkms" not in found
-
-
-def test_a_branch_that_the_repository_does_not_carry_is_unsolvable_and_said_so(
-    tmp_path: Path,
-) -> None:
-    apt = archives(tmp_path, ("580.142",), nvidia=())
-    apt.preferences(files.preferences(580, None, None))
-    problems = parse(apt.simulate(*ASKED)).problems
-    assert any("no installation candidate" in each for each in problems), problems
 
 
 @pytest.mark.parametrize("offered", [(), ("580.142",)], ids=["without", "with its own 580"])
