@@ -14,7 +14,6 @@ import verdicts
 from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.report import smoke
 from pyinfra_gpu.report.table import render
@@ -276,14 +275,6 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     text.encode("utf-8")
     (alone,) = [each for each in render(run(good)).split("\n\n") if each.startswith("good  ")]
     assert alone in text
-
-
-@pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished", "listens"])
-def test_an_incomplete_verdict_is_unknown(missing: str) -> None:
-    text = json.dumps({key: value for key, value in PASS.items() if key != missing})
-    found = smoke.last_smoke(parse(probed(text)))
-    assert isinstance(found, Unknown)
-    assert missing in found.reason
 
 
 def test_the_verdict_of_a_failed_test_that_a_probe_found_comes_with_its_diagnosis() -> None:
