@@ -131,13 +131,6 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
     return written(state, host, STAGE, file, as_root(spec))
 
 
-def _finished(spec: HostSpec, record: Record) -> Commands:
-    """Finish what was interrupted, as far as that can be: a transaction does the rest."""
-    if record.packages.half_configured:
-        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, entirely=False)
-
-
 @converging(drift, repairs=driver_packages.INSTALL)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared driver is installed: its branch, flavour, all of one version.
@@ -155,7 +148,6 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         driver.installed(name="Install the driver", spec=wanted)
     """
-    yield from _finished(spec, record)
     if found.of(Id.DRIVER_HEADERS_MISSING):
         yield from _headers(spec, record)
     if found.of(*driver_packages.MOVES):
