@@ -243,21 +243,6 @@ def test_another_key_is_never_put_in_place(keyring: bytes) -> None:
     assert not [c for c in made.executed("ws1") if system_files.KEYRING in c]
 
 
-def test_a_directory_in_the_keyrings_place_ends_the_run_with_what_to_do() -> None:
-    row = f"41ed 0 root 4096 {system_files.KEYRING}"
-    refused = {
-        "success": False,
-        "stderr": ["a directory stands there: move it away, and run again"],
-    }
-    answers = {**keyring_answer(KEYRING), f"write.sh {system_files.KEYRING}": refused}
-    host = GpuHost(keyring=None, entries={system_files.KEYRING: row}, responses=answers)
-    made, told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert (
-        f"{system_files.KEYRING} cannot be written: a directory stands there: move" in told.problem
-    )
-
-
 BUSY = {"driver.user": ["pid 812 (python3)"]}
 SOMEBODY = {"power.session": ["alice on pts/0"]}
 NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
