@@ -291,7 +291,7 @@ def _strangers_aside(state: State, host: Host, spec: HostSpec, record: Record) -
 
 
 @converging(drift, repairs=driver_modules.IDS)
-def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
+def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that every boot finds this driver, and no other, ready.
 
     + spec: the host's resolved specification
@@ -304,7 +304,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver.settled(name="Settle the driver for every boot", spec=wanted)
+        driver.ready_for_boot(name="Make the driver ready for every boot", spec=wanted)
     """
     del found
     # A kernel's own package stays half configured where its hook could not build our module.

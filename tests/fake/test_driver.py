@@ -32,7 +32,7 @@ from tasks.driver import driver
 from tasks.environment import environment
 
 TRUST = "Driver | Trust NVIDIA's repository"
-INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
+INSTALL, SETTLE = "Driver | Install the driver", "Driver | Make it ready for every boot"
 LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
 ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
