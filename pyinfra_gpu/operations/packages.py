@@ -37,7 +37,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        packages.present(name="Install what the stages need", spec=wanted)
+        packages.present(name="Install distribution packages", spec=wanted)
     """
     del found
     yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})

@@ -16,10 +16,13 @@ from tasks.preflight import preflight
 
 INSTALL, CHOOSE, COMPILE = (
     "CUDA | Install the CUDA toolkit",
-    "CUDA | Choose /usr/local/cuda",
-    "CUDA | Compile for the GPUs",
+    "CUDA | Set the cuda alternative",
+    "CUDA | Verify nvcc",
 )
-LINK, LOAD = "libcuda | Link libcuda", "libcuda | Load libcuda"
+LINK, LOAD = (
+    "libcuda | Update libcuda links and cache",
+    "libcuda | Verify that libcuda loads",
+)
 OPERATIONS = [INSTALL, CHOOSE, COMPILE, LINK, LOAD]
 FILE = f"{LIB}/libcuda.so.{VERSION}"
 PART = "== pyinfra-gpu =="
@@ -216,7 +219,7 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
     monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
     host = proven_host(plain={"driver.runfile": "1", "cuda.gxx": "0"}, lists=dev("absent"))
     run_of(host).prepare()
-    assert ("driver", "driver.runfile") in told
+    assert ("preflight", "preflight.other-driver") in told
     assert ("cuda", "cuda.compiler-differs") in told
     assert ("libcuda", "libcuda.link-differs") in told
 
@@ -240,6 +243,6 @@ def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
         **changes,
     )
     run = run_of(host, proven_host(name="ws2")).prepare()
-    assert "Preflight | Check that this host can work" not in run.changing("ws1")
+    assert "Preflight | Check requirements" not in run.changing("ws1")
     run.execute()
     assert run.failed() == ({"ws1"} if waits else set())

@@ -15,7 +15,7 @@ from tasks.driver import driver
 from tasks.preflight import preflight
 
 PREFIX = "/opt/pyinfra-gpu"
-INSTALL = "Training | Install the launcher of runs"
+INSTALL = "Training | Install the train launcher"
 RUN = "20261122-200000-tiny"
 ON = {"launcher.run": [RUN]}
 PRESETS = {"tiny": {"file": "train.py"}}

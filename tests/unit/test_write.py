@@ -14,6 +14,7 @@ import pytest
 from hostile import NOBODY, OWNER, Place
 
 from pyinfra_gpu.engine.write import File, command, sent
+from pyinfra_gpu.on_host import program
 
 ROOT = os.geteuid() == 0
 AS_ROOT = {"_sudo": True, "_sudo_user": None}
@@ -127,3 +128,28 @@ def test_the_content_is_on_no_command_line_and_in_no_repr() -> None:
     told = f"{file!r} {command(file, AS_ROOT)}"
     assert "canary" not in told
     assert base64.b64encode(b"canary").decode() not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("# ours\nA=1\n", False), ("A=1\n", True), (None, True)]
+)
+def test_what_is_not_ours_is_kept_and_what_is_ours_is_not(
+    tmp_path: Path, text: str | None, kept: bool
+) -> None:
+    """None: a link, which is kept as it is, whatever it leads to."""
+    path = tmp_path / "file"
+    if text is None:
+        (tmp_path / "target").write_text("# ours\n")
+        path.symlink_to("target")
+    else:
+        path.write_text(text)
+    uses = ("files/root_only.sh", "files/set_aside.sh")
+    done = subprocess.run(
+        ["sh", "-c", program("files/keep.sh", str(path), "", "# ours", uses=uses)],
+        capture_output=True,
+        text=True,
+    )
+    aside = f"{path}.before-pyinfra-gpu"
+    said = f"pyinfra-gpu-note: what stood at {path} is kept as {aside}\n"
+    assert (done.returncode, done.stdout) == (0, said if kept else "")
+    assert path.exists() == (not kept)
