@@ -4,11 +4,6 @@ Data is merged per key: --data KEY=VALUE, then the host, then its groups, then t
 All keys, their meaning and their defaults: docs/keys.md.
 """
 
-from pyinfra_gpu.engine.transport import CONNECT_KWARGS
-
-# Tuned SSH sockets: 7 ms instead of 48 ms for a command, and a dead network is noticed in 20 s.
-ssh_paramiko_connect_kwargs = CONNECT_KWARGS
-
 # One name for a driver, a CUDA toolkit and a torch that are known to work together.
 stack = "r580-cu130"
 

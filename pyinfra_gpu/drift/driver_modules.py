@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_inventory import archive, kernels, of_ours, ours, packages
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.driver_inventory import archive, kernels, of_ours, packages
+from pyinfra_gpu.drift.finding import Finding, Id, repair, report
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.text import some
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = Stage.DRIVER
 
 IDS = (
     Id.DRIVER_HOLD_DIFFERS,
@@ -24,15 +23,6 @@ IDS = (
     Id.DRIVER_MODULE_NAME_DIFFERS,
 )
 """What `driver_modules.settled` repairs."""
-
-
-def summary(spec: HostSpec, record: Record) -> str:
-    """Say which kernels the module is built for, where nothing differs."""
-    if not ours(spec):
-        return ""
-    if record.kernel.newest in (None, record.system.kernel):
-        return "module built for every kernel"
-    return f"module built for every kernel; kernel {record.kernel.newest} comes with the next boot"
 
 
 def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -129,4 +119,4 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-judge = Rules(_module_name, _holds, _modules, _initramfs)
+RULES = (_module_name, _holds, _modules, _initramfs)

@@ -13,15 +13,14 @@ from pyinfra_gpu.drift.driver_inventory import (
     Packages,
     archive,
     of_ours,
-    ours,
     packages,
     without_headers,
 )
 from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.files import differs
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, repair
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
-from pyinfra_gpu.drift.rules import Rules, known
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version
 from pyinfra_gpu.text import some
 
@@ -57,21 +56,12 @@ def too_old(spec: HostSpec, version: str) -> bool:
     return spec.driver.minimum is not None and Version(version) < Version(spec.driver.minimum)
 
 
-STAGE = Stage.DRIVER
-
 MOVES = (Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS)
 INSTALL = (*MOVES, Id.DRIVER_FILES_DAMAGED, Id.DRIVER_HEADERS_MISSING)
 """What `driver_packages.installed` repairs."""
 
 PIN = (Id.DRIVER_PIN_PACKAGE_MISSING,)
 """What `driver_packages.pinned` repairs."""
-
-
-def summary(spec: HostSpec, record: Record) -> str:
-    """Name the installed driver, where nothing differs."""
-    if not ours(spec):
-        return ""
-    return f"driver {', '.join(packages(spec, record).versions)} from packages"
 
 
 def driver_names(found: Packages) -> tuple[str, ...]:
@@ -215,7 +205,7 @@ def _installed(spec: HostSpec, record: Record) -> Packages:
     return packages(spec, record)
 
 
-judge = Rules(_known, _pin_package, _missing, _version, _incomplete, _headers, _files)
+RULES = (_known, _pin_package, _missing, _version, _incomplete, _headers, _files)
 
 
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)")

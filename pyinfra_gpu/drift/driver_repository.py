@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, of_ours, ours, trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, of_ours, trusts_nvidia
 from pyinfra_gpu.drift.files import File, differs
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, repair
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = Stage.DRIVER
 IDS = (
     Id.DRIVER_KEYRING_REPLACED,
     Id.DRIVER_SOURCE_DIFFERS,
@@ -91,14 +90,6 @@ def trusted(spec: HostSpec, record: Record) -> Repository | None:
     if isinstance(source, str):
         raise CannotTell(source)
     return source
-
-
-def summary(spec: HostSpec, record: Record) -> str:
-    """Say what the repository is, where nothing differs."""
-    del record
-    if ours(spec) and not from_nvidia(spec):
-        return "the distribution's archive and pins as declared"
-    return "repository and pins as declared" if ours(spec) else ""
 
 
 def pin_package(spec: HostSpec, record: Record) -> str | None:
@@ -230,4 +221,4 @@ def _twice(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-judge = Rules(_keyring, _files, _twice)
+RULES = (_keyring, _files, _twice)

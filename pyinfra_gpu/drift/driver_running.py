@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.driver_inventory import of_ours, ours, packages
 from pyinfra_gpu.drift.driver_packages import driver_names
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.finding import Finding, Id, repair, report
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.text import shortened, some
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = Stage.DRIVER
 _LONGEST_REASON = 300  # characters
 _NAMED = 3  # so many paths are told
 _SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
@@ -32,11 +31,6 @@ LOADED = (Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_REBOOT_NOTED, Id.DRIVER_CLOSED)
 
 SERVICE = (Id.DRIVER_PERSISTENCED_DIFFERS,)
 """What `driver_running.persistent` repairs."""
-
-
-def summary(spec: HostSpec, record: Record) -> str:
-    """Name the driver that is loaded, where nothing differs."""
-    return f"driver {record.driver.loaded} loaded" if spec.accelerator == "nvidia" else ""
 
 
 def owed(found: Sequence[Finding]) -> str | None:
@@ -84,18 +78,6 @@ def users(record: Record) -> tuple[str, ...] | Unknown:
 def _is_service(text: str) -> bool:
     match = re.fullmatch(r"pid \d+ \((.*)\)", text)
     return bool(match) and match[1] in SERVICES  # type: ignore[index]
-
-
-def module_owed(record: Record) -> tuple[str | None, bool]:
-    """Return (installed version that ought to be loaded, whether only the flavour differs)."""
-    driver = record.driver
-    if not isinstance(driver.loaded, str) or not isinstance(driver.on_disk, str):
-        return None, False
-    flavours = (driver.open_modules, driver.on_disk_open)
-    flavour = all(isinstance(each, bool) for each in flavours) and flavours[0] != flavours[1]
-    if driver.loaded != driver.on_disk or flavour:
-        return driver.on_disk, flavour and driver.loaded == driver.on_disk
-    return None, False
 
 
 def _who(record: Record) -> str:
@@ -233,4 +215,4 @@ def _told_else(spec: HostSpec, record: Record, path: str) -> bool:
     return real is None or real in {each.path for each in lost}
 
 
-judge = Rules(_loaded, _persistenced, _closed)
+RULES = (_loaded, _persistenced, _closed)

@@ -27,7 +27,7 @@ from pyinfra_gpu.spec import HostSpec
 
 CONCERNS: tuple[Concern, ...] = (
     preflight,
-    *driver.PARTS,
+    driver,
     packages,
     layout,
     cuda,

@@ -36,7 +36,7 @@ _NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,5}", re.ASCII)
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
 
-_LEAST_VAR_GIB = 0.1
+_LEAST_VAR_MIB = 102.4
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
 _OF_TORCH = 10_000  # files; its wheel alone has more
@@ -45,7 +45,7 @@ _OF_PACKAGES = 1_000
 _NAMED = 3  # so many libraries are told
 _TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
 _CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
-_BOOT = "/boot"
+_BOOT, _INSTALLED = "/boot", " for what is to be installed"
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -130,17 +130,6 @@ def _another_owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
             return
 
 
-def _disk(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if record.torch.version is not None:
-        return  # what needs the space is already there
-    need, prefix = spec.preflight.min_disk_gib, spec.paths.prefix
-    free = known(record.storage.free_mib, f"the free disk space at {prefix}")
-    if free < need * 1024:
-        action = "free some space, choose another `prefix`, or lower `preflight_min_disk_gib` if"
-        found = f"{free / 1024:.1f} GiB free at {prefix}"
-        yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, f"{need:g} GiB", f"{action} you know better")
-
-
 def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge how file systems are mounted; memory in place of a disk is a note.
 
@@ -183,34 +172,46 @@ def _package_manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield from ()
 
 
-def _system_disk(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Compare with what driver and toolkit take below /usr, and their packages on the way there.
+def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Compare the free space with what is to come: torch, driver and toolkit, an initramfs.
 
-    The package manager checks neither beforehand; a full /usr leaves packages half installed.
+    The package manager checks none of it beforehand: a full /usr leaves packages half installed, a
+    full /boot a kernel that may not boot.
     """
     judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
     acting = any(each.acts for each in judged)
     ids = {each.id for each in judged} & set(_TAKES_GIB)
     yield from _inodes(spec, record, acting=acting)
-    places = (("/usr", record.storage.usr_mib), ("/var", record.storage.var_mib))
-    for column, (place, room) in enumerate(places):
-        need = sum(_TAKES_GIB[each][column] for each in ids)
-        if acting and place == "/var":
-            need = max(need, _LEAST_VAR_GIB)
-        if not need or (free := known(room, f"the free disk space at {place}")) is None:
-            continue
-        if free < need * 1024:
-            more = _TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else _CLEAN if column else ""
-            yield stop(
-                Id.PREFLIGHT_DISK_TOO_SMALL,
-                f"{_size(free)} free at {place}",
-                f"{_size(need * 1024)} for what is to be installed",
-                f"free some space there{more}",
-            )
+    storage, prefix = record.storage, str(spec.paths.prefix)
+    usr, var = (sum(_TAKES_GIB[each][column] for each in ids) * 1024 for column in (0, 1))
+    var = max(var, _LEAST_VAR_MIB) if acting else var
+    torch = spec.preflight.min_disk_gib * 1024 if record.torch.version is None else 0
+    largest = if_known(storage.initrd_mib, None)
+    makes = preflight_driver.makes_initramfs(spec, record)
+    boot = largest + _SPARE_MIB if largest and makes else 0
+    there = f"free some space there{_TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else ''}"
+    lower = "or lower `preflight_min_disk_gib` if you know better"
+    for place, fact, need, what, action in (
+        (prefix, storage.free_mib, torch, "", f"free some space, choose another `prefix`, {lower}"),
+        ("/usr", storage.usr_mib, usr, _INSTALLED, there),
+        ("/var", storage.var_mib, var, _INSTALLED, there if ids else f"{there}{_CLEAN}"),
+        (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
+    ):
+        free = known(fact, f"the free disk space at {place}") if need else None
+        if free is not None and free < need:
+            found, expected = f"{_size(free)} free at {place}", f"{_size(need)}{what}"
+            yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
 
 
 def _size(mib: float) -> str:
     return f"{mib / 1024:.1f} GiB".replace(".0 ", " ") if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def _of_boot(record: Record) -> str:
+    used = (record.system.kernel, record.kernel.newest)
+    old = [each for each in if_known(record.kernel.installed, ()) if each not in used]
+    what = f"the packages of kernel {some(old, 3)}, which is not used" if old else "files there"
+    return f"remove {what}, or make it larger"
 
 
 def _inodes(spec: HostSpec, record: Record, *, acting: bool) -> Iterator[Finding]:
@@ -227,31 +228,10 @@ def _inodes(spec: HostSpec, record: Record, *, acting: bool) -> Iterator[Finding
             yield stop(
                 Id.PREFLIGHT_DISK_TOO_SMALL,
                 f"{max(0, free[place])} inodes free at {place}, so no more files than that",
-                f"{need} for what is to be installed",
+                f"{need}{_INSTALLED}",
                 f"see with `df -i {place}` which file system it is, and remove files there:"
                 " `du --inodes -x` finds the folder that has millions",
             )
-
-
-def _boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether another initramfs has room beside those that are there: it is made first.
-
-    A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
-    """
-    largest = if_known(record.storage.initrd_mib, None)
-    if not largest or not preflight_driver.makes_initramfs(spec, record):
-        return
-    free, need = (
-        known(record.storage.boot_mib, "the free disk space at /boot"),
-        largest + _SPARE_MIB,
-    )
-    if free is not None and free < need:
-        used = (record.system.kernel, record.kernel.newest)
-        old = [each for each in if_known(record.kernel.installed, ()) if each not in used]
-        what = f"the packages of kernel {some(old, 3)}, which is not used" if old else "files there"
-        action = f"remove {what}, or make it larger"
-        found, expected = f"{free} MiB free at /boot", f"{need} MiB, for another initramfs"
-        yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
 
 
 def _memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -375,11 +355,9 @@ judge = Rules(
     _prefix,
     _owner,
     _another_owner,
-    _disk,
     _mounts,
     _package_manager,
-    _system_disk,
-    _boot,
+    _room,
     _memory,
     _shared_memory,
     _preloads,

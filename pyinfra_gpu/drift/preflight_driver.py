@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
 from pyinfra_gpu.drift.driver_inventory import (
-    FLAVOURS,
-    KINDS,
     archive,
     from_nvidia,
     of_ours,
@@ -22,7 +20,6 @@ from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import (
-    branch_of,
     is_driver,
     is_helper,
     names_its_version,
@@ -34,7 +31,6 @@ from pyinfra_gpu.text import some
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
-    from pyinfra_gpu.stacks import Archive
 
 MOVES = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
 """Findings that are repaired by installing other packages of the driver.
@@ -155,9 +151,8 @@ def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Parts of a driver that the declared one's archive does not have.
 
-    Where the distribution's is declared: packages of NVIDIA's repository, by names that only that
-    one has, and those of another series of the archive, which conflicts with the declared one
-    ("580-open" and "580-server-open").
+    Where the distribution's is declared: those of NVIDIA's repository, or of another series of the
+    archive, which conflicts with the declared one ("580-open" and "580-server-open").
     """
     packages = known(record.nvidia.packages, "the installed NVIDIA packages")
     own, present = archive(spec, record), "'present' to keep"
@@ -178,9 +173,7 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
             plain(each.name)
             for each in packages
             if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
-            if plain(each.name) not in own.apart
-            if _nvidias_alone(each.name, each.version, own, record)
-            or _of_another_series(plain(each.name), own)
+            if plain(each.name) not in own.apart and own.series not in plain(each.name)
         ]
         expected = "no other driver's packages beside it"
         found = "is installed, of another driver than driver_source = 'distribution' installs"
@@ -203,28 +196,6 @@ def _left_behind(name: str, version: str) -> bool:
     """
     firmware = names_its_version(name, version) and _OF_AN_ARCHIVE.search(version)
     return bool(firmware) or is_helper(name, version)
-
-
-def _of_another_series(name: str, own: Archive) -> bool:
-    """Tell whether the branch in a name, its first number of three digits, is another series'."""
-    branch = re.search(r"-\d{3}(?=-|$)", name)
-    return branch is not None and not name[branch.end() :].startswith(own.series)
-
-
-def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> bool:
-    """Tell whether NVIDIA's repository has a package and the distribution's archive does not."""
-    known = catalogue().distributions.get(str(record.system.os_id))
-    theirs, mine = (
-        {
-            each
-            for rule in rules
-            for modules in FLAVOURS
-            for kind in KINDS
-            for each in rule.packages(branch_of(version) or 0, modules, kind) or ()
-        }
-        for rules in (known.rules if known else (), own.rules)
-    )
-    return plain(name) in theirs - mine
 
 
 @of_ours

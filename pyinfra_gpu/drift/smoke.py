@@ -22,7 +22,7 @@ STAGE = Stage.SMOKE
 CHANGED = "since it passed, changed: "
 _UNLESS = ", unless the repair brings back what was tested"
 _REPAIRED_BY = {
-    "the driver": (*driver.PARTS, libcuda),
+    "the driver": (driver, libcuda),
     "Python": (pytorch,),
     "torch": (pytorch,),
     "installed packages": (pytorch, training),

@@ -6,6 +6,11 @@ somebody declares, such as ``look_timeout_s`` or the smoke test's own deadline, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+
 PLAIN = 120.0
 """Reads or writes a few small files; also each call that names no deadline of its own."""
 
@@ -29,3 +34,36 @@ BUILD = 12 * 3600.0
 
 INSTALL = 4 * 3600.0
 """Fetches and unpacks gigabytes, builds modules on the way."""
+
+_TICK_S = 1.0
+
+
+@contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    """Give up what is inside after so many seconds, whatever it is waiting for.
+
+    Time in which nothing at all can go on does not count: pyinfra asks for a password of sudo's
+    by a call that stops every host's work, and nobody has to type against the clock.
+
+    Raises TimeoutError, an OSError, which says what took too long.
+    """
+    waiting, over = gevent.getcurrent(), gevent.Timeout()  # never started: something to throw
+    tick = min(_TICK_S, seconds / 4)
+    left = seconds
+
+    def count() -> None:
+        nonlocal left
+        left -= tick
+        if left <= 0:
+            waiting.throw(over)
+
+    timer = gevent.get_hub().loop.timer(tick, tick)
+    timer.start(count)
+    try:
+        yield
+    except gevent.Timeout as ended:
+        if ended is not over:
+            raise
+        raise TimeoutError(f"{what} within {seconds:g} s") from None
+    finally:
+        timer.close()

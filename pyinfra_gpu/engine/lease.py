@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
@@ -19,11 +20,11 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.command_line import described
+from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
-from pyinfra_gpu.engine.transport import LastingCommand
-from pyinfra_gpu.engine.wire import as_run, start, within
+from pyinfra_gpu.engine.wire import Program, as_run, start
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.text import shortened
@@ -42,7 +43,7 @@ _SILENT_S = 30
 """Seconds without a word from the run after which a host gives its lease to others."""
 _ANSWER_S = 60.0
 _LONGEST = 300  # characters of what a host says
-_MOST_LINES = 200  # of it; a greeting of sudo's comes to ten
+_MOST = 1 << 16  # bytes of it; a greeting of sudo's comes to a hundredth
 
 
 class LeaseError(Exception):
@@ -52,7 +53,7 @@ class LeaseError(Exception):
 def ensure(state: State, host: Host, spec: HostSpec) -> None:
     """Have this host's lease, as an operation is about to write there. Raises LeaseError."""
     holding = host.connector_data.get(_KEY)
-    if executing() and not (isinstance(holding, LastingCommand) and holding.stands):
+    if executing() and not (isinstance(holding, Program) and holding.stands):
         _take(state, host, spec)
 
 
@@ -93,18 +94,21 @@ def _take(state: State, host: Host, spec: HostSpec) -> None:
     text = on_host.program("lease.sh", file, str(_SILENT_S), who())
     holding = None
     try:
-        holding = start(host, as_run(state, host, text, as_root(spec)), seconds=deadlines.PLAIN)
+        command = as_run(state, host, text, as_root(spec))
+        holding = start(host, command, seconds=deadlines.PLAIN, most=_MOST)
         if holding is None:  # nothing else than SSH and this machine stays connected
             return
+        said = holding.lines()
         with within(_ANSWER_S, "its lease was not given"):
-            _await(holding)
+            _await(said)
     except BaseException as error:
         if holding is not None:
-            gevent.spawn(holding.close)  # which may wait for a peer that never answers
+            holding.close()
         if isinstance(error, OSError | EOFError | PyinfraError):
             raise LeaseError(f"its lease cannot be taken ({error}): run again") from error
         raise
     host.connector_data[_KEY] = holding
+    gevent.spawn(_pass_over, said)
     gevent.spawn(_say_that_we_live, holding)
 
 
@@ -117,13 +121,12 @@ def who() -> str:
     return shortened(f"{user}@{socket.gethostname()} ({described()})", _LONGEST)
 
 
-def _await(holding: LastingCommand) -> None:
+def _await(lines: Iterator[str]) -> None:
     """Read what the host says until the lease is taken. Raises LeaseError."""
     said = "it did not answer"
-    for _ in range(_MOST_LINES):
-        line = holding.line(_ANSWER_S)
-        word, _, rest = (line or "").removeprefix(_MARK).partition(" ")
-        if line and not line.startswith(_MARK):
+    for line in lines:
+        word, _, rest = line.removeprefix(_MARK).partition(" ")
+        if not line.startswith(_MARK):
             said = shortened(line, _LONGEST) or said
         elif word == "taken":
             return
@@ -138,6 +141,12 @@ def _await(holding: LastingCommand) -> None:
     raise LeaseError(f"its lease cannot be taken ({said}): run again")
 
 
-def _say_that_we_live(holding: LastingCommand) -> None:
+def _pass_over(lines: Iterator[str]) -> None:
+    """Read what else it says: unread it would be kept."""
+    for _ in lines:
+        pass
+
+
+def _say_that_we_live(holding: Program) -> None:
     while holding.say(b"."):
         gevent.sleep(_ALIVE_S)

@@ -24,9 +24,9 @@ from pyinfra.connectors import util as connectors
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
-from pyinfra_gpu.facts.fields import LAST_LINE
+from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard
 from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -182,9 +182,7 @@ def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> R
     text = request_text(spec, compare_s=compare_s, keep=acting)
     given = {**as_root(spec), "_stdin": text}
     seconds = spec.look_timeout_s + _GRACE_S
-    ok, output = bounded_command(
-        state, host, fact.command(), given, seconds=seconds, last=LAST_LINE
-    )
+    ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
@@ -226,12 +224,10 @@ def bounded_command(
     given: dict[str, Any],
     *,
     seconds: float,
-    last: str | None = None,
 ) -> tuple[bool, CommandOutput]:
     """Run a command outside of any operation; return whether it ended well, and what it printed.
 
     + given: pyinfra's global arguments, over those of the host's data
-    + last: a line of its output after which nothing matters any more
 
     Raises OSError where it takes longer, or prints more than LONGEST_ANSWER.
     """
@@ -243,7 +239,7 @@ def bounded_command(
         command,
         print_output=state.print_fact_output,
         print_input=state.print_fact_input,
-        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER, "_last": last}),
+        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER}),
     )
 
 

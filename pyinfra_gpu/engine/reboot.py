@@ -12,11 +12,11 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.driver_running import SERVICES, uncured
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
+from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.steps import reason as reason_of
-from pyinfra_gpu.engine.wire import within
 from pyinfra_gpu.facts.answer import Answer as Told
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.probe import BOOTSTRAP

@@ -12,6 +12,7 @@ from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, trusts_nvid
 from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import Repository, repository
+from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -200,28 +201,26 @@ def prepared(state: State, host: Host, request: Request) -> tuple[Request, Simul
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Fetch the list of NVIDIA's repository, once in a run; say why and fail where it cannot be.
+    """Fetch the lists that a stage needs, once in a run; say why and fail where it cannot be.
 
-    Only that list: another source that is down must not stop the driver.
+    For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
+    stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
     """
-    if host.connector_data.get(_FRESH):
+    nvidias = stage != Stage.PACKAGES
+    source = _repository(spec, look(spec)) if nvidias else None
+    done: set[bool] = host.connector_data.setdefault(_FRESH, set())
+    if nvidias in done:
         return True
-    record = look(spec)
-    source = _repository(spec, record)
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    wait_s = spec.preflight.apt_wait_s
-    command = apt.update(wait_s, ours=bool(source))
-    seconds = deadlines.SIMULATION + wait_s
-    answer = ask(state, host, command, as_root(spec), seconds=seconds)
-    if not answer.ok:
-        which = f"the repository {source.url}" if source else "the distribution's archive"
-        reason = f"{which} cannot be used: {why(answer)}"
-        return failed(host, stage, f"{host.name}: {reason}")
-    if source and not from_nvidia(spec):
-        command = apt.update(wait_s)
-        ask(state, host, command, as_root(spec), seconds=seconds, what="update the lists")
-    host.connector_data[_FRESH] = True
+    wait_s, all_too = spec.preflight.apt_wait_s, source is None or not from_nvidia(spec)
+    for ours in (True,) * (source is not None) + (False,) * all_too:
+        command, seconds = apt.update(wait_s, ours=ours), deadlines.SIMULATION + wait_s
+        answer = ask(state, host, command, as_root(spec), seconds=seconds)
+        if not answer.ok and (ours or source is None):
+            which = f"the repository {source.url}" if source else "a package source"
+            return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    done.add(nvidias)
     return True
 
 

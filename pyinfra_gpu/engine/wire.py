@@ -3,23 +3,19 @@
 pyinfra's own `_timeout` bounds nothing but the reading of a command's output: not the opening of
 the channel, not what is sent on standard input, not the wait for the exit status, and no transfer
 of a file; and it reads whatever comes, into memory. So the connector of each host that we work on
-is handed these calls in the place of its own: pyinfra's, within a deadline, over a paramiko client
-whose `exec_command` brings no more than it may.
+is handed these calls in the place of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
-from gevent.subprocess import PIPE, Popen  # type: ignore[import-untyped]
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import StringCommand
 from pyinfra.api.output import echo
-from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.util import (
     CommandOutput,
     OutputLine,
@@ -29,7 +25,7 @@ from pyinfra.connectors.util import (
 )
 
 from pyinfra_gpu.engine import deadlines, transport
-from pyinfra_gpu.engine.transport import Bound, LastingCommand, client_of, drop
+from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
@@ -39,12 +35,92 @@ if TYPE_CHECKING:
 LONGEST_OUTPUT = 32 << 20
 """Bytes that a command may print; the log of a long installation comes to a tenth of that."""
 
+SETTLE_S = 10.0
+"""Without a byte, after a command has ended: then something else holds its output."""
+
+_CHUNK = 32768
+_LONGEST_LINE = 1 << 20  # bytes
+_LINE = 128  # bytes that a line costs beyond its text
 _GUARDED = "pyinfra_gpu_guarded"  # in connector_data, pyinfra's scratch space of this host
-_TICK_S = 1.0
 
 
 class TooMuchError(OSError):
     """A host sent more than anything there can have to say."""
+
+
+class Program:
+    """A program that works on a host; what it prints are lines, bounded and harmless."""
+
+    def __init__(self, connector: object, channel: transport.Channel, most: int) -> None:
+        """+ most: bytes that it may print; at one more the connection is dropped."""
+        self._connector, self._channel, self._most = connector, channel, most
+        self._left = most
+        self._open = True
+
+    @property
+    def stands(self) -> bool:
+        """Whether something can still be said to it."""
+        return self._open and not self._channel.closed
+
+    def say(self, data: bytes) -> bool:
+        """Write to its standard input; return whether it is still there."""
+        with suppress(OSError, EOFError):
+            self._channel.sendall(data)
+            return self.stands
+        return False
+
+    def end_input(self) -> None:
+        """Let it come to the end of its standard input."""
+        with suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+
+    def close(self) -> None:
+        """End it, without waiting for a peer that may never answer."""
+        self._open = False
+        gevent.spawn(_or_error, self._channel.close)
+
+    def lines(self, *, errors: bool = False) -> Iterator[str]:
+        """Yield what it prints, line by line. Where that is too much, it ends."""
+        receive = self._channel.recv_stderr if errors else self._channel.recv
+        rest = b""
+        while chunk := self._chunk(receive):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            yield from map(_text, lines)
+        if rest:
+            yield _text(rest)
+
+    def ended(self) -> int:
+        """Return how it ended. Raises TooMuchError where it printed more than it may."""
+        if self._left < 0:
+            raise TooMuchError(f"it sent more than {self._most >> 10} KiB")
+        return self._channel.recv_exit_status()
+
+    def settle(self) -> None:
+        """Close its channel where it has ended, and no more comes of what it printed.
+
+        A program that it left behind may hold its output open for ever. sshd tells of the end
+        before it has sent all; with 100 hosts on two cores the rest came more than a second later.
+        """
+        self._channel.recv_exit_status()
+        before = self._left + 1
+        while self._left < before:
+            before = self._left
+            gevent.sleep(SETTLE_S)
+        self._channel.close()
+
+    def _chunk(self, receive: Callable[[int], bytes]) -> bytes:
+        try:
+            chunk = receive(_CHUNK)
+        except (OSError, EOFError):
+            return b""
+        self._left -= len(chunk) + _LINE * chunk.count(b"\n")
+        if self._left >= 0:
+            return chunk
+        gevent.spawn(_or_error, lambda: transport.drop(self._connector))
+        self.close()
+        return b""
 
 
 def guard(host: Host) -> None:
@@ -62,19 +138,21 @@ def guard(host: Host) -> None:
 
 def abandon(host: Host) -> None:
     """End a host's connection without a farewell, and without waiting for anything."""
-    gevent.spawn(_or_error, lambda: drop(host.connector))
+    gevent.spawn(_or_error, lambda: transport.drop(host.connector))
 
 
-def start(host: Host, command: str, *, seconds: float) -> LastingCommand | None:
+def start(host: Host, command: str, *, seconds: float, most: int) -> Program | None:
     """Start a program on a host that lasts beside the others; None where the connector has none.
 
     + command: as a shell takes it, with sudo and all
     + seconds: for its beginning; what is then read from it is the caller's to bound, by `within`
+    + most: bytes that it may print
 
     Raises OSError where the connection is gone, or nothing begins within that time.
     """
     with within(seconds, "no program began"):
-        return transport.start(host.connector, command)
+        channel = transport.begin(host.connector, command, as_one=True)
+    return Program(host.connector, channel, most) if channel else None
 
 
 def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
@@ -95,37 +173,6 @@ def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> Stri
     return make_unix_command_for_host(state, host, StringCommand(text), **chosen)
 
 
-@contextmanager
-def within(seconds: float, what: str) -> Iterator[None]:
-    """Give up what is inside after so many seconds, whatever it is waiting for.
-
-    Time in which nothing at all can go on does not count: pyinfra asks for a password of sudo's
-    by a call that stops every host's work, and nobody has to type against the clock.
-
-    Raises TimeoutError, an OSError, which says what took too long.
-    """
-    waiting, over = gevent.getcurrent(), gevent.Timeout()  # never started: something to throw
-    tick = min(_TICK_S, seconds / 4)
-    left = seconds
-
-    def count() -> None:
-        nonlocal left
-        left -= tick
-        if left <= 0:
-            waiting.throw(over)
-
-    timer = gevent.get_hub().loop.timer(tick, tick)
-    timer.start(count)
-    try:
-        yield
-    except gevent.Timeout as ended:
-        if ended is not over:
-            raise
-        raise TimeoutError(f"{what} within {seconds:g} s") from None
-    finally:
-        timer.close()
-
-
 def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:
     def bounded(*args: Any, **arguments: Any) -> bool:
         with within(arguments.get("_timeout") or deadlines.PLAIN, "a file did not go over"):
@@ -135,69 +182,76 @@ def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what runs a command as pyinfra does, within its deadline, by a bounded program.
+
+    + own: the connector's call, for one that is neither SSH nor this machine
+    """
+
     def bounded(
-        command: StringCommand, print_output: bool = False, print_input: bool = False, **given: Any
+        command: StringCommand,
+        print_output: bool = False,
+        print_input: bool = False,
+        **given: Any,
     ) -> tuple[bool, CommandOutput]:
-        most, last = given.pop("_most", None) or LONGEST_OUTPUT, given.pop("_last", None)
-        seconds = given.pop("_timeout", None) or deadlines.PLAIN
-        bound, client = Bound(most, last), client_of(host.connector)
-        called = own
-        if client is not None:  # what pyinfra calls to begin a command
-            client.exec_command = lambda text, get_pty=False: transport.run(  # type: ignore[method-assign,assignment,misc]
-                client, text, bound, pty=get_pty
-            )
-        elif isinstance(host.connector, LocalConnector):
-            called = partial(_run_here, host)
-        try:
-            with within(seconds, "it did not answer"):
-                ok, output = called(command, print_output, print_input, **given)
-        except BaseException:
-            if bound.channel:  # which may wait for a peer that never answers
-                gevent.spawn(_or_error, bound.channel.close)
-            raise
-        if bound.exceeded:
-            raise TooMuchError(f"it sent more than {most >> 10} KiB")
-        lines = (without_escapes(each.line) for each in output.combined_lines)
-        names = (each.buffer_name for each in output.combined_lines)
-        return ok, CommandOutput([*map(OutputLine, names, lines)])
+        most = given.pop("_most", None) or LONGEST_OUTPUT
+        with within(given.pop("_timeout", None) or deadlines.PLAIN, "it did not answer"):
+            if not transport.has_channels(host.connector):
+                ok, output = own(command, print_output, print_input, **given)
+                lines = [OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
+                return ok, CommandOutput(lines)
+            stdin, pty = given.pop("_stdin", None), given.pop("_get_pty", False)
+            codes = given.pop("_success_exit_codes", None) or [0]
+
+            def execute() -> tuple[int, CommandOutput]:
+                made = make_unix_command_for_host(host.state, host, command, **given)
+                if print_input:
+                    echo(f"{host.print_prefix}>>> {made}", err=True)
+                return _executed(host, made.get_raw_value(), _bytes(stdin), most, pty, print_output)
+
+            status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
+            return status in codes, output
 
     return bounded
 
 
-def _run_here(
-    host: Host, command: StringCommand, print_output: bool, print_input: bool, **given: Any
-) -> tuple[bool, CommandOutput]:
-    """Run a command on this machine as pyinfra does, whatever bytes it prints."""
-    stdin, codes = given.pop("_stdin", None), given.pop("_success_exit_codes", None) or [0]
-    given.pop("_get_pty", None)
+def _executed(
+    host: Host, text: str, stdin: bytes | None, most: int, pty: bool, print_output: bool
+) -> tuple[int, CommandOutput]:
+    """Run a program to its end; return how it ended, and what it printed."""
+    channel = transport.begin(host.connector, text, pty=pty)
+    if channel is None:
+        raise OSError("the connection is gone")
+    program = Program(host.connector, channel, most)
+    settling = gevent.spawn(_or_error, program.settle)
+    try:
+        if stdin:
+            program.say(stdin)
+        if stdin or not pty:
+            program.end_input()
+        output = read_output_buffers(
+            program.lines(),
+            program.lines(errors=True),
+            timeout=None,
+            print_output=print_output,
+            print_prefix=host.print_prefix,
+        )
+        return program.ended(), output
+    finally:
+        settling.kill(block=False)
+        program.close()
 
-    def execute() -> tuple[int, CommandOutput]:
-        made = make_unix_command_for_host(host.state, host, command, **given)
-        if print_input:
-            echo(f"{host.print_prefix}>>> {made}", err=True)
-        text = {"encoding": "utf-8", "errors": "backslashreplace"}
-        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
-        process = Popen(made.get_raw_value(), shell=True, **pipes, **text)  # noqa: S604
-        try:
-            with suppress(BrokenPipeError):  # it ended, or does not want to know
-                lines = stdin.readlines() if hasattr(stdin, "readlines") else stdin or []
-                for line in lines if isinstance(lines, list | tuple) else [lines]:
-                    process.stdin.write(line if line.endswith("\n") else f"{line}\n")
-                process.stdin.close()
-            output = read_output_buffers(
-                map(without_escapes, process.stdout),
-                map(without_escapes, process.stderr),
-                timeout=None,
-                print_output=print_output,
-                print_prefix=host.print_prefix,
-            )
-            return int(process.wait()), output
-        finally:
-            if process.poll() is None:
-                process.kill()
 
-    status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
-    return status in codes, output
+def _bytes(stdin: Any) -> bytes | None:
+    """Return what pyinfra's `_stdin` stands for: text, lines or a file; None for nothing."""
+    if not stdin:
+        return None
+    lines = stdin.readlines() if hasattr(stdin, "readlines") else stdin
+    lines = lines if isinstance(lines, list | tuple) else [lines]
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode()
+
+
+def _text(line: bytes) -> str:
+    return without_escapes(line.decode("utf-8", "backslashreplace"))
 
 
 def _or_error(asked: Callable[[], object]) -> object:

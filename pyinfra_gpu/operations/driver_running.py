@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift import driver_running as drift
+from pyinfra_gpu.drift import driver as drift
+from pyinfra_gpu.drift import driver_running as judged
 from pyinfra_gpu.drift.driver_inventory import next_kernel
 from pyinfra_gpu.drift.driver_running import SERVICES, users
-from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.finding import CannotTell, Findings
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
@@ -37,7 +39,7 @@ _ANY_CODE = tuple(range(256))
 
 @converging(
     drift,
-    repairs=drift.LOADED,
+    repairs=judged.LOADED,
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -67,60 +69,44 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     record = look(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    why = _owed(spec, record)
-    if why is None:
-        _forget_cured(state, host, spec)
+    owed = judged.owed(drift.judge(spec, record))
+    if owed is None:
+        _forget_cured(state, host, spec, record)
         return True
-    if _is_free(record):
-        answer = ask(
-            state,
-            host,
-            program("driver/reload_module.sh", *SERVICES.values()),
-            as_root(spec),
-            seconds=deadlines.MODULE,
-            what="load the driver",
-        )
-        forget()
-        record = look(spec) or record
-        if answer.ok and _owed(spec, record) is None:
-            _forget_cured(state, host, spec)
-            return True
-        failure = f"loading it failed ({reason(answer.lines)})"
-        return _reboot(state, host, spec, record, why, failure)
-    return _reboot(state, host, spec, record, why)
+    if not _can_be_exchanged(record) or not (record.driver.loaded is None or users(record) == ()):
+        return _reboot(state, host, spec, record, owed)
+    what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
+    answer = ask(state, host, command, as_root(spec), seconds=deadlines.MODULE, what=what)
+    forget()
+    record = look(spec) or record
+    if answer.ok and judged.owed(drift.judge(spec, record)) is None:
+        _forget_cured(state, host, spec, record)
+        return True
+    failure = f"; loading it failed ({reason(answer.lines)})"
+    return _reboot(state, host, spec, record, owed, failure)
 
 
-def _forget_cured(state: State, host: Host, spec: HostSpec) -> None:
+def _forget_cured(state: State, host: Host, spec: HostSpec, record: Record | None) -> None:
     """Have the host forget what it was rebooted for, where that is gone; the rest is judged later.
 
     The reason may come again in half a year, and then one reboot may help.
     """
-    record = look(spec)
-    if record is not None and record.power.reboots and _owed(spec, record) is None:
+    noted = record is not None and record.power.reboots
+    if noted and record and judged.owed(drift.judge(spec, record)) is None:
         forget_reboots(state, host, spec)
-
-
-def _owed(spec: HostSpec, record: Record) -> str | None:
-    return drift.owed(drift.judge(spec, record))
-
-
-def _is_free(record: Record) -> bool:
-    """Tell whether the module can be exchanged: it is there, and nobody holds the GPUs."""
-    return _can_be_exchanged(record) and (record.driver.loaded is None or users(record) == ())
 
 
 def _can_be_exchanged(record: Record) -> bool:
     """Tell whether the installed module could be loaded if nobody used the GPUs."""
-    driver, modules = record.driver, record.kernel.modules
-    taken = driver.nouveau is not False or driver.nova is not False
-    there = not isinstance(modules, Unknown) and modules.get(str(record.system.kernel)) is not None
-    return there and not taken
+    modules = if_known(record.kernel.modules, {})
+    taken = record.driver.nouveau is not False or record.driver.nova is not False
+    return modules.get(str(record.system.kernel)) is not None and not taken
 
 
 def _reboot(
     state: State, host: Host, spec: HostSpec, record: Record, owed: str, failure: str = ""
 ) -> bool:
-    why = f"{owed}; {failure}" if failure else owed
+    why = f"{owed}{failure}"
     busy = users(record)
     if busy and spec.driver.reboot != "always" and _can_be_exchanged(record):
         who = (
@@ -134,8 +120,7 @@ def _reboot(
         if not _packages_done(state, host, spec, record):
             return False
         record = look(spec) or record
-    obstacle = unsafe(record) or declined(spec, record)
-    if obstacle:
+    if obstacle := unsafe(record) or declined(spec, record):
         return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
     if not wait_for_lock(state, host, STAGE, spec):
         return False
@@ -147,7 +132,7 @@ def _reboot(
     for who in ended:
         sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
         journal.warn(STAGE, f"{host.name}: {sentence}")
-    _forget_cured(state, host, spec)
+    _forget_cured(state, host, spec, look(spec))
     return True
 
 
@@ -157,29 +142,30 @@ def _packages_done(state: State, host: Host, spec: HostSpec, record: Record) -> 
     Where ours was cut off behind the driver's packages and before the triggers of others, nothing
     of the driver's is left to install, and who installs next comes behind the reboot.
     """
-    half = record.packages.half_configured
-    if isinstance(half, Unknown) or not half:
+    if not if_known(record.packages.half_configured, ()):
         return True
     if not wait_for_lock(state, host, STAGE, spec):
         return False
     record = look(spec) or record
     if record.packages.half_configured:
-        command = apt.finish()
-        what = "finish an interrupted installation"
-        ask(state, host, command, as_root(spec), seconds=deadlines.INSTALL, what=what)
+        what, seconds = "finish an interrupted installation", deadlines.INSTALL
+        ask(state, host, apt.finish(), as_root(spec), seconds=seconds, what=what)
         forget()
     return True
 
 
 def unsafe(record: Record) -> str | None:
     """Return why a reboot would leave the host worse than it is, a clause with its remedy."""
-    half = record.packages.half_configured
-    if isinstance(half, Unknown) or half:
-        names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
-        finish = "sudo dpkg --configure -a"
+    try:
+        half = known(record.packages.half_configured, "whether an installation is done")
+        modules = known(record.kernel.modules, "which kernels have an NVIDIA module")
+    except CannotTell as unknown:
+        return f"{unknown}: look there, with `sudo dpkg --audit`, then run again"
+    if half:
+        names, finish = ", ".join(half[:3]), "sudo dpkg --configure -a"
         return f"an installation is not done ({names}): run `{finish}` there, then run again"
-    following, modules = next_kernel(record), record.kernel.modules
-    if following is None or isinstance(modules, Unknown):
+    following = next_kernel(record)
+    if following is None:
         return "which kernel boots next cannot be told: look at /boot there"
     if modules.get(following) is None:
         return (
@@ -190,36 +176,32 @@ def unsafe(record: Record) -> str | None:
 
 def declined(spec: HostSpec, record: Record) -> str | None:
     """Return why data does not let the host reboot now, a clause with its remedy, or None."""
-    policy = spec.driver.reboot
-    if policy == "always":
+    if spec.driver.reboot == "always":
         return None
-    if policy == "never":
+    if spec.driver.reboot == "never":
         return (
             "driver_reboot = 'never' is declared: run `sudo systemctl reboot` there when it suits,"
             " then run again"
         )
-    lists = (users(record), record.power.sessions, record.power.inhibitors)
-    for one in lists:
-        if isinstance(one, Unknown):
-            return (
-                f"whether the host is idle cannot be told ({one.reason}): reboot it yourself, or"
-                " declare `driver_reboot = 'always'`"
-            )
-    busy = _interrupted(record)
-    if not busy:
-        return None
-    return f"it is in use by {', '.join(busy[:4])}: run again when it is idle"
+    try:
+        busy = [text for one in _uses(record) for text in known(one, "whether the host is idle")]
+    except CannotTell as unknown:
+        return f"{unknown}: reboot it yourself, or declare `driver_reboot = 'always'`"
+    return f"it is in use by {', '.join(busy[:4])}: run again when it is idle" if busy else None
+
+
+def _uses(record: Record) -> tuple[tuple[str, ...] | Unknown, ...]:
+    return users(record), record.power.sessions, record.power.inhibitors
 
 
 def _interrupted(record: Record) -> list[str]:
     """Return whom a reboot would interrupt, as far as that is known."""
-    lists = (users(record), record.power.sessions, record.power.inhibitors)
-    return [text for one in lists if not isinstance(one, Unknown) for text in one]
+    return [text for one in _uses(record) for text in if_known(one, ())]
 
 
 @converging(
     drift,
-    repairs=drift.SERVICE,
+    repairs=judged.SERVICE,
     hint=f"see `journalctl -u {_UNIT}` there; the other stages go on without it",
     stops=False,
 )
@@ -242,13 +224,11 @@ def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"
     # A unit that failed too often in a row has to be forgiven first.
-    command = (
-        f"systemctl reset-failed {_UNIT} 2>/dev/null; {quoted('systemctl', verb, '--now', _UNIT)}"
-    )
+    forgiven = f"systemctl reset-failed {_UNIT} 2>/dev/null"
     yield step(
         STAGE,
         f"{verb} {_UNIT}",
-        command,
+        f"{forgiven}; {quoted('systemctl', verb, '--now', _UNIT)}",
         run_as=as_root(spec),
         seconds=deadlines.SERVICE,
         success=_ANY_CODE,

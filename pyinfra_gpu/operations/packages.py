@@ -9,12 +9,8 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.rules import known
-from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import step
-from pyinfra_gpu.engine.transaction import finish_interrupted, wait_for_lock
-from pyinfra_gpu.packages import apt
+from pyinfra_gpu.engine.transaction import finish_interrupted, install, wait_for_lock
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -32,6 +28,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     Somebody else who installs packages is waited for, up to ``preflight_apt_wait_s`` seconds, and
     never interrupted. A package that an interrupted run left half installed is finished first.
+    What they need comes by the same simulated and guarded transaction as the driver.
 
     **Example:**
 
@@ -43,12 +40,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
     if record.packages.half_configured:
         yield finish_interrupted(drift.STAGE, spec)
-    absent = missing(spec, known(record.packages.installed), record.system.python3)
-    wait_s = spec.preflight.apt_wait_s
-    if not absent:
-        return
-    for said, command, seconds in (
-        ("update the lists of apt", apt.update(wait_s), deadlines.SIMULATION),
-        (f"install {' '.join(absent)}", apt.install(absent, wait_s), deadlines.INSTALL),
-    ):
-        yield step(drift.STAGE, said, command, run_as=as_root(spec), seconds=seconds + wait_s)
+    if absent := missing(spec, known(record.packages.installed), record.system.python3):
+        yield from install(
+            drift.STAGE, spec, absent, hint="no source of this host offers all of them"
+        )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 _IDS = Id.of(drift.STAGE)
-_TOLD_TOO: tuple[Concern, ...] = (*driver.PARTS, cuda, libcuda)
+_TOLD_TOO: tuple[Concern, ...] = (driver, cuda, libcuda)
 
 
 @looking(drift.STAGE, claims=_IDS)

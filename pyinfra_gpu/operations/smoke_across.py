@@ -158,7 +158,7 @@ def _made(
     )
     asked = f"one step with {drift.listed(others)} ({why})"
     allowed = [each for name in hosts for each in places[name]["addresses"]]
-    command = _command(spec, step, places[hosts[0]]["endpoints"])
+    command = _command(spec, step, places[hosts[0]])
     arguments = (spec, record, Trained(meeting, step), command, allowed, asked)
     yield FunctionCommand(_train, arguments, {})
 
@@ -215,11 +215,12 @@ def _tell_place(
     reached = [declared] if declared else [each for each in has if ":" not in each]
     if not reached:
         return failed(host, STAGE, f"{spec.host}: {_NO_ADDRESS}")
-    smoke, port = spec.smoke, spec.smoke.across.port if spec.smoke.across else 0
+    smoke = spec.smoke
     place = {
         "ranks": 1 if smoke.mode == "rehearsal-1gpu" else drift.RANKS,
         # What must be the same on all hosts of the step: the first one's is taken.
-        "endpoints": [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in reached],
+        "reached": reached,
+        "port": smoke.across.port if smoke.across else 0,
         # Those of all its interfaces: what a rank sends may leave by any of them.
         "addresses": [*has, *reached],
         "deadline": smoke.deadline_s,
@@ -315,13 +316,22 @@ def _stamped(state: State, host: Host, spec: HostSpec, document: WrittenVerdict)
     return written(state, host, STAGE, file, as_root(spec))
 
 
-def _command(spec: HostSpec, step: Step, endpoints: list[str]) -> list[str]:
+def _command(spec: HostSpec, step: Step, place: Mapping[str, Any]) -> list[str]:
+    """Return the launcher's command line.
+
+    + place: what the first host told of itself: at one of its addresses all meet
+    """
+    across = {
+        "hosts": [*step.hosts],
+        "world_size": step.world_size,
+        "addresses": place["reached"],
+        "port": place["port"],
+        "run_id": step.run_id,
+    }
     paths = spec.paths
     return [
         *(paths.python, paths.smoke_bundle, "--mode", step.mode, "--host", host.name),
-        *("--hosts", ",".join(step.hosts), "--run-id", step.run_id),
-        *("--ranks", str(step.hosts[host.name]), "--world-size", str(step.world_size)),
-        *(word for each in endpoints for word in ("--rdzv-endpoint", each)),
+        *("--ranks", str(step.hosts[host.name]), "--across", json.dumps(across)),
         *("--deadline", str(step.deadline), "--allreduce-mib", str(step.allreduce_mib)),
         *("--output", paths.across_verdict),
     ]

@@ -19,7 +19,6 @@ from pyinfra_gpu.packages.names import plain
 _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
 _MODULES = "/var/lib/dkms"
-_HELD = "packages/apt/held.sh"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _APT_GET = (
     # needrestart would restart services of the user's, without a question without a terminal.
@@ -28,6 +27,8 @@ _APT_GET = (
     # A configuration file that somebody changed stays as it is, without a question.
     *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
 )
+# A name that is not on offer fails; as a pattern, "python3.9" could match others.
+_EXACTLY = ("-o", "APT::Cmd::Pattern-Only=true")
 _OURS_ONLY = (
     *("-o", f"Dir::Etc::sourcelist={files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
     # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
@@ -57,20 +58,21 @@ def run(transaction: Transaction, judged: Simulation) -> str:
     """Return the command that runs a transaction, and stops it where it is another one.
 
     + judged: what was judged; before anything else changes, the command fails. What of it is on
-      hold and stays is on hold again when the command ends, however it ends
+      hold and stays is on hold again when the command ends
     """
     allowed = "".join(f"{plain(each.name)} {each.new or '-'}\n" for each in judged.changes)
-    # Apt takes it off hold to change it.
-    held = " ".join(each.name for each in judged.changes if each.name in judged.held)
+    # What was removed would go on hold, too, and could not come back.
+    changed = (each for each in judged.changes if each.new and each.name in judged.held)
+    held = " ".join(each.name for each in changed)
     words = (text("packages/apt/guard.sh"), allowed, held, *_words(transaction))
-    return program("packages/apt/transaction.sh", _STATE, *words, uses=(_HELD,))
+    return program("packages/apt/transaction.sh", _STATE, *words)
 
 
 def _words(transaction: Transaction) -> tuple[str, ...]:
     """Return the words of apt-get; simulation and real run must not differ in more."""
     return (
         *(*_APT_GET, "-o", f"{MARK}=1", "-o", _wait(transaction.wait_s)),
-        *("--allow-downgrades", "--allow-change-held-packages"),
+        *("--allow-downgrades", "--allow-change-held-packages", *_EXACTLY),
         # What is installed again to bring back lost files brings its configuration files, too.
         *(("-o", "Dpkg::Options::=--force-confmiss") if transaction.reinstall else ()),
         *("install", *(("--reinstall",) if transaction.reinstall else ())),
@@ -87,9 +89,7 @@ def install(names: Sequence[str], wait_s: int) -> str:
 
     + wait_s: seconds to wait where somebody else takes the lock meanwhile
     """
-    # A name that is not on offer fails; as a pattern, "python3.9" could match others.
-    options = ("-o", _wait(wait_s), "-o", "APT::Cmd::Pattern-Only=true")
-    return shlex.join((*_APT_GET, *options, "install", *names))
+    return shlex.join((*_APT_GET, "-o", _wait(wait_s), *_EXACTLY, "install", *names))
 
 
 def update(wait_s: int, *, ours: bool = False) -> str:
@@ -182,7 +182,7 @@ def owners_in(lines: Sequence[str]) -> list[str]:
 
 def finish() -> str:
     """Return the command that finishes what an interrupted installation left."""
-    return program("packages/apt/finish.sh", _STATE, _MODULES, uses=(_HELD,))
+    return program("packages/apt/finish.sh", _STATE, _MODULES)
 
 
 def keyring(url: str, sha256: str) -> str:

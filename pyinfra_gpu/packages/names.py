@@ -28,7 +28,6 @@ _OF_ONE_VERSION = re.compile(r".*-\d{3}\.\d{2,3}(\.\d{2})?")
 _KERNEL = re.compile(
     r"(linux-image|linux-modules|linux-generic|linux-virtual|linux-signed).*|linux-(amd64|arm64)"
 )
-_ARCHIVE_KEY = re.compile(r"(debian|ubuntu)-archive")
 _KERNEL_MODULES_OF_OURS = re.compile(r"linux-(modules|objects|signatures)-nvidia.*")
 
 
@@ -73,11 +72,6 @@ def is_helper(name: str, version: str) -> bool:
     From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
     """
     return plain(name) in SHARED and driver_version(version) is None
-
-
-def is_archive_key(path: str) -> bool:
-    """Tell whether a keyring is that of a distribution's own archive."""
-    return _ARCHIVE_KEY.match(path.rpartition("/")[2]) is not None
 
 
 def is_nvidia(name: str) -> bool:

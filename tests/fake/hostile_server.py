@@ -68,55 +68,30 @@ def _ended(channel: paramiko.Channel, seconds: float) -> None:
     channel.close()
 
 
-def _replaced(lines: list[str], changes: dict[str, list[str]]) -> list[str]:
-    """Return an answer with other lines for some of its keys."""
-    kept = [line for line in lines if line.split(" ")[0] not in changes]
-    return [*kept[:-1], *(line for rows in changes.values() for line in rows), kept[-1]]
+def _with(lines: list[str], **facts: object) -> list[str]:
+    """Return an answer with other facts, whose names have a _ in the place of their dot."""
+    told = json.loads(lines[1]) | {name.replace("_", ".", 1): each for name, each in facts.items()}
+    return [lines[0], json.dumps(told, ensure_ascii=False), *lines[2:]]
 
 
-def _hex(text: str) -> str:
-    return text.encode().hex()
-
-
-def _huge(lines: list[str]) -> list[str]:
-    rows = [f"layout.stat =41ed 0 root 4096 /opt/{number}" for number in range(20_000)]
-    asked = [f"layout.asked =/opt/{number}" for number in range(20_000)]
-    number = _hex(json.dumps({"fingerprint": 1}).replace("1", "9" * 400))
-    return _replaced(
-        lines,
-        {
-            "layout.stat": [*rows, "layout.stat ."],
-            "layout.asked": [*asked, "layout.asked ."],
-            "smoke.verdict": [f"smoke.verdict x{number}"],
-        },
-    )
-
-
-def _deep(lines: list[str]) -> list[str]:
-    bad = _hex("[" * 60_000)
-    keys = ("smoke.stamp", "smoke.verdict", "training.stamp", "cuda.proof", "libcuda.proof")
-    return _replaced(lines, {key: [f"{key} x{bad}"] for key in keys})
-
-
-def _escapes(lines: list[str]) -> list[str]:
-    name = 'PRETTY_NAME="\x1b]0;owned\x07\x1b[2J\x1b[31mDebian\u202e"'
-    rows = [f"system.os x{_hex(name)}", "system.os =ID=\x1b[2Jdebian", "system.os ."]
-    who = f"packages.lock x{_hex(chr(27) + '[8mpid 1')}"
-    broken = f"driver.loaded !{_hex('no ' + chr(27) + ']0;x' + chr(7))}"
-    return _replaced(lines, {"system.os": rows, "packages.lock": [who], "driver.loaded": [broken]})
-
+_DEEP = "[" * 60_000
+_TITLE = "\x1b]0;owned\x07\x1b[2J\x1b[31mDebian\u202e"
 
 CONTENT: dict[str, Callable[[Answers], list[str]]] = {
     "good": lambda answers: answers["good"],
-    "deep": lambda answers: _deep(answers["good"]),
-    "huge": lambda answers: _huge(answers["good"]),
-    "escapes": lambda answers: _escapes(answers["good"]),
+    "deep": lambda answers: _with(answers["good"], smoke_stamp=_DEEP, smoke_verdict=_DEEP),
+    "deep itself": lambda answers: [answers["good"][0], _DEEP, answers["good"][2]],
+    "huge": lambda answers: _with(answers["good"], system_ram_mib=10**400),
+    "many": lambda answers: _with(answers["good"], layout_left=["/opt/x"] * 100_000),
+    "escapes": lambda answers: _with(
+        answers["good"], system_os_name=_TITLE, packages_lock_holder="\x1b[8mpid 1"
+    ),
     "bad UTF-8": lambda answers: [
-        line.replace("Debian", "\udcff\udcfe\udcc3Debian") for line in answers["good"]
+        line.replace('"Debian', '"\udcff\udcfe\udcc3Debian') for line in answers["good"]
     ],
     "another host's": lambda answers: answers["other"],
     "no answer": lambda answers: ["\udcffwelcome", "", *("\x1b[2J" for _ in range(50))],
-    "half": lambda answers: answers["good"][: len(answers["good"]) // 2],
+    "half": lambda answers: [answers["good"][0], answers["good"][1][:900]],
 }
 """What a look brings that ends as it should."""
 
@@ -132,7 +107,7 @@ COMMAND: dict[str, Callable[[paramiko.Channel, Answers], None]] = {
         lambda what: _stubborn(channel, what), b"x" * 30_000
     ),
     "closes in the middle": lambda channel, answers: (
-        channel.sendall("\n".join(answers["good"][:30]).encode()),
+        channel.sendall("\n".join(answers["good"])[:900].encode()),
         channel.transport.close(),
     )[-1],
 }

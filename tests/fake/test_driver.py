@@ -20,7 +20,7 @@ from gpu_host import (
 )
 from pyinfra.context import ctx_state
 
-from pyinfra_gpu.engine import reboot, write
+from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.facts.parse import parse
@@ -85,12 +85,6 @@ def test_a_fresh_host_gets_everything_and_a_plan_does_nothing() -> None:
     assert made.failed() == set()
 
 
-def test_a_cpu_host_costs_nothing() -> None:
-    made = run(GpuHost(data={"stack": "cpu-torch2.13"})).prepare()
-    assert made.changing("ws1") == []
-    assert made.execute().commands("ws1") == []
-
-
 def packages(*changed: str) -> dict[str, list[str]]:
     """The driver's packages, but for rows that are given as "NAME VERSION HELD COMPLETE"."""
     names = {row.split()[0] for row in changed}
@@ -108,17 +102,9 @@ OTHER_LOADED = {
     "driver.version_line": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {OLD}",
 }
 DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
-    "the key": (GpuHost(keyring=None), [TRUST]),
-    "the source list": (GpuHost(texts={files.SOURCES: None}), [TRUST]),
     "the pins": (GpuHost(texts={files.PREFERENCES: b"x"}), [TRUST]),
     "unattended-upgrades": (GpuHost(texts={files.UNATTENDED: None}), [TRUST]),
     "the pin package": (GpuHost(lists=packages("nvidia-driver-pinning-580")), [PIN]),
-    "a package": (GpuHost(lists=packages("nvidia-driver-cuda")), [INSTALL]),
-    "a companion's version": (
-        GpuHost(lists=packages(f"nvidia-modprobe {OLD}-1 1 1")),
-        [INSTALL],
-    ),
-    "half a package": (GpuHost(lists=packages(f"nvidia-smi {VERSION}-1 1 0")), [INSTALL]),
     "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
     "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
     "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
@@ -126,12 +112,10 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "the initramfs": (GpuHost(plain={"kernel.initramfs": "stale"}), [SETTLE]),
     "the module": (GpuHost(plain={"driver.on_disk": None, "driver.license": None}), [SETTLE]),
     "nothing loaded": (GpuHost(plain=NOT_LOADED), [LOAD]),
-    "an older module": (GpuHost(plain=OTHER_LOADED), [LOAD]),
     "nouveau": (GpuHost(plain={**NOT_LOADED, "driver.nouveau": "1"}), [LOAD]),
     "persistenced": (GpuHost(plain={"driver.persistenced": "inactive"}), [PERSIST]),
     "a runfile driver": (GpuHost(plain={"driver.runfile": "1"}), []),
     "a reboot that helped": (GpuHost(plain={"power.reboots": f"1 {'7' * 36} x\n"}), [LOAD]),
-    "a busy host": (GpuHost(lists={"driver.user": ["pid 812 (python3)"]}), []),
 }
 
 
@@ -148,11 +132,6 @@ UNKNOWN: dict[str, GpuHost] = {
         plain={"nvidia.source_line": "?no permission"}, lists={"nvidia.source_line": []}
     ),
     "the packages": GpuHost(plain={"nvidia.package": "?no dpkg"}, lists={"nvidia.package": []}),
-    "the module on disk": GpuHost(plain={"driver.on_disk": "?no modinfo"}),
-    "the loaded module": GpuHost(plain={"driver.loaded": "?no version"}),
-    "the kernels": GpuHost(
-        plain={"kernel.installed": "?no permission"}, lists={"kernel.installed": []}
-    ),
     "persistenced": GpuHost(plain={"driver.persistenced": "?systemctl is not there"}),
 }
 
@@ -186,13 +165,6 @@ def test_somebody_elses_driver_is_never_touched() -> None:
     assert made.failed() == set()
 
 
-def test_somebody_elses_driver_that_cannot_work_stops_the_host() -> None:
-    made, told = executed(GpuHost(data=PRESENT, plain=OTHER_LOADED))
-    assert made.failed() == {"ws1"}
-    assert made.commands("ws1") == []
-    assert OLD in told.problem
-
-
 MARK = "== pyinfra-gpu =="
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
@@ -214,12 +186,6 @@ def deploy(
 
 
 GOOD = f"Inst nvidia-modprobe [{OLD}-1] ({VERSION}-1 {NVIDIA})"
-
-
-def test_a_companion_that_went_ahead_goes_back_to_the_rest() -> None:
-    back = f"Inst nvidia-modprobe [580.105.08-1] ({VERSION}-1 {NVIDIA})"
-    _made, _told, commands = deploy(answer(back), companion="580.105.08")
-    assert "Pre-Install-Pkgs" in commands
 
 
 def test_what_would_go_ahead_of_the_rest_is_refused() -> None:
@@ -316,22 +282,13 @@ def test_a_directory_in_the_keyrings_place_ends_the_run_with_what_to_do() -> Non
     )
 
 
-def test_a_keyring_package_of_another_digest_is_named() -> None:
-    failing = {"success": False, "stderr": ["E: Failed to fetch x  Hash Sum mismatch"]}
-    _made, told = executed(GpuHost(keyring=None, responses={"apt-helper": failing}))
-    assert "is not the one the source's index names" in told.problem
-    assert f"{URL}/cuda-keyring_1.1-1_all.deb" in told.problem
-
-
 BUSY = {"driver.user": ["pid 812 (python3)"]}
 SOMEBODY = {"power.session": ["alice on pts/0"]}
-LOCKED = {"power.inhibitor": ["backup.service: nightly dump"]}
 NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
 REBOOTS: dict[str, tuple[GpuHost, str]] = {
     "never": (GpuHost(plain=NOUVEAU, data={**GpuHost().data, "driver_reboot": "never"}), "reboot`"),
     "a job": (GpuHost(plain=OTHER_LOADED, lists=BUSY), "pid 812 (python3)"),
     "a person": (GpuHost(plain=NOUVEAU, lists=SOMEBODY), "alice on pts/0"),
-    "a lock": (GpuHost(plain=NOUVEAU, lists=LOCKED), "nightly dump"),
     "who knows": (
         GpuHost(plain={**OTHER_LOADED, "driver.user": "?no permission"}, lists={"driver.user": []}),
         "no permission",
@@ -418,23 +375,6 @@ def test_what_one_reboot_did_not_cure_fails_the_host_and_nothing_is_tried_again(
     assert "modprobe" not in commands
 
 
-@pytest.mark.parametrize("cured", [True, False])
-def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
-    cured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same may come again in half a year, and one reboot may help then."""
-    noted = {"power.reboots": f"1 {'7' * 36} nouveau is bound to the GPUs\n"}
-    host = GpuHost(plain=noted if cured else {**NOUVEAU, **noted})
-    seen = parse(host.probe_lines())
-    asked: list[str] = []
-    monkeypatch.setattr(driver_running, "look", lambda spec: seen)
-    monkeypatch.setattr(
-        reboot, "ask", lambda state, host, command, run_as, **_: asked.append(command)
-    )
-    driver_running._forget_cured(None, None, host.spec())  # type: ignore[arg-type]
-    assert asked == ([f"rm -f {system_files.REBOOTS}"] if cured else [])
-
-
 def test_a_run_that_was_cut_off_behind_its_reboot_has_the_next_one_forget_it() -> None:
     host = GpuHost(plain={"power.reboots": f"1 {'7' * 36} nouveau is bound to the GPUs\n"})
     made, _ = executed(host)
@@ -465,12 +405,6 @@ def test_an_idle_host_is_reloaded_and_nobodys_process_is_ended() -> None:
     assert "kill" not in commands
 
 
-def test_a_job_on_the_gpus_is_left_alone_whatever_the_policy_when_nothing_is_owed() -> None:
-    host = GpuHost(lists=BUSY, data={**GpuHost().data, "driver_reboot": "always"})
-    made = run(host).prepare().execute()
-    assert made.commands("ws1") == []
-
-
 UPDATED = [
     f"2026-11-21  06:12:03|Upgrade|libcuda1|{OLD}-1, {VERSION}-1||/usr/bin/unattended-upgrade",
 ]
@@ -482,11 +416,6 @@ def test_what_happened_is_told_by_apts_own_log() -> None:
     assert since is not None
     assert (since.name, since.old, since.new) == ("libcuda1", f"{OLD}-1", f"{VERSION}-1")
     assert "unattended-upgrade" in str(since.command)
-
-
-def test_without_a_deviation_apts_log_is_nobodys_business() -> None:
-    _, told = executed(GpuHost(lists={"nvidia.change": UPDATED}))
-    assert told.warnings == []
 
 
 def test_headers_that_do_not_exist_are_told_with_the_way_out() -> None:

@@ -6,6 +6,7 @@ import functools
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from pyinfra_gpu.engine import across_hosts
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
+from pyinfra_gpu.on_host.smoke.options import parse as parse_options
 from pyinfra_gpu.operations import smoke_across as operations
 from tasks.smoke import smoke
 
@@ -57,7 +59,7 @@ class Run(GpuRun):
     def wrapped(self, name: str) -> list[list[str]]:
         """Those, and before them the words of what they are a word of."""
         for command in self.executed(name):
-            if "--run-id" in command:
+            if "--across" in command:
                 return unwrapped(command)
         return [[]]
 
@@ -90,19 +92,24 @@ def test_a_host_that_takes_no_part_is_not_waited_for() -> None:
     assert time.monotonic() - began < 100
 
 
-def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:
+def asked(words: list[str]) -> dict[str, Any]:
+    """What a launcher's command line says of the step."""
+    across: dict[str, Any] = json.loads(words[words.index("--across") + 1])
+    return across
+
+
+def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path: Path) -> None:
     run = Run(Answering(name="ws1", tells="10.0.0.2 10.1.0.2"), Answering(name="ws2"))
     assert run.prepare().changing("ws1") == ["Smoke | Run the multi-node smoke test"]
     run.execute()
     first, second = run.started("ws1"), run.started("ws2")
-    for option in ("--hosts", "--run-id", "--world-size", "--rdzv-endpoint"):
-        assert len({words[words.index(option) + 1] for words in (first, second)}) == 1
-    assert first[first.index("--hosts") + 1] == ",".join(TWO)
-    assert first[first.index("--world-size") + 1] == "4"
+    assert asked(first) == asked(second)
+    assert (asked(first)["hosts"], asked(first)["world_size"]) == ([*TWO], 4)
+    # any of the first one's
+    assert (asked(first)["addresses"], asked(first)["port"]) == (["10.0.0.2", "10.1.0.2"], 29400)
     for words, name in ((first, TWO[0]), (second, TWO[1])):
         assert words[words.index("--host") + 1] == name
-        endpoints = [words[at + 1] for at, word in enumerate(words) if word == "--rdzv-endpoint"]
-        assert endpoints == ["10.0.0.2:29400", "10.1.0.2:29400"]  # any of the first one's
+        assert parse_options([*words[2:-1], str(tmp_path / "across.json")]).across is not None
     assert run.failed() == {"ws1", "ws2"}  # these hosts leave nothing to be judged
 
 
@@ -189,7 +196,7 @@ def test_without_root_or_by_data_nothing_is_limited(data: dict[str, object]) -> 
     run = Run(*hosts).prepare().execute()
     waiting, words = run.wrapped("ws1")
     assert "locked.sh" in waiting
-    assert "--run-id" in words
+    assert "--across" in words
 
 
 def test_the_address_of_data_is_taken_and_no_other() -> None:
@@ -197,9 +204,8 @@ def test_the_address_of_data_is_taken_and_no_other() -> None:
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
     # What must be the same everywhere is the first host's.
     for name in ("ws1", "ws2"):
-        words = run.started(name)
-        assert words[words.index("--rdzv-endpoint") + 1] == "10.9.9.9:31000"
-        assert words.count("--rdzv-endpoint") == 1
+        across = asked(run.started(name))
+        assert (across["addresses"], across["port"]) == (["10.9.9.9"], 31000)
 
 
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:

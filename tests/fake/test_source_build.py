@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +19,6 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke, training
 from pyinfra_gpu.operations.pytorch_build import plan
-from pyinfra_gpu.report.check.answer import Answer, judge
-from pyinfra_gpu.report.check.render import render
-from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
@@ -124,28 +120,6 @@ def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
         assert expected[each.id] in each.found
     changing = FakeRun(host).prepare().changing("ws1")
     assert [name for name in changing if name.startswith("PyTorch")] == operations
-
-
-SHOWN: dict[str, tuple[FakeHost, list[str]]] = {
-    "the build goes on": (
-        built_host(state=BUILDING),
-        ["pytorch.build-running", "torch is being built: compile"],
-    ),
-    "the fallback is installed": (
-        HOSTS["its fallback is installed"][0],
-        ["pytorch.fallback", "torch 2.12.0+cpu, the fallback", "torch 2.13.0+cpu, source"],
-    ),
-}
-
-
-@pytest.mark.parametrize("what", SHOWN)
-def test_check_and_page_name_a_build_that_goes_on_and_a_fallback(what: str) -> None:
-    host, expected = SHOWN[what]
-    answered = judge(host.spec(), record_of(host))
-    answer = Answer(inventory="i", checked="2026-11-22T12:00:00Z", seconds=1.0, hosts=(answered,))
-    for shown in (" ".join(render(answer).split()), unescape(page(answer))):
-        assert [text for text in expected if text not in shown] == []
-    assert answer.exit_code == 2
 
 
 def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:

@@ -21,7 +21,7 @@ from pyinfra_gpu.on_host.train import runs
 from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.report.train import asking
 from pyinfra_gpu.report.train.answer import HostRuns, Run, Runs, TrainAnswer, read
-from pyinfra_gpu.report.train.render import render, shown
+from pyinfra_gpu.report.train.render import shown
 
 
 def test_the_runs_of_all_hosts_are_one_table(
@@ -113,6 +113,9 @@ def test_a_host_whose_list_cannot_be_read_is_one_sentence_and_no_other_hosts(
     assert told["exit_code"] == 1
     assert told["hosts"]["@fake/ws1"]["reason"]
     assert "\n" not in told["hosts"]["@fake/ws1"]["reason"]
+    if name == "no launcher":
+        how = r"no launcher at /opt/pyinfra-gpu/bin/train: run `pyinfra hosts\d+.py deploy.py`"
+        assert re.search(how, told["hosts"]["@fake/ws1"]["reason"])
     assert [each["run"] for each in told["hosts"]["@fake/ws2"]["runs"]] == [run()["run"]]
 
 
@@ -129,19 +132,6 @@ def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(
         assert told in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_host_without_a_launcher_is_told_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hosts: dict[str, Answers] = {"ws1": UNREADABLE["no launcher"]}
-    assert asked(tmp_path, monkeypatch, hosts, "list") == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(
-        r"there is no launcher at /opt/pyinfra-gpu/bin/train: run"
-        r" `pyinfra hosts\d+.py deploy.py`",
-        said,
-    )
-
-
 def test_what_a_host_writes_reaches_the_terminal_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,37 +141,31 @@ def test_what_a_host_writes_reaches_the_terminal_as_text(
     assert not set("\x1b\x07\x00\u202e") & set(capsys.readouterr().out)
 
 
-def test_words_behind_two_dashes_go_to_the_launcher_as_the_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+WAYS = [
+    ("start", "--limit", "@fake/ws1", "big", "--set", "a=b c; rm -rf /"),
+    ("start", "--limit", "@fake/ws1", "--", "big", "--set", "a=b c; rm -rf /"),
+    ("--limit", "@fake/ws1", "--", "start", "big", "--set", "a=b c; rm -rf /"),
+]
+
+
+@pytest.mark.parametrize("words", WAYS, ids=range(3))
+def test_words_go_to_the_launcher_as_the_owner_with_and_without_dashes(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[tuple[str, dict[str, Any]]] = []
 
     def command(
-        state: object, host: object, text: object, arguments: dict[str, Any], *, seconds: float
+        _: object, host: object, text: object, arguments: Any, **more: object
     ) -> Unanswered:
         given.append((str(text), arguments))
         return Unanswered(reason="enough seen")
 
     monkeypatch.setattr(asking, "bounded_command", command)
-    words = ("start", "--limit", "@fake/ws1", "--", "balanced", "--set", "name=a b; rm -rf /")
     hosts: dict[str, Answers] = {"ws1": {}, "ws2": {}}
     assert asked(tmp_path, monkeypatch, hosts, *words, data={"owner": "ada"}) == 1
     ((text, arguments),) = given
-    assert text.endswith("bin/train start balanced --set 'name=a b; rm -rf /'")
+    assert text.endswith("bin/train start big --set 'a=b c; rm -rf /'")
     assert arguments["_sudo_user"] == "ada"
-
-
-def test_a_refusal_is_shown_and_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hosts = {
-        "ws1": {"start": {"success": False, "stderr": "preset big is unknown: did you mean bit?"}},
-        "ws2": {"start": "run 20261122-200000-big is on"},
-    }
-    assert asked(tmp_path, monkeypatch, hosts, "start", "--all", "--", "big") == 1
-    said = capsys.readouterr().out
-    assert "@fake/ws1:\npreset big is unknown: did you mean bit?\n" in said
-    assert "@fake/ws2:\nrun 20261122-200000-big is on\n" in said
 
 
 def test_the_launcher_is_told_who_asks_and_how_wide_the_terminal_is(
@@ -209,9 +193,9 @@ def test_why_is_told_what_a_look_at_the_host_shows(
 MISTAKES = {
     ("train",): "the following arguments are required: INVENTORY, ACTION",
     ("train", "x.py"): "the following arguments are required: ACTION",
+    ("trian", "x.py", "list"): "there is no command 'trian': did you mean train?",
     ("train", "x.py", "begin"): "invalid choice: 'begin'",
     ("train", "x.py", "start", "a", "b"): "unexpected extra argument",
-    ("train", "x.py", "stop", "a", "b"): "unexpected extra argument",
     ("train", "x.py", "start", "tiny", "--steps", "4"): "No such option '--steps'",
     ("train", "x.py", "logs", "-x", "--rank", "1", "--", "-f"): "run `train logs -f` there",
     ("train", "x.py", "--", "stop", "2026", "--force"): "No such option '--force'",
@@ -219,31 +203,13 @@ MISTAKES = {
 }
 
 
-WAYS = [
-    ("start", "big", "--set", "a=1"),
-    ("start", "--", "big", "--set", "a=1"),
-    ("--", "start", "big", "--set", "a=1"),
-]
-
-
-@pytest.mark.parametrize("words", WAYS, ids=" ".join)
-def test_words_for_the_launcher_need_no_dashes_before_them(
-    words: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hosts = {"ws1": {"bin/train start big --set a=1": "it was asked"}}
-    assert asked(tmp_path, monkeypatch, hosts, *words) == 0
-    assert "it was asked" in capsys.readouterr().out
-
-
-def test_equal_answers_are_shown_once(
+def test_equal_answers_are_shown_once_and_a_refusal_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hosts = {"ws1": {"stop": "one"}, "ws2": {"stop": "two"}, "ws3": {"stop": "one"}}
-    assert asked(tmp_path, monkeypatch, hosts, "stop", "--all") == 0
-    assert capsys.readouterr().out == "@fake/ws1, @fake/ws3:\none\n\n@fake/ws2:\ntwo\n"
+    hosts = {"ws1": {"stop": "one"}, "ws2": REFUSES, "ws3": {"stop": "one"}}
+    assert asked(tmp_path, monkeypatch, hosts, "stop", "--all") == 1
+    told = "@fake/ws1, @fake/ws3:\none\n\n@fake/ws2:\n2 runs are on (a, b): say which one\n"
+    assert capsys.readouterr().out == told
 
 
 def test_what_begins_or_ends_runs_on_several_hosts_wants_them_named(
@@ -264,17 +230,8 @@ def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
-    assert ended.value.code == 2
+    assert ended.value.code == (1 if words[0] == "trian" else 2)
     assert MISTAKES[words] in capsys.readouterr().err
-
-
-def test_a_verb_that_there_is_not_is_told_with_the_one_that_was_meant(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["trian", "x.py", "list"])
-    assert ended.value.code == 1
-    assert "there is no command 'trian': did you mean train?" in capsys.readouterr().err
 
 
 def test_watching_ends_with_the_last_run(
@@ -396,12 +353,3 @@ def test_of_runs_that_are_over_only_the_newest_is_shown() -> None:
     assert shown(HostRuns(name="ws1", runs=(over, over))) == (over,)
     assert shown(HostRuns(name="ws1", runs=(on, over))) == (on, over)
     assert shown(HostRuns(name="ws1", runs=(over, on))) == (on,)
-
-
-@pytest.mark.parametrize("length", [1, 30, 80])
-def test_a_table_never_is_wider_than_the_terminal(length: int) -> None:
-    name = "r" * length
-    told = Run.model_validate_json(json.dumps(run(run=name)))
-    answer = TrainAnswer(inventory="x", hosts=(HostRuns(name="h" * length, runs=(told,)),))
-    for width in (40, 80, 120):
-        assert all(len(line) <= width for line in render(answer, width=width).splitlines())

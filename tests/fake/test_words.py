@@ -9,7 +9,7 @@ from gpu_host import KERNEL
 from proven_host import proven_host, record_of
 from test_check import checked, upgraded
 
-from pyinfra_gpu.drift import driver_modules, pytorch
+from pyinfra_gpu.drift import driver, pytorch
 from pyinfra_gpu.drift.concern import judged
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.packages.model import PackageChange
@@ -54,7 +54,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
     name: str, explains: bool
 ) -> None:
     host = proven_host(lists={"kernel.module": [f"{KERNEL} 570.1.1"]})
-    found = judged(driver_modules, host.spec(), record_of(host), [change(name)])
+    found = judged(driver, host.spec(), record_of(host), [change(name)])
     (unbuilt,) = [each for each in found if each.id == "driver.module-not-built"]
     assert (unbuilt.since is not None) is explains
 

@@ -238,8 +238,8 @@ def put(*path: Any) -> Break:
     return change
 
 
-XID = {"kind": "xid", "number": 79, "pci": "0000:01:00.0", "serious": True}
-XID |= {"text": "GPU has fallen off the bus", "advice": "the PCIe link"}
+XID = {"kind": "Xid", "number": 79, "pci": "0000:01:00.0", "serious": True}
+XID |= {"text": "GPU has fallen off the bus"}
 OFF = ["TORCH_COMPILE_DISABLE"]
 APP = {"pid": 7, "type": "C", "name": "python"}
 LIBRARY = ("libraries", "mapped")
@@ -443,7 +443,7 @@ ON_CARDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"ecc_uncorrected": 3}, "S0.gpu_state", "fail", "3 uncorrected memory errors"),
     ({"remap_pending": "Yes"}, "S0.gpu_state", "warn", "wait to be replaced"),
     ({"persistence": "Disabled"}, "S0.gpu_state", "warn", "persistence is off"),
-    ({"memory_used_mib": 30000}, "S0.gpu_memory", "fail", "2607 MiB of 32607 MiB are free"),
-    ({"memory_mib": None}, "S0.gpu_memory", "warn", "its free memory cannot be read"),
-    ({"memory_mib": 24000}, "S0.gpu_memory", "warn", "has 32607"),
+    ({"memory_used_mib": 30000}, "S0.gpu_state", "fail", "2607 MiB of 32607 MiB are free"),
+    ({"memory_mib": None}, "S0.gpu_state", "warn", "its free memory cannot be read"),
+    ({"memory_mib": 24000}, "S0.gpu_state", "warn", "has 32607"),
 ]

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke.check import measurements
-from pyinfra_gpu.on_host.smoke.ranks import checks_of
+from pyinfra_gpu.on_host.smoke.ranks import checks_of, measurements
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 from pyinfra_gpu.on_host.smoke.worker import MEASUREMENTS
 from pyinfra_gpu.stacks import catalogue

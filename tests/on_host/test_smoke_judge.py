@@ -137,13 +137,13 @@ def _journal(rank: int, *facts: str, **changes: Any) -> Journal:
 
 
 def _board(*ids: str) -> Board:
-    return Board([CHECKS[check_id] for check_id in ids], WANT, lambda _: None)
+    return Board([CHECKS[check_id] for check_id in ids], WANT)
 
 
 def test_a_check_waits_for_the_facts_of_all() -> None:
     board = _board("S4.store", "S4.loss_drop")
     board.update(board.checks, {0: _journal(0, "store")}, 2)
-    assert board.status("S4.store") is None
+    assert board.undecided(board.checks) == list(board.checks)
     board.update(board.checks, {0: _journal(0, "store"), 1: _journal(1, "store")}, 2)
     assert [each.status for each in board.results()] == ["pass", "skip"]
     assert board.results()[1].detail == "not reached"
@@ -163,7 +163,7 @@ def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> No
 def test_what_is_sound_on_one_rank_alone_has_not_passed() -> None:
     board = _board("S4.store")
     board.update(board.checks, {0: _journal(0, "store")}, 2, ended=True)
-    assert board.status("S4.store") is None
+    assert board.undecided(board.checks) == list(board.checks)
     board.close(board.checks, "rank 1 was killed", 1)
     assert board.results()[0].seconds is None
     assert board.results()[0].detail == "rank 1 was killed"

@@ -173,17 +173,11 @@ def test_this_is_noticed_and_is_no_pass(plan: str, runs: Callable[[str], Run]) -
     assert (failed["id"], run.code, run.passed) == (wanted.check, FAILED, False), run.output
     for words in wanted.words:
         assert words in failed["sentence"]
+    if plan == "a rank sleeps for ever":
+        assert any("step.py" in line and "in measure" in line for line in failed["tail"])
     later = [stage for stage in run.verdict["stages"] if wanted.check[:2] < stage["id"] < "S5"]
     assert {stage["status"] for stage in later} <= {"skip"}
     assert any(wanted.check in entry["text"] for entry in run.evidence())
-
-
-@pytest.mark.parametrize("plan", ["a rank sleeps for ever"])
-def test_a_hang_leaves_the_stack_of_the_rank(plan: str, runs: Callable[[str], Run]) -> None:
-    run = runs(plan)
-    tail = run.verdict["failed"]["tail"]
-    assert any("step.py" in line and "in measure" in line for line in tail)
-    assert [rerun["result"] for rerun in run.verdict["reruns"]] == ["passed"]
 
 
 @pytest.mark.parametrize("plan", ["a rank raises"])
@@ -207,12 +201,12 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert {check["status"] for check in verdict["checks"]} == {"pass"}
     assert 0.99 < verdict["metrics"]["taylor_ratio"] < 1.01
     assert {entry["bytes"] for entry in verdict["metrics"]["allreduce"]} >= {4, 4096, 2**20, 2**26}
-    assert [rank["exit"] for rank in verdict["ranks"]] == [0, 0]
+    assert [rank["code"] for rank in verdict["ranks"]] == [0, 0]
     assert (verdict["fingerprint"], verdict["mode"]) == ("c0ffee", "rehearsal-cpu")
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
     assert max(map(len, run.output.splitlines())) <= 80
     assert [stage["status"] for stage in verdict["stages"]] == ["pass"] * 6
-    assert (verdict["evidence"], verdict["reruns"]) == (None, [])
+    assert verdict["evidence"] is None
     assert not (Path(verdict["logs"]) / "compiled").exists()
     command = shlex.split(verdict["rerun_command"])
     assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]
@@ -241,7 +235,6 @@ def test_a_torch_that_pythonpath_puts_first_is_refused_before_any_rank_starts(
     run = smoke_runs.run(python, tmp_path, Plan(environment=path))
     assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S1.torch")
     assert "remove PYTHONPATH" in run.verdict["failed"]["sentence"]
-    assert run.verdict["environment"]["removed"] == path
     assert run.verdict["ranks"] == []
 
 
@@ -375,5 +368,5 @@ def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     assert run.verdict["failed"]["id"] == "S4.precision", run.output  # without CUDA
     passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}
     assert {"S0.gpus", "S1.cuda", "S1.memory", "S4.bandwidth", "S4.finished"} <= passed
-    assert [gpu["pcie"]["gen_loaded"] for gpu in run.verdict["gpus"]] == [1, 1]
+    assert [each["gen"] for each in run.verdict["metrics"]["link"].values()] == [1, 1]
     assert run.status("S4.transport") == "warn"  # gloo writes none of NCCL's logs

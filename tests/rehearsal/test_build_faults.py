@@ -1,6 +1,6 @@
 """A build of torch that meets a fault: what was compiled counts, and is compiled once.
 
-`make test` tries two of them, `make night` all. From the lab's stand-in, which has nothing of
+Tried by night, from the lab's stand-in, which has nothing of
 PyTorch.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
-from building import BESIDE, BUILD, HOST, PREFIX, STEPS, Build, Builder, building
+from building import BUILD, HOST, STEPS, Build, Builder, building
 from running import Deployer, quietly, until
 
 from pyinfra_gpu.drift.pytorch_build import UNIT
@@ -43,12 +43,6 @@ class Trial(Build):
         yield lambda: run.communicate(timeout=300)[0]
         run.kill()
         run.communicate()
-
-
-def controller_killed(trial: Trial) -> None:
-    """Kill the run in the build, which goes on."""
-    with trial.deploying("compile"):
-        pass
 
 
 def network_cut(trial: Trial) -> None:
@@ -88,16 +82,6 @@ def second_operator(trial: Trial) -> None:
     assert "No hosts remaining" not in first
 
 
-def another_build(trial: Trial) -> None:
-    """Ask for another build while one goes on: it is left alone, and waited for by nobody."""
-    with trial.deploying("compile", 30):
-        pass
-    other = replace(trial.builder, data=(*trial.builder.data, 'pytorch_flags={"USE_UCC":"1"}'))
-    refused = other.deploy(limit=HOST)
-    assert refused.code == 1
-    assert "another torch is being built here: compile" in refused.problems(HOST)[0]
-
-
 def build_killed(trial: Trial) -> None:
     with trial.deploying("compile", 60) as ended:
         trial.host.run(f"systemctl kill --signal=KILL {UNIT}")
@@ -105,29 +89,12 @@ def build_killed(trial: Trial) -> None:
     assert "was killed in compile" in said
 
 
-def cache_rotten(trial: Trial) -> None:
-    """Spoil the wheel in the controller's cache: another host gets it from its builder again."""
-    trial.builder.converge(limit=HOST)
-    beside, builder = trial.builder.lab.fresh(BESIDE), trial.builder
-    builder.converge()
-    (wheel,) = builder.folder.glob("pyinfra-gpu/wheels/*/*.whl")
-    wheel.write_bytes(wheel.read_bytes()[:-1] + b"?")
-    beside.run(f"rm -rf {BUILD} {PREFIX}/venv/lib/python3*/site-packages/torch*")
-    again = builder.converge()
-    assert f"torch is built on {HOST}: waiting for its wheel" in again.output
-    asked = "import torch; print(torch.library.unit_003(1))"
-    assert beside.run(f"{PREFIX}/venv/bin/python -c '{asked}'").stdout == "4\n"
-
-
 FAULTS: dict[str, Callable[[Trial], None]] = {
-    "controller": controller_killed,
     "network": network_cut,
     "disk": disk_full,
     "memory": memory,
     "second-operator": second_operator,
-    "another-build": another_build,
     "build-killed": build_killed,
-    "cache": cache_rotten,
 }
 
 
@@ -173,15 +140,3 @@ def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     assert STEPS <= trial.finished() <= STEPS + 2
     assert trial.builder.converge(limit=HOST).changed(HOST) == []
     assert STEPS <= trial.finished() <= STEPS + 2
-
-
-def test_a_folder_that_starts_no_programs_is_refused_before_anything_is_written(
-    ready: Callable[[], Trial],
-) -> None:
-    trial = ready()
-    trial.host.run(f"mount -t tmpfs -o noexec,mode=755,uid=1000 build {BUILD}")
-    refused = trial.builder.deploy(limit=HOST)
-    assert f"no program can be started below {BUILD}: it is mounted noexec" in (
-        " ".join(refused.problems(HOST))
-    )
-    assert trial.host.run(f"ls {BUILD}").stdout == ""

@@ -197,7 +197,7 @@ def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
     words = ("--", "conservative", "--unproven", *settings)
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 0, started
-    assert "is on, with gpu" in started.stdout
+    assert "is on, 1 rank, with gpu2" in started.stdout
     (name,) = [name for name, run in train.runs().items() if run["state"] == "running"]
     # Rank 0 prints the steps, on whichever host it came to be.
     both = (train, second)

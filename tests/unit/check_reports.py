@@ -50,7 +50,7 @@ def host(name: str = "gpu1", *stages: StageJudgement, **known: Any) -> HostAnswe
 def unreachable(name: str = "gpu1", why: str = "timed out") -> HostAnswer:
     """A host that could not be connected to."""
     reason = f"could not be reached: {why}"
-    return HostAnswer(name=name, verdict="unknown", reason=reason, unreachable=True)
+    return HostAnswer(name=name, problem=reason, unreachable=True)
 
 
 RESTART = stage("driver", finding(Id.DRIVER_MODULE_DIFFERS, "restart", since=UPGRADE))

@@ -56,11 +56,6 @@ def changes(apt: PrivateApt, *packages: str) -> dict[str, str | None]:
     return {change.name: change.new for change in simulation.changes}
 
 
-def test_without_our_pins_apt_would_take_the_newest_of_all(apt: PrivateApt) -> None:
-    apt.preferences("")
-    assert changes(apt, "libcuda1") == {"libcuda1": "595.71.05-1"}
-
-
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -87,18 +82,6 @@ def test_what_the_machines_own_apt_says_of_a_bad_repository_is_understood(
         apt.run("update", "-o", "APT::Update::Error-Mode=any", "-o", "Acquire::Retries=0")
     )
     assert words in why(Answer(ok=False, stdout=(), lines=lines))
-
-
-def test_the_newest_of_the_branch_comes_from_nvidia(apt: PrivateApt) -> None:
-    found = parse(apt.simulate("nvidia-driver-cuda")).changes
-    assert {change.new for change in found} == {"580.95.05-1"}
-    assert {change.labels for change in found} == {("NVIDIA CUDA",)}
-
-
-def test_a_declared_version_is_taken_with_all_it_needs(apt: PrivateApt) -> None:
-    apt.preferences(files.preferences(580, "580.82.07", None))
-    found = changes(apt, "nvidia-driver-cuda=580.82.07-*", "nvidia-modprobe")
-    assert set(found.values()) == {"580.82.07-1"}
 
 
 def test_what_was_removed_and_left_a_file_behind_is_not_on_offer(apt: PrivateApt) -> None:
@@ -130,10 +113,6 @@ def test_an_upgrade_of_everything_stays_in_the_branch(apt: PrivateApt) -> None:
     assert parse(apt.run("-s", "dist-upgrade")).changes == ()
 
 
-def test_another_branch_cannot_even_be_asked_for_piece_by_piece(apt: PrivateApt) -> None:
-    assert parse(apt.simulate("nvidia-driver-cuda=595*")).problems
-
-
 def test_what_is_not_the_driver_stays_free(apt: PrivateApt) -> None:
     assert changes(apt, "nvidia-kernel-common", "nvidia-container-toolkit") == {
         "nvidia-kernel-common": "20220217",
@@ -144,14 +123,6 @@ def test_what_is_not_the_driver_stays_free(apt: PrivateApt) -> None:
 def test_a_declared_toolkit_is_exact(apt: PrivateApt) -> None:
     apt.preferences(files.preferences(580, None, ("cuda-toolkit-13-0", "13.0.2")))
     assert changes(apt, "cuda-toolkit-13-0") == {"cuda-toolkit-13-0": "13.0.2-1"}
-
-
-def test_a_companion_left_behind_is_brought_to_the_rest(apt: PrivateApt) -> None:
-    apt.installed(*driver("580.82.07")[:2], Package("nvidia-modprobe", "580.95.05-1"))
-    apt.preferences(files.preferences(580, None, None))
-    assert changes(apt, "nvidia-modprobe=580.82.07-*", "libcuda1=580.82.07-*") == {
-        "nvidia-modprobe": "580.82.07-1"
-    }
 
 
 def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: PrivateApt) -> None:

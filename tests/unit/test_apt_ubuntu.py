@@ -127,23 +127,6 @@ def test_without_our_pins_dkms_would_be_the_one_without_a_compiler(apt: PrivateA
     assert found == {"dkms": "1:3.2.1-1ubuntu2"}
 
 
-def test_a_dkms_that_is_there_stays(tmp_path: Path) -> None:
-    apt = archives(tmp_path, ("580.142",))
-    apt.installed(Package("dkms", "1:3.2.1-1ubuntu2"))
-    apt.preferences(files.preferences(580, None, None))
-    found = {change.name for change in parse(apt.simulate(*ASKED)).changes}
-    assert "dkms" not in found
-
-
-def test_a_branch_that_the_repository_does_not_carry_is_unsolvable_and_said_so(
-    tmp_path: Path,
-) -> None:
-    apt = archives(tmp_path, ("580.142",), nvidia=())
-    apt.preferences(files.preferences(580, None, None))
-    problems = parse(apt.simulate(*ASKED)).problems
-    assert any("no installation candidate" in each for each in problems), problems
-
-
 @pytest.mark.parametrize("offered", [(), ("580.142",)], ids=["without", "with its own 580"])
 def test_where_nvidia_has_no_branch_580_branch_595_is_nvidias(
     tmp_path: Path, offered: tuple[str, ...]

@@ -10,7 +10,7 @@ from check_reports import NOTE, REPAIR, REPORT, RESTART, SMOKE_OWED, STOP, UPGRA
 
 from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, HostAnswer, Verdict
+from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, Verdict, verdict_of
 
 HUNG = stage("cuda", unread=("it hung", "x"))
 VERDICTS: dict[str, tuple[tuple[StageJudgement, ...], Verdict]] = {
@@ -57,7 +57,8 @@ def test_of_several_hosts_the_worst_decides_by_the_codes_of_the_readme(
     found: list[Verdict], expected: int
 ) -> None:
     assert EXIT_CODES == {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
-    hosts = tuple(HostAnswer(name=str(i), verdict=each) for i, each in enumerate(found))
+    stages = {"declared": (), "restart": (RESTART,), "drift": (SMOKE_OWED,), "unknown": (HUNG,)}
+    hosts = tuple(host(str(number), *stages[each]) for number, each in enumerate(found))
     told: dict[str, Any] = {"inventory": "x", "checked": "", "seconds": 1, "hosts": hosts}
     assert Answer(**told).exit_code == expected
     assert Answer(**told, reasons=("the inventory broke off",)).exit_code == 1
@@ -83,7 +84,7 @@ def test_a_finding_is_told_whole_with_its_history() -> None:
 def test_the_test_that_a_restart_owes_is_its_consequence_and_a_note_stays_a_note() -> None:
     answer = host("gpu1", RESTART, SMOKE_OWED)
     assert {each.effect for each in answer.findings} == {"restart"}
-    assert [each.verdict for each in answer.stages] == ["restart", "restart"]
+    assert [*map(verdict_of, answer.stages)] == ["restart", "restart"]
     noted = host("gpu1", RESTART, stage("smoke", NOTE))
     assert [each.effect for each in noted.findings] == ["restart", "note"]
     assert len(noted.deviations) == 1

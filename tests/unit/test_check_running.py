@@ -20,7 +20,7 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered
 from pyinfra_gpu.report.check import cli as check_cli
-from pyinfra_gpu.report.check import past, running
+from pyinfra_gpu.report.check import running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.running import Request, run
 
@@ -203,59 +203,6 @@ def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
     assert told["dead1"].reason == "could not be reached: x"
 
 
-# What is kept of earlier checks.
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "lab.jsonl"
-
-
-def test_the_last_checks_are_read_oldest_first(kept: Path) -> None:
-    for number in range(past.RECENT + 5):
-        verdict: Any = "drift" if number % 2 else "declared"
-        told = answer(HostAnswer(name="gpu1", verdict=verdict), checked=f"check {number}")
-        past.remember(told, kept)
-    checks = past.earlier(kept)
-    assert len(checks) == past.RECENT
-    assert (checks[0].when, checks[-1].when) == ("check 5", f"check {past.RECENT + 4}")
-    assert checks[-1].hosts == {"gpu1": checks[-1].verdict}
-    past.remember(answer(reasons=("it saw no host",)), kept)
-    assert past.earlier(kept) == checks
-
-
-def test_damaged_lines_are_passed_over(kept: Path) -> None:
-    past.remember(answer(HostAnswer(name="gpu1", verdict="declared")), kept)
-    damaged = '\n{\n7\n{"when": "x"}\n{"when": "x", "verdict": "odd", "hosts": {}}\n'
-    kept.write_text(damaged + kept.read_text())
-    assert [each.verdict for each in past.earlier(kept)] == ["declared"]
-
-
-def test_inventories_of_the_same_name_are_kept_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "lab.py").touch()
-    first, second = (str(tmp_path / folder / "lab.py") for folder in ("a", "b"))
-    assert past.file_for(first) != past.file_for(second)
-    assert past.file_for(first).name.startswith("lab-")
-    assert past.file_for(first).is_relative_to(tmp_path / "pyinfra-gpu")
-
-
-def test_a_home_that_cannot_be_written_does_not_change_the_answer(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocked = home / "file"
-    blocked.touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
-    assert cli.main(["check", inventory(home), "--json"]) == 1
-    output = capsys.readouterr()
-    assert json.loads(output.out)["hosts"]["dead1"]["verdict"] == "unknown"
-    assert "could not be saved for later reports" in output.err
-
-
 @pytest.mark.parametrize(
     ("to", "words"), [(">/dev/full", "cannot be written: No space left"), ("| true", "")]
 )
@@ -263,8 +210,7 @@ def test_a_closed_or_full_output_is_no_traceback(to: str, words: str, tmp_path: 
     code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(['check', 'nosuch.py']))"
     done = subprocess.run(
         ["bash", "-c", f"{shlex.join([sys.executable, '-c', code])} {to}"],
-        cwd=tmp_path, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
-        capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -111,15 +111,6 @@ def test_an_archive_of_another_host_is_not_replaced(
     assert {each.name for each in tmp_path.iterdir()} == {"host-1.tar.gz", "host-2.tar.gz"}
 
 
-def test_what_would_be_run_is_printed_and_no_host_is_asked(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["collect", "nowhere.py", "--commands"]) == 0
-    out = capsys.readouterr().out
-    assert "nvidia-smi -q" in out
-    assert "dkms status" in out
-
-
 def test_an_inventory_that_is_not_there_is_one_sentence() -> None:
     verb = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", verb, "collect", "inventories/none.py"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
-from pyinfra_gpu.report.check import past
 
 ODD = {
     "deep lists": ("[" * 60_000, "recursion limit"),
@@ -56,11 +54,3 @@ def test_what_no_program_of_ours_writes_is_unknown_and_says_why(kind: str) -> No
 def test_an_odd_entry_hides_no_other() -> None:
     entries = [{"text": "a", "rank": 10**30}, {"text": "b", "rank": True}, {"text": "c", "rank": 2}]
     assert of_file(json.dumps(entries)) == {"rank 2": "c"}
-
-
-@pytest.mark.parametrize("kind", sorted(set(ODD) - {"half a character"}))
-def test_a_check_that_was_kept_and_damaged_is_passed_over(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "kept"
-    good = '{"when": "2026-11-22T10:00:00Z", "verdict": "drift", "hosts": {"a": "drift"}}'
-    file.write_text(f"{ODD[kind][0]}\n{good}\n", encoding="utf-8")
-    assert [each.hosts for each in past.earlier(file)] == [{"a": "drift"}]

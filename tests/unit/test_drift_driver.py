@@ -27,7 +27,7 @@ from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.operations.driver_packages import requests
+from pyinfra_gpu.operations.driver import requests
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 

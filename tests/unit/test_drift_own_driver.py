@@ -16,7 +16,7 @@ from own_driver_host import (
 
 from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.preflight import judge as preflight
-from pyinfra_gpu.operations.driver_packages import requests
+from pyinfra_gpu.operations.driver import requests
 from pyinfra_gpu.packages import files
 
 NEXT = {"kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT], "kernel.module": [f"{NOBLE_NEXT} -"]}

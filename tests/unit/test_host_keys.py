@@ -103,7 +103,6 @@ def refusal(
             host,
             _pyinfra_ssh_config_file=str(file),
             _pyinfra_ssh_strict_host_key_checking=strictness,
-            _pyinfra_ssh_paramiko_connect_kwargs=transport.CONNECT_KWARGS,
             allow_agent=False,
             look_for_keys=False,
             timeout=20,

@@ -112,18 +112,19 @@ def test_a_date_that_never_was_is_one_sentence_and_no_other_is_taken(nightly: Ni
     assert nightly.files() == []
 
 
-def test_another_file_under_a_kept_name_is_refused_and_never_replaced(nightly: Nightly) -> None:
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (TORCH, f"{TORCH} there was changed or removed since: restore it"),
+        ("kept.json", "kept.json cannot be read: restore it"),
+    ],
+)
+def test_what_was_kept_and_is_damaged_is_refused_and_never_replaced(
+    nightly: Nightly, name: str, sentence: str
+) -> None:
     assert nightly.brought()
-    (kept,) = nightlies.folder().rglob(TORCH)
-    kept.write_bytes(b"another")
+    (kept,) = nightlies.folder().rglob(name)
+    kept.write_bytes(b'{"files": [{"name"')
     assert not nightly.brought()
-    assert f"{TORCH} there was changed or removed since: restore it" in nightly.said[-1]
-    assert kept.read_bytes() == b"another"
-
-
-def test_a_note_that_cannot_be_read_is_one_sentence(nightly: Nightly) -> None:
-    assert nightly.brought()
-    (known,) = nightlies.folder().rglob("kept.json")
-    known.write_text('{"files": [{"name"')
-    assert not nightly.brought()
-    assert "kept.json cannot be read: restore it" in nightly.said[-1]
+    assert sentence in nightly.said[-1]
+    assert kept.read_bytes() == b'{"files": [{"name"'

@@ -11,9 +11,8 @@ from gpu_host import DATA, URL, VERSION, GpuHost, bare_gpu_host
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import concern, preflight
-from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
+from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.names import is_helper, names_its_version
 from pyinfra_gpu.spec import system_files
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
@@ -52,10 +51,6 @@ def said(host: FakeHost) -> list[str]:
 WELCOME: dict[str, GpuHost] = {
     "a healthy host": proven_host(),
     "a bare host, nouveau has the cards": bare_gpu_host(),
-    "a healthy host on which jobs run": proven_host(lists=JOB),
-    "a bare host on which nvidia's own services hold the device": bare_gpu_host(
-        lists={"driver.user": ["pid 3 (nv-hostengine)"]}
-    ),
     "another module is loaded than installed, and jobs run": proven_host(
         plain={
             "driver.on_disk": "580.105.08",
@@ -87,23 +82,11 @@ WELCOME: dict[str, GpuHost] = {
             "nvidia.package": [*(f"{name} {VERSION}-1 1 1" for name in DRIVER), UBUNTUS_FIRMWARE]
         }
     ),
-    "NVIDIA's own firmware, in the form with the version in its name": bare_gpu_host(
-        lists={"nvidia.package": ["nvidia-firmware-580-580.95.05 580.95.05-0ubuntu1 0 1"]}
-    ),
     "Secure Boot is on and the key is enrolled": bare_gpu_host(
         plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is already enrolled"}
     ),
     "Secure Boot is on and the loaded module was accepted": proven_host(
         plain={"system.secure_boot": "1", "driver.mok": None}
-    ),
-    "a source for the container tools": proven_host(
-        lists={
-            "nvidia.source_line": [
-                f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
-                "/etc/apt/sources.list.d/nct.list:deb"
-                " https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /",
-            ]
-        }
     ),
     "the declared repository is listed twice": proven_host(
         lists={
@@ -128,9 +111,6 @@ WELCOME: dict[str, GpuHost] = {
     "a release that NVIDIA's repository does not know, and somebody else keeps the driver": (
         proven_host(data={"driver_source": "present"}, lists={"system.os": [*UBUNTU_25]})
     ),
-    "a window larger than needed": proven_host(
-        lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
-    ),
     "all is installed that its distribution's repository no longer carries": proven_host(
         lists={"system.os": [*DEBIAN_13]}
     ),
@@ -141,16 +121,7 @@ WELCOME: dict[str, GpuHost] = {
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
     ),
     "no inodes on a host where all is installed": proven_host(lists={"storage.inodes": NO_INODES}),
-    "file systems that tell no number of inodes": bare_gpu_host(
-        lists={"storage.inodes": [], "torch.version_line": []}
-    ),
     "inodes that cannot be told": bare_gpu_host(lists={"storage.inodes": ["?it broke"]}),
-    "another apt is at work on a healthy host": proven_host(
-        plain={"packages.lock": "pid 9 (apt-get)"}
-    ),
-    "dpkg is not done with somebody's package": proven_host(
-        lists={"packages.half_configured": ["man-db"]}
-    ),
 }
 
 
@@ -169,17 +140,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         proven_host(lists={"gpus.device": []}),
         ("0 NVIDIA GPUs on the PCI bus; expected gpu_count = 2", "seating", "cpu-torch2.13"),
     ),
-    "another kind of GPU": (
-        proven_host(
-            lists={
-                "gpus.device": [
-                    gpu("0x1-0x2 0x6000000000-0x67ffffffff"),
-                    gpu("0x1-0x2 0x6000000000-0x67ffffffff", "0x1b06", "0000:02:00.0"),
-                ]
-            }
-        ),
-        ("0000:02:00.0 is 10de:1b06", "correct `gpu_model`"),
-    ),
     "another kind of GPU than one whose ids we do not know": (
         proven_host(data={"gpu_model": "RTX 4090"}),
         ("is 10de:2b85, RTX 5090; expected gpu_model = 'RTX 4090'", "correct `gpu_model`"),
@@ -192,10 +152,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         proven_host(lists=two(NONE)),
         ("no BAR1 aperture", "Above 4G Decoding"),
     ),
-    "no window, of a model we know little of": (
-        proven_host(data={"gpu_model": None}, lists=two(NONE)),
-        ("no BAR1 aperture", "Above 4G Decoding"),
-    ),
     "Blackwell with proprietary modules": (
         bare_gpu_host(data={"driver_modules": "proprietary", "gpu_model": None}),
         ("driver_modules = 'proprietary'", "set driver_modules = 'open'"),
@@ -205,10 +161,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is not enrolled"}
         ),
         ("Secure Boot is on", "mokutil --import /var/lib/dkms/mok.pub", "console"),
-    ),
-    "Secure Boot, and no key yet": (
-        bare_gpu_host(plain={"system.secure_boot": "1"}),
-        ("Secure Boot is on", "not enrolled"),
     ),
     "Secure Boot, and mokutil talks nonsense": (
         bare_gpu_host(plain={"system.secure_boot": "1", "driver.mok": "?it hung"}),
@@ -237,10 +189,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("second source", "repos/debian11", "cuda.list.disabled", URL),
     ),
-    "apt's sources cannot be read": (
-        proven_host(lists={"nvidia.source_line": ["?no permission"]}),
-        ("cannot tell the package sources: no permission",),
-    ),
     "the driver came from Ubuntu's archive": (
         proven_host(
             lists={"nvidia.package": ["libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1"]}
@@ -262,16 +210,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             "nvidia-kernel-common-580-server`, or declare",
         ),
     ),
-    "a module that Ubuntu signed": (
-        proven_host(
-            lists={"nvidia.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
-        ),
-        ("came from the distribution's archive", "driver_source = 'distribution'"),
-    ),
-    "Ubuntu's firmware was left behind, a file of which NVIDIA's package has too": (
-        bare_gpu_host(lists={"nvidia.package": [UBUNTUS_FIRMWARE]}),
-        ("came from the distribution's archive", "apt-get purge nvidia-firmware-580-580.126.20`"),
-    ),
     "Debian's helper was left behind, with which NVIDIA's driver conflicts": (
         bare_gpu_host(lists={"nvidia.package": [DEBIANS_HELPER]}),
         ("came from the distribution's archive", "apt-get purge nvidia-kernel-common`"),
@@ -282,33 +220,17 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("apt-get purge libcuda1 nvidia-kernel-common`",),
     ),
-    "the packages cannot be read": (
-        proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
-        ("the installed NVIDIA packages: dpkg-query failed",),
-    ),
     "jobs run and the packages have to move": (
         proven_host(lists={**JOB, "nvidia.package": MIXED}),
         ("pid 812 (python3), pid 813 (python3)", "run again when they are done"),
-    ),
-    "jobs run on a driver that is not of our packages": (
-        bare_gpu_host(plain={"driver.loaded": VERSION, "driver.nouveau": "0"}, lists=JOB),
-        ("pid 812 (python3)", "run again when they are done"),
     ),
     "it cannot be told who is at work, and the packages have to move": (
         proven_host(lists={"driver.user": ["?no permission"], "nvidia.package": MIXED}),
         ("who uses the GPUs", "no permission"),
     ),
-    "it cannot be told whether a driver is loaded": (
-        proven_host(plain={"driver.loaded": "?no permission"}),
-        ("cannot tell whether the NVIDIA driver is loaded: no permission",),
-    ),
     "no driver, and somebody else is to install it": (
         bare_gpu_host(data={"driver_source": "present"}),
         ("no NVIDIA driver is loaded; nouveau is loaded", "driver_source = 'nvidia'"),
-    ),
-    "no driver, and nothing may be installed": (
-        bare_gpu_host(data={"privilege": "none", "prefix": "/home/u/p"}),
-        ("no NVIDIA driver is loaded", "ask who has root"),
     ),
     "a loaded driver of somebody else's that is too old": (
         proven_host(
@@ -333,10 +255,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "gcc that nvcc refuses": (
         proven_host(plain={"cuda.gcc": "16.1.0"}),
         ("gcc 16", "set host_compiler = 'gcc-15'"),
-    ),
-    "a C library that torch does not load on": (
-        proven_host(plain={"cuda.glibc": "glibc 2.27"}),
-        ("needs glibc 2.28, and the host has 2.27",),
     ),
     "too little room": (
         bare_gpu_host(
@@ -378,10 +296,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("the loader says ERROR: ld.so: object 'a.so'",),
     ),
-    "too little room for the toolkit": (
-        bare_gpu_host(plain={"storage.usr": "/dev/sda1 264212084 25749380 2306415 99% /usr"}),
-        ("2.2 GiB free at /usr; expected 6 GiB",),
-    ),
     "/var is full, and a small thing is to be installed": (
         proven_host(
             plain={"storage.var": "/dev/sda1 264212084 264205000 7084 99% /var"},
@@ -413,10 +327,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         bare_gpu_host(plain={"storage.var": "?df hung"}),
         ("cannot tell the free disk space at /var: df hung",),
     ),
-    "too little memory": (
-        proven_host(plain={"system.memory": "MemTotal: 2097152 kB"}),
-        ("has 2.0 GiB of memory",),
-    ),
     "another system": (
         proven_host(
             data={"driver_source": "present"},
@@ -424,14 +334,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("runs Alpine Linux v3.22; expected one of the supported",),
     ),
-    "not systemd": (proven_host(plain={"system.init": "tini"}), ("pid 1 is tini",)),
 }
-
-
-def test_from_branch_590_on_the_helpers_name_is_a_part_of_the_driver() -> None:
-    assert is_helper("nvidia-kernel-common", "20220217+3~deb12u1")
-    assert not is_helper("nvidia-kernel-common", "595.71.05-1ubuntu1")
-    assert not names_its_version("nvidia-driver-pinning-580.95.05", "580.95.05-1")
 
 
 @pytest.mark.parametrize("model", ["RTX 5090", None])
@@ -502,21 +405,6 @@ def test_which_sources_carry_drivers(kind: str, uri: str, carries: int) -> None:
     assert bool(_CARRIES_DRIVERS.search(uri)) == bool(carries), kind
 
 
-@pytest.mark.parametrize(
-    ("version", "of_an_archive"),
-    [
-        ("580.95.05-0ubuntu0.24.04.2", True),
-        ("535.183.01-1~deb12u1", True),
-        ("550.163.01-2+deb13u1", True),
-        ("580.95.05-1", False),
-        ("580.95.05-0ubuntu1", False),
-        ("580.142-1", False),
-    ],
-)
-def test_versions_that_only_an_archive_has(version: str, of_an_archive: bool) -> None:
-    assert bool(_OF_AN_ARCHIVE.search(version)) == of_an_archive
-
-
 def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
     host = bare_gpu_host(
         plain={"system.secure_boot": "1"},
@@ -525,10 +413,6 @@ def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
     (sentence,) = said(host)
     assert "driver_source = 'distribution'`: Ubuntu's own modules are signed" in sentence
     assert "/var/lib/shim-signed/mok/MOK.der" in sentence
-
-
-def test_a_cpu_host_is_not_asked_for_a_driver() -> None:
-    assert said(FakeHost()) == []
 
 
 @pytest.mark.parametrize(

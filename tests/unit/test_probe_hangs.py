@@ -26,7 +26,6 @@ from probing import (  # noqa: F401
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, LATE, Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host.probe import files
 from pyinfra_gpu.on_host.probe import look as whole
 from pyinfra_gpu.on_host.probe.frame import Part, collect
@@ -47,14 +46,6 @@ def impatient(tree: Tree, seconds: float = 1) -> None:
     tree.more["limit"] = seconds
 
 
-def look(tree: Tree, at_most: float, **changes: object) -> Record:
-    """Look at the tree, which must be done in so many seconds, on a machine with work to do."""
-    began = time.monotonic()
-    record = tree.look(tree.request(**changes))
-    assert time.monotonic() - began < 10 * at_most
-    return record
-
-
 def still_running(tree: Tree) -> list[str]:
     """Return what still runs of a look, after two seconds for what is just ending."""
     until = time.monotonic() + 2
@@ -72,7 +63,7 @@ def test_a_program_that_does_not_care_for_a_signal_is_killed(tree: Tree) -> None
     checkout(tree)
     tree.tool("git", DEAF)
     impatient(tree, 0.2)
-    record = look(tree, 5)
+    record = tree.look()
     assert record.training.commit == LATE_FOR_GIT
     assert record.smoke.stamp is None
 
@@ -82,7 +73,7 @@ def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tree: Tree) -> No
     checkout(tree)
     tree.tool("python3", "sleep 40 &\necho Python 3.11.2")
     tree.tool("git", "sleep 40 &\necho fatal: it broke >&2\nexit 128")
-    record = look(tree, 2)
+    record = tree.look()
     assert record.system.python3 == "3.11.2"
     assert record.training.commit == Unknown("git: fatal: it broke")
 
@@ -92,23 +83,17 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
     checkout(tree)
     tree.tool("git", f"while :; do {said}; done")
     impatient(tree, 0.2)
-    record = look(tree, 10)
+    record = tree.look()
     assert isinstance(record.training.commit, Unknown)
     assert record.training.commit != Unknown(LATE)  # cut by its own limit, not by that of the look
     assert still_running(tree) == []
 
 
-def late(parts: list[Part], seconds: float) -> tuple[list[str], dict[str, str]]:
-    """Collect parts, for so many seconds."""
-    began = time.monotonic()
-    found = collect(parts, began + seconds)
-    assert time.monotonic() - began < 10 * seconds
-    return found
-
-
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
     hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": hang})
-    members, missing = late([hangs, Part("c", lambda: {"c.d": lambda: "x"})], 1)
+    members, missing = collect(
+        [hangs, Part("c", lambda: {"c.d": lambda: "x"})], time.monotonic() + 1
+    )
     assert members == ['"a.b":1', '"c.d":"x"']
     assert missing == dict.fromkeys(("a", "b.d"), LATE)
 
@@ -116,7 +101,7 @@ def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
 def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
     dies = Part("dies", lambda: {"dies.now": lambda: os._exit(1)})
     floods = Part("floods", lambda: {f"floods.{n}": lambda: "x" * 1000 for n in range(5000)})
-    members, missing = late([dies, floods], 5)
+    members, missing = collect([dies, floods], time.monotonic() + 5)
     assert set(missing) == {"dies", "floods"}
     assert len(members) < 1200
 
@@ -161,7 +146,7 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
             file.truncate(HUGE)
     requirements = Path(paths.training) / "requirements.txt"
     (Path(paths.training) / ".git/index").unlink()
-    record = look(tree, 12, requirements=str(requirements))
+    record = tree.look(tree.request(requirements=str(requirements)))
     assert record.training.requirements_sha256 == Unknown(f"{requirements} is larger than 4 MiB")
     assert isinstance(record.smoke.stamp, Unknown)
     assert record.environment.text == Unknown("the file is longer than 64 KiB")
@@ -172,6 +157,6 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
 def test_a_folder_of_100000_names_is_told_of_in_one_word(tree: Tree) -> None:
     site = tree.venv()
     crowd(site, "-1.dist-info")
-    record = look(tree, 15)
+    record = tree.look()
     where = Path(tree.paths.venv) / SITE
     assert record.torch.distributions == Unknown(f"{where} holds more than 5000")

@@ -161,43 +161,6 @@ def test_a_real_lock_is_seen_and_not_contended(tree: Tree) -> None:
         assert tree.look().packages.lock_holder == expected
 
 
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        ("install ok unpacked", "half"),
-        ("install ok half-installed", "half"),
-        ("install ok triggers-awaited", "half"),
-        ("install ok triggers-pending", "half"),
-        ("install reinstreq installed", "half"),
-        ("install reinstreq half-installed", "half"),
-        ("hold ok installed", "installed"),
-        ("deinstall ok installed", "installed"),
-        ("purge ok not-installed", "no"),
-        ("deinstall ok config-files", "no"),
-    ],
-)
-def test_each_state_of_a_package_counts_as_what_it_is(tree: Tree, status: str, state: str) -> None:
-    write(
-        tree.root / "var/lib/dpkg/status",
-        f"Package: git\nStatus: {status}\nArchitecture: amd64\nVersion: 1:2\n"
-        + ("Triggers-Awaited: man-db\n" if "awaited" in status else "")
-        + ("Triggers-Pending: x\n" if "pending" in status else "")
-        + "Maintainer: a <a@example.org>\nDescription: -\n\n",
-    )
-    packages = tree.look().packages
-    assert packages.installed == ({"git": "1:2"} if state == "installed" else {})
-    assert packages.half_configured == (("git",) if state == "half" else ())
-
-
-def test_an_emptied_list_of_packages_is_no_host_without_packages(
-    tree: Tree,
-) -> None:
-    """It was "no driver installed", and advice to move the toolkit away."""
-    write(tree.root / "var/lib/dpkg/status", "")
-    reason = f"{tree.root}/var/lib/dpkg/status is empty: see /var/backups"
-    assert tree.look().packages.installed == Unknown(reason)
-
-
 def test_file_systems_that_became_read_only_are_told(tree: Tree) -> None:
     mounts = tree.root / "proc/self/mounts"
     assert tree.look(tree.request(owner="")).storage.readonly is None

@@ -7,9 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +16,7 @@ import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import (
-    NOBODY,
     RECORD,
-    ROOT,
     TORCH,
     Tree,
     recorded,
@@ -30,15 +26,6 @@ from probing import (
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-
-
-@pytest.fixture
-def open_tree() -> Iterator[Tree]:
-    """A tree that every user of this machine can reach."""
-    base = Path(tempfile.mkdtemp(prefix="probe-"))
-    base.chmod(0o755)
-    yield Tree(base / "host")
-    shutil.rmtree(base)
 
 
 def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree) -> None:
@@ -109,13 +96,6 @@ def test_a_library_that_no_wheel_brought_is_told_and_one_that_was_set_aside_is_n
     assert (site / "torch/lib/libnccl.so.2.before-pyinfra-gpu").read_text() == "x"
 
 
-def test_at_most_five_damaged_files_are_told(tree: Tree) -> None:
-    site = tree.venv({**TORCH, **{f"torch/{n}.py": "" for n in range(20)}})
-    for number in range(20):
-        (site / f"torch/{number}.py").write_text("x")
-    assert len(tree.look().torch.damaged) == 5  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe,,\n,\n\n", None])
 def test_a_list_of_files_lost_in_a_power_cut_is_damage(tree: Tree, content: bytes | None) -> None:
     site = tree.venv()
@@ -142,18 +122,6 @@ def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree) -> None:
     assert torch.damaged == ()
     assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert torch.needs == ("torch", "typing-extensions")
-
-
-def test_a_damaged_wheel_beside_a_torch_without_its_folder_is_told_too(
-    tree: Tree,
-) -> None:
-    site = tree.venv()
-    shutil.rmtree((site / RECORD).parent)
-    (site / "typing_extensions.py").unlink()
-    torch = tree.look().torch
-    assert torch.python_problem is None
-    assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
-    assert torch.needs == ()
 
 
 def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree) -> None:
@@ -204,15 +172,6 @@ def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree) -> Non
     needs = tree.look().torch.needs
     assert {"toolkit", "nvidia-cufft", "nvidia-nvtx"} < set(needs)  # type: ignore[arg-type]
     assert "nvidia-npp" not in needs  # type: ignore[operator]
-
-
-def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree) -> None:
-    site = tree.venv()
-    for number in range(120):
-        info = f"own{number}-1.0.dist-info"
-        tree.wheel(site, info, {f"own{number}.py": "x"})
-        (site / f"own{number}.py").unlink()
-    assert len(tree.look().torch.damaged_others) == 100  # type: ignore[arg-type]
 
 
 def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree) -> None:
@@ -353,14 +312,6 @@ def test_a_python_that_does_not_run_says_why(tree: Tree, program: str) -> None:
     assert isinstance(torch.damaged, Unknown)
 
 
-def test_a_python_that_may_not_be_executed_is_a_problem(tree: Tree) -> None:
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    write(python, "", 0o644)
-    assert isinstance(tree.look().torch.python_problem, str)
-
-
 def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
     """After an upgrade of the base, the environment's python looks into a folder of its own."""
     tree.venv()
@@ -369,22 +320,6 @@ def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
     torch = tree.look().torch
     assert torch.version is None
     assert torch.distributions == {}
-
-
-@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree) -> None:
-    tree = open_tree
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    report = "#!/bin/sh\nid -u >&2\nexit 1\n"
-    write(python, report, 0o755)
-    write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
-    for path in (tree.prefix, *tree.prefix.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    torch = tree.look(tree.request(owner="nobody")).torch
-    assert torch.python_problem == str(NOBODY)
-    assert torch.uv == f"0.0.{NOBODY}"
 
 
 def test_an_environment_that_is_not_its_own_is_a_problem(tree: Tree) -> None:

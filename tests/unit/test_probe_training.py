@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -88,24 +86,10 @@ def test_an_unfinished_merge_is_a_change(tree: Tree) -> None:
     assert tree.look().training.dirty == ("UU train.py",)
 
 
-def test_no_folder_and_a_folder_without_a_repository_have_no_commit(tree: Tree) -> None:
-    assert tree.look().training.commit is None
-    Path(tree.paths.training).mkdir(parents=True)
-    training = tree.look().training
-    assert (training.commit, training.remote, training.dirty_count) == (None, None, 0)
-
-
 def test_a_repository_around_the_prefix_is_not_taken_for_ours(tree: Tree) -> None:
     git(tree.base, "init", "-q")
     Path(tree.paths.training).mkdir(parents=True)
     assert tree.look().training.commit is None
-
-
-def test_a_repository_without_a_commit_has_none(tree: Tree) -> None:
-    Path(tree.paths.training).mkdir(parents=True)
-    git(Path(tree.paths.training), "init", "-q")
-    training = tree.look().training
-    assert (training.commit, training.remote) == (None, None)
 
 
 def test_a_broken_repository_is_unknown_in_gits_own_words(tree: Tree) -> None:
@@ -149,43 +133,3 @@ def test_the_surroundings_of_the_run_do_not_lead_git_astray(tree: Tree) -> None:
     training = tree.look().training
     assert training.commit == git(folder, "rev-parse", "HEAD")
     assert training.dirty == ()
-
-
-@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_root_reads_a_users_repository_without_running_its_programs_as_root() -> None:
-    base = Path(tempfile.mkdtemp(prefix="probe-"))
-    try:
-        base.chmod(0o755)
-        tree = Tree(base / "host")
-        folder = checkout(tree)
-        head = git(folder, "rev-parse", "HEAD")
-        trace = base / "trace"
-        trace.mkdir()
-        trace.chmod(0o777)
-        # Both are programs that `git status` starts because the repository says so.
-        program = write(base / "program", f"#!/bin/sh\nid -u >>{trace}/$$\ncat\n", 0o755)
-        git(folder, "config", "core.fsmonitor", str(program))
-        git(folder, "config", "filter.evil.clean", str(program))
-        write(folder / ".gitattributes", "*.py filter=evil\n")
-        write(folder / "train.py", "print('hallo')\n")
-        for path in (tree.prefix, *tree.prefix.rglob("*")):
-            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        training = tree.look(tree.request(owner="nobody")).training
-        assert training.commit == head
-        assert training.dirty == (" M train.py", "?? .gitattributes")
-        ran_as = {path.read_text().strip() for path in trace.iterdir()}
-        assert ran_as == {str(NOBODY)}
-    finally:
-        shutil.rmtree(base)
-
-
-@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
-def test_a_user_reads_the_repository_of_another_one() -> None:
-    base = Path(tempfile.mkdtemp(prefix="probe-"))
-    try:
-        base.chmod(0o755)
-        tree = Tree(base / "host")
-        folder = checkout(tree)
-        assert tree.look(user=NOBODY).training.commit == git(folder, "rev-parse", "HEAD")
-    finally:
-        shutil.rmtree(base)

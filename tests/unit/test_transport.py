@@ -1,55 +1,35 @@
-"""The socket under an SSH connection, with real sockets on loopback."""
+"""Connections of our kind: their sockets, what is said where they fail, any login shell."""
 
 from __future__ import annotations
 
+import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu.engine import transport
+from pyinfra_gpu.engine.transport import one_line
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
-        peer, _ = server.accept()
-        with client, peer:
-            yield client, peer
-
-
-def test_nagle_is_off_and_a_dead_peer_is_noticed(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    client, peer = pair
-    peer.sendall(b"SSH-2.0-x\r\n")
     made = transport.make_transport(client)
-    try:
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        milliseconds = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert milliseconds == transport.DEAD_PEER_S * 1000
-        assert made.packetizer._Packetizer__keepalive_interval == transport.KEEPALIVE_S  # type: ignore[attr-defined]
-    finally:
-        made.close()
+    assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    milliseconds = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert milliseconds == transport.DEAD_PEER_S * 1000
+    assert made.packetizer._Packetizer__keepalive_interval == transport.KEEPALIVE_S  # type: ignore[attr-defined]
+    made.close()
 
 
 def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
     first, second = socket.socketpair()
     with first, second:
         transport.make_transport(first).close()
-
-
-def test_a_host_that_says_nothing_is_given_up(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport, "GREETING_S", 0.2)
-    with pytest.raises(OSError, match="it said nothing for"):
-        transport.CONNECT_KWARGS["transport_factory"](pair[0])
 
 
 def test_an_import_of_our_operations_leaves_pyinfra_as_it_is() -> None:
@@ -77,24 +57,51 @@ assert ssh.SSHClient is transport.Client
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
+FAILURES = [
+    (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
+    (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
+    (ConnectError("SSH error (said \x1b]0;x\x07)"), "SSH error (said "),
+    (ConnectError("EOF error ()"), "Could not connect (it hung up before the login)"),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), FAILURES)
 def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SSHConnector, "connect", transport._connect_or_say_why)
-    for error, words in (
-        (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
-        (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
-        (ConnectError("SSH error (said \x1b]0;x\x07)"), "SSH error (said "),
-        (ConnectError("EOF error ()"), "Could not connect (it hung up before the login)"),
-    ):
+    def fails(connector: SSHConnector) -> None:
+        raise error
 
-        def fails(connector: SSHConnector, error: Exception = error) -> None:
-            raise error
+    monkeypatch.setattr(transport, "_connect", fails)
+    connector = SSHConnector.__new__(SSHConnector)
+    connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
+    with pytest.raises(ConnectError) as raised:
+        transport._connect_or_say_why(connector)
+    assert words in str(raised.value)
+    assert str(raised.value).isprintable()
 
-        monkeypatch.setattr(transport, "_connect", fails)
-        connector = SSHConnector.__new__(SSHConnector)
-        connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
-        with pytest.raises(ConnectError) as raised:
-            connector.connect()
-        assert words in str(raised.value)
-        assert str(raised.value).isprintable()
+
+COMMANDS = {
+    "lines": ("echo one\necho two", "one\ntwo\n"),
+    "quotes": (f"sh -c {shlex.quote('echo one' + chr(10) + 'echo its')}", "one\nits\n"),
+    "a single quote": ('echo "it\'s"\ntrue', "it's\n"),
+    "backslashes": ("printf '%s\\n' 'a\\nb\\\\c' '\\047'\n:", "a\\nb\\\\c\n\\047\n"),
+    "an exclamation mark": ("[ ! -e /dev/null/x ] && echo 'no!such'", "no!such\n"),
+    "other characters": ("echo 'caf\xe9 %s $HOME `x` $(y)'\n:", "caf\xe9 %s $HOME `x` $(y)\n"),
+    "standard input": ('read -r line\necho "<$line>"', "<typed>\n"),
+}
+
+
+@pytest.mark.parametrize("shell", ["bash", "rbash", "dash", "busybox sh", "zsh", "fish", "tcsh"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_login_shell_runs_a_command_as_it_stands(name: str, shell: str) -> None:
+    command, printed = COMMANDS[name]
+    ran = subprocess.run(
+        [*shell.split(), "-c", one_line(f"{command}\nexit 7")],
+        input="typed\n", capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr, ran.returncode) == (printed, "", 7)
+
+
+def test_a_plain_command_stays_as_it_is() -> None:
+    assert one_line("sudo -H -n sh -c 'ls /opt'") == "sudo -H -n sh -c 'ls /opt'"

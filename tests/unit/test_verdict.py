@@ -20,21 +20,18 @@ FULL = verdicts.document(
     gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None, cc=None)],
     ranks=[
         verdicts.rank(0),
-        verdicts.rank(1, exit=None, signal=9, finished=False, log="/tmp/log"),
+        verdicts.rank(1, code=-9, finished=False, log="/tmp/log"),
     ],
     checks=[verdicts.check("S4.loss_drop", "fail")],
     metrics=verdicts.metrics(
-        seconds={"launch": 1.5},
         loss0="nan",
         loss1=9.0,
-        link={"0": dataclasses.asdict(Link(5, None, samples=3, gb_s=63.0))},
+        link={"0": dataclasses.asdict(Link(5, None, gb_s=63.0))},
         transport={"SHM/direct": 4},
-        nccl=["2.28.9"],
         precision={"bf16": {"status": "native", "reason": "", "tflops": 210}},
         allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
     ),
     failed=verdicts.failed("S4.loss_drop", "not finite", rank=1, tail=["one", "two"]),
-    reruns=[{"name": "unchanged", "result": "hung", "seconds": 3.0}],
 )  # fmt: skip
 ACROSS = verdicts.across(
     status="fail",

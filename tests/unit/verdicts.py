@@ -10,7 +10,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
-from pyinfra_gpu.on_host.smoke.document import Metrics
+from pyinfra_gpu.on_host.smoke.document import VERSION, Metrics
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
@@ -18,24 +18,24 @@ FINISHED = "2026-11-21T08:12:45Z"
 
 def check(check_id: str, status: str = "pass", **changes: Any) -> dict[str, Any]:
     """One check."""
-    values = {"seconds": 0.1, "detail": ""}
+    values = {"seconds": 0.1, "detail": "", "rank": None}
     return {"id": check_id, "status": status, **values, **changes}
 
 
 def failed(check_id: str, sentence: str, **changes: Any) -> dict[str, Any]:
     """What a verdict says of the check that failed first."""
-    return {"id": check_id, "sentence": sentence, "rank": None, "log": None, "tail": [], **changes}
+    more = {"rank": None, "log": None, "tail": [], "host": "ws1"}
+    return {"id": check_id, "sentence": sentence, **more, **changes}
 
 
 def rank(number: int, **changes: Any) -> dict[str, Any]:
     """One rank that did all its work."""
-    ended = {"exit": 0, "signal": None, "finished": True, "last_step": "done"}
-    return {"rank": number, "pid": 40 + number, **ended, "log": None, **changes}
+    ended = {"code": 0, "finished": True, "last_step": "done"}
+    return {"rank": number, "host": "ws1", "pid": 40 + number, **ended, "log": None, **changes}
 
 
 def gpu(index: int, **changes: Any) -> dict[str, Any]:
     """One GPU."""
-    link = {"gen_loaded": 5, "width_loaded": 16, "gen_max": 5, "width_max": 16}
     return {
         "index": index,
         "uuid": f"GPU-{index}",
@@ -43,8 +43,6 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
         "pci": f"00000000:0{index}:00.0",
         "cc": [12, 0],
         "memory_mib": 32607,
-        "pcie": link,
-        "throttle": [],
         "driver": "580.95.05",
         "power_limit_w": 575.0,
         **changes,
@@ -65,7 +63,7 @@ def document(**changes: Any) -> dict[str, Any]:
     """A verdict that the schema takes: a pass on the CPU."""
     mode = changes.get("mode", "rehearsal-cpu")
     return {
-        "schema_version": 3,
+        "schema_version": VERSION,
         "mode": mode,
         "label": LABELS.get(mode, "?"),
         "status": "pass",
@@ -86,14 +84,12 @@ def document(**changes: Any) -> dict[str, Any]:
             "kernel": "6.8",
             "boot_id": "b",
         },
-        "environment": {"removed": {}},
         "listens": {"to": "itself", "how": "in a network namespace of its own"},
         "gpus": [],
         "ranks": [rank(0), rank(1)],
         "checks": [check("S4.loss_drop")],
         "metrics": metrics(),
         "failed": None,
-        "reruns": [],
         "evidence": None,
         "rerun_command": "/venv/bin/python smoke_test.pyz --mode rehearsal-cpu",
         "logs": "/opt/pyinfra-gpu/smoke/verdict.json.logs",
@@ -103,15 +99,14 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def across(**changes: Any) -> dict[str, Any]:
     """One host's verdict of a step that two hosts trained together."""
-    members = {"ws1": {"ranks": 2, "fingerprint": "a"}, "ws2": {"ranks": 2, "fingerprint": "b"}}
     return {
-        "schema_version": 2,
+        "schema_version": VERSION,
         "mode": "gpu",
         "label": "gpu: NCCL across 2 hosts",
         "status": "pass",
         "proof": True,
         "host": "ws1",
-        "hosts": members,
+        "hosts": {"ws1": "a", "ws2": "b"},
         "run_id": "r1",
         "listens": {},
         "started": "2026-11-21T08:13:05Z",
@@ -119,8 +114,7 @@ def across(**changes: Any) -> dict[str, Any]:
         "duration_s": 40.0,
         "deadline_s": 180,
         "ranks": [
-            {"rank": n, "host": host, "pid": 7, "finished": True, "last_step": "done"}
-            for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))
+            rank(n, host=host, code=None) for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))
         ],
         "checks": [check("S6.met")],
         "metrics": metrics(),

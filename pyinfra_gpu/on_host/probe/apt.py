@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
-from .files import there
-from .frame import Host, NotTold, decoded, first_line, names, rows, why
+from .files import content, there
+from .frame import TEXT_LIMIT, Host, NotTold, decoded, names, why
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from .frame import Facts
 
 _NVIDIAS = (
-    *("nvidia", "libcuda", "libcudnn", "cuda", "libnv", "firmware-nvidia", "libxnvctrl", "libnccl"),
-    *("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia"),
-    "xserver-xorg-video-nvidia",
+    r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|firmware-nvidia|libxnvctrl|libnccl"
+    r"|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia)"
 )
-_OTHERS = ("libnvme", "libnvpair", "libnvdimm")
 _BESIDE = ("linux-image-", "linux-headers-", "gcc", "g++", "dkms")
-_LOCKS = (
-    "lib/dpkg/lock-frontend",
-    "lib/dpkg/lock",
-    "lib/apt/lists/lock",
-    "cache/apt/archives/lock",
+_LOCKS = tuple(
+    f"/var/{each}"
+    for each in (
+        *("lib/dpkg/lock-frontend", "lib/dpkg/lock"),
+        *("lib/apt/lists/lock", "cache/apt/archives/lock"),
+    )
 )
 _UNFINISHED = (
-    "half-installed",
-    "unpacked",
-    "half-configured",
-    "triggers-awaited",
-    "triggers-pending",
+    *("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"),
 )
 _ACTIONS = ("Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstall")
+_INFO = "/var/lib/dpkg/info"
+_KEYS = ("Package", "Status", "Version", "Architecture", "Multi-Arch")
+_MOST_OF_A_LIST = 64 << 20  # bytes
 _MOST_CHANGES = 200
 _MOST_LOST = 50
 _MOST_TRIED = 200
@@ -43,7 +42,7 @@ _MOST_TRIED = 200
 
 def is_nvidias(name: str) -> bool:
     """Tell whether a package is one of the driver's or the toolkit's."""
-    return name.startswith(_NVIDIAS) and not name.startswith(_OTHERS)
+    return re.match(_NVIDIAS, name) is not None
 
 
 def facts(host: Host) -> Facts:
@@ -76,31 +75,31 @@ def _stanzas(host: Host) -> list[dict[str, str]]:
     if host.stanzas:
         return host.stanzas
     folder = host.at("/var/lib/dpkg")
-    with open(f"{folder}/status", "rb") as file:
-        text = file.read()
-    if not text.strip():
+    whole = content(f"{folder}/status", _MOST_OF_A_LIST)
+    if not whole.strip():
         raise NotTold(f"{folder}/status is empty: see /var/backups")
-    for name in names(f"{folder}/updates"):
-        if name.isdigit():
-            with open(f"{folder}/updates/{name}", "rb") as file:
-                text += b"\n\n" + file.read()
+    for name in filter(str.isdigit, names(f"{folder}/updates")):
+        whole += b"\n\n" + content(f"{folder}/updates/{name}", _MOST_OF_A_LIST)
+    if len(whole) >= _MOST_OF_A_LIST:
+        raise NotTold(f"{folder}/status is longer than {_MOST_OF_A_LIST >> 20} MiB")
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for stanza in text.split(b"\n\n"):
-        if not stanza.strip():
-            continue
-        raw = b"\n" + stanza
+    for stanza in filter(bytes.strip, whole.split(b"\n\n")):
+        raw = b"\n" + stanza + b"\n"
         each = {}
-        for key in (b"Package", b"Status", b"Version", b"Architecture", b"Multi-Arch"):
-            mark = b"\n" + key + b": "
-            at = raw.find(mark)
-            end = raw.find(b"\n", at + 1)
-            row = raw[at + len(mark) : end if end > 0 else None] if at >= 0 else b""
-            each[key.decode()] = decoded(row).strip()
+        for name in _KEYS:
+            _, mark, rest = raw.partition(f"\n{name}: ".encode())
+            each[name] = decoded(rest[: rest.find(b"\n")]).strip() if mark else ""
         if not each["Package"] or len(each["Status"].split()) != 3:
             raise NotTold(f"{folder}/status is damaged: see /var/backups")
         found[each["Package"], each["Architecture"]] = each
     host.stanzas = list(found.values())
     return host.stanzas
+
+
+def _full_name(host: Host, each: Mapping[str, str]) -> str:
+    """Return a package's name, with the architecture where that is not the machine's own."""
+    name, arch = each["Package"], each["Architecture"]
+    return name if arch in (host.native, "all", "") else f"{name}:{arch}"
 
 
 def _packages(host: Host) -> tuple[dict[str, str], list[str], list[dict[str, Any]]]:
@@ -111,27 +110,19 @@ def _packages(host: Host) -> tuple[dict[str, str], list[str], list[dict[str, Any
     theirs: list[dict[str, Any]] = []
     for each in _stanzas(host):
         want, flag, state = each["Status"].split()
-        name, version, arch = each["Package"], each["Version"], each["Architecture"]
+        name, version, apart = each["Package"], each["Version"], _full_name(host, each)
         broken = state in _UNFINISHED or flag == "reinstreq"
-        apart = f"{name}:{arch}" if arch not in (host.native, "all", "") else name
-        same = each["Multi-Arch"] == "same"
         if broken:
-            unfinished.append(f"{name}:{arch}" if same else apart)
+            same = each["Multi-Arch"] == "same"
+            unfinished.append(f"{name}:{each['Architecture']}" if same else apart)
         elif state != "installed":
             continue
         elif name in wanted:
             installed[name] = version
         if nvidia and is_nvidias(name):
-            theirs.append(
-                {
-                    "name": apart,
-                    "version": version or "?",
-                    "held": want == "hold",
-                    "complete": not broken,
-                }
-            )
-    theirs.sort(key=lambda each: str(each["name"]))
-    return installed, unfinished, theirs
+            told = {"name": apart, "version": version or "?"}
+            theirs.append({**told, "held": want == "hold", "complete": not broken})
+    return installed, unfinished, sorted(theirs, key=lambda each: str(each["name"]))
 
 
 def _settings(host: Host) -> str | None:
@@ -139,15 +130,11 @@ def _settings(host: Host) -> str | None:
 
     It writes this cache after it has read them, so they are asked for only when one is newer.
     """
-    cache = host.at("/var/cache/apt/pkgcache.bin")
-    made = os.stat(cache).st_mtime if os.path.exists(cache) else 0.0
-    folder = host.at("/etc/apt/apt.conf.d")
-    for path in (host.at("/etc/apt/apt.conf"), *(f"{folder}/{each}" for each in names(folder))):
-        if os.path.exists(path) and os.stat(path).st_mtime > made:
-            break
-    else:
-        return None
-    if host.which("apt-config") is None:
+    cache, folder = "/var/cache/apt/pkgcache.bin", "/etc/apt/apt.conf.d"
+    made = os.stat(host.at(cache)).st_mtime if host.there(cache) else 0.0
+    files = ("/etc/apt/apt.conf", *(f"{folder}/{each}" for each in host.names(folder)))
+    newer = any(os.stat(host.at(e)).st_mtime > made for e in filter(host.there, files))
+    if not newer or host.which("apt-config") is None:
         return None
     at = ("-o", f"Dir={host.root}") if host.root else ()
     status, said = host.run("apt-config", *at, "dump", seconds=5)
@@ -165,43 +152,26 @@ def locks(host: Host) -> list[list[str]]:
         return [row.split() for row in decoded(file.read()).split("\n") if row]
 
 
-def _paths(host: Host) -> dict[str, str]:
-    """Return "DEVICE:INODE" -> path of those that are there."""
-    found = {}
-    for name in _LOCKS:
-        path = host.at(f"/var/{name}")
-        try:
-            there = os.stat(path)
-        except FileNotFoundError:
-            continue
-        device = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}"
-        found[f"{device}:{there.st_ino}"] = path
-    return found
-
-
 def lock_holder(host: Host) -> str | None:
     """Return the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt)".
 
     They take fcntl locks, which the kernel lists by device and inode.
     """
-    files = _paths(host)
-    if not files:
-        return None
+    files = set()
+    for path in filter(host.there, _LOCKS):
+        there = os.stat(host.at(path))
+        device = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}"
+        files.add(f"{device}:{there.st_ino}")
     inodes = {key.rpartition(":")[2] for key in files}
-    for words in locks(host):
+    for words in locks(host) if files else ():
         # 1: POSIX  ADVISORY  WRITE 812 08:01:1312 0 EOF
         if len(words) < 6 or words[1] not in ("POSIX", "OFDLCK"):
             continue
         pid, place = words[4], words[5]
-        if place.rpartition(":")[2] not in inodes:
-            continue
         # Some file systems (btrfs, overlays) show the kernel another device number.
-        if place in files or _has_open(host, pid):
-            try:
-                name = first_line(host.at(f"/proc/{pid}/comm"))
-            except NotTold:
-                name = None
-            return f"pid {pid}" + (f" ({name})" if name else "")
+        is_one = place.rpartition(":")[2] in inodes
+        if is_one and (place in files or _has_open(host, pid)):
+            return host.process(pid)
     return None
 
 
@@ -211,23 +181,20 @@ def _has_open(host: Host, pid: str) -> bool:
         links = [os.readlink(f"{folder}/{each}") for each in os.listdir(folder)]
     except OSError:
         return False
-    return any(link.endswith(f"/var/{name}") for link in links for name in _LOCKS)
+    return any(link.endswith(_LOCKS) for link in links)
 
 
 def _source_lines(host: Host) -> list[str]:
     """Return the lines of apt's sources as "FILE:LINE"."""
     folder = "/etc/apt/sources.list.d"
     try:
-        there = names(host.at(folder))
+        there = [e for end in (".list", ".sources") for e in host.names(folder, end=end)]
     except PermissionError:
         raise NotTold(f"no permission to look at {host.at(folder)}") from None
-    more = [e for end in (".list", ".sources") for e in there if e.endswith(end)]
     found = []
-    for path in ("/etc/apt/sources.list", *(f"{folder}/{each}" for each in more)):
-        if os.path.isfile(host.at(path)):
-            lines = rows(host.at(path))
-            if lines and not lines[-1]:
-                lines.pop()
+    for path in ("/etc/apt/sources.list", *(f"{folder}/{each}" for each in there)):
+        if host.is_file(path):
+            lines = "\n".join(host.rows(path)).removesuffix("\n").split("\n")
             found += [f"{path}:{row}" for row in lines if not row.startswith("#")]
     return found
 
@@ -235,10 +202,7 @@ def _source_lines(host: Host) -> list[str]:
 def _keyring(host: Host) -> str | None:
     """Return the bytes of the keyring file in hexadecimal digits."""
     path = host.asked["keyring"] and host.at(host.asked["keyring"])
-    if not path or not there(path):
-        return None
-    with open(path, "rb") as file:
-        return file.read(65537).hex()
+    return content(path, TEXT_LIMIT + 1, follow=True).hex() if path and there(path) else None
 
 
 def _changes(host: Host) -> list[str]:
@@ -270,21 +234,14 @@ def _read_log(host: Host, path: str) -> list[str]:
             raw = zlib.decompressobj(47).decompress(raw, 32 << 20)
         except zlib.error:
             return []
+    plain = re.sub(rb"[^ -{}~\n]", b"?", b"\n" + raw).decode()
     found: list[str] = []
-    when = by = command = ""
-    items: list[str] = []
-    for line in [*raw.split(b"\n"), b"Start-Date: "]:
-        row = "".join(chr(b) if 32 <= b < 127 and b != 124 else "?" for b in line)
-        key, mark, value = row.partition(": ")
-        if key == "Start-Date" and mark:
-            found += [f"{when}|{each}|{by}|{command}" for each in items]
-            when, by, command, items = value, "", "", []
-        elif key == "Commandline":
-            command = value
-        elif key == "Requested-By":
-            by = value
-        elif key in _ACTIONS:
-            items += [f"{key}|{each}" for each in _of_interest(host, value)]
+    for stanza in plain.split("\nStart-Date: "):
+        keyed = dict(re.findall(r"(?m)^([\w-]+): (.*)$", f"Start-Date: {stanza}"))
+        end = f"{keyed.get('Requested-By', '')}|{keyed.get('Commandline', '')}"
+        for action, listed in keyed.items():
+            items = _of_interest(host, listed) if action in _ACTIONS else ()
+            found += [f"{keyed['Start-Date']}|{action}|{each}|{end}" for each in items]
     return found
 
 
@@ -304,27 +261,26 @@ def _lost(host: Host) -> list[dict[str, str]]:
     so. Configuration and links are not among what dpkg has digests of; documentation, dpkg may have
     been told to leave out.
     """
-    info = host.at("/var/lib/dpkg/info")
-    release = host.asked["cuda_release"].replace(".", "-")
-    found = [*_lists_lost(host, info)]
-    apart = set(_optional(f"{info}/../diversions"))
+    release = host.asked["cuda_release"].replace(".", "-") or "-"
+    found = [*_lists_lost(host)]
+    apart = set(_optional(host, f"{_INFO}/../diversions"))
     overridden = {
-        each.split()[3] for each in _optional(f"{info}/../statoverride") if each.count(" ") > 2
+        each.split()[3]
+        for each in _optional(host, f"{_INFO}/../statoverride")
+        if each.count(" ") > 2
     }
     tried = 0
-    for name in names(info):
-        if not name.endswith(".md5sums") or not _is_watched(name, release):
+    for name in host.names(_INFO, end=".md5sums"):
+        if not re.match(_WATCHED, name) and not name.endswith(f"-{release}.md5sums"):
             continue
-        package, path = name[: -len(".md5sums")], f"{info}/{name}"
-        shown = package[: -len(host.native) - 1] if package.endswith(f":{host.native}") else package
-        noted = os.stat(path)
-        if not noted.st_size:
-            if _brings_files(host, f"{info}/{package}.list"):
-                found.append({"package": shown, "state": "emptied", "path": host.shown(path)})
-            continue
-        for row in rows(path):
+        package, path = name[: -len(".md5sums")], f"{_INFO}/{name}"
+        shown = re.sub(f":{host.native}$", "", package)
+        noted = os.stat(host.at(path))
+        if not noted.st_size and _brings_files(host, f"{_INFO}/{package}.list"):
+            found.append({"package": shown, "state": "emptied", "path": path})
+        for row in host.rows(path):
             file = f"/{row[34:]}"
-            if len(row) < 35 or file in apart or file.startswith(_LEFT_OUT):
+            if len(row) < 35 or file in apart or re.match(_LEFT_OUT, file):
                 continue
             state = _state(host.at(file), file in overridden, noted.st_ctime)
             if state == "touched":
@@ -332,23 +288,19 @@ def _lost(host: Host) -> list[dict[str, str]]:
                 state = "" if tried > _MOST_TRIED or _same(host.at(file), row[:32]) else "changed"
             if state:
                 found.append({"package": shown, "state": state, "path": file})
+    if tried > _MOST_TRIED and not found:
+        raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
     found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
     return found[:_MOST_LOST]
 
 
-_LEFT_OUT = tuple(f"/usr/share/{each}/" for each in ("doc", "man", "locale", "info"))
-_WATCHED = ("nvidia", "libcuda", "libnvidia", "libnvcuvid", "libnvoptix", "firmware-nvidia")
+_LEFT_OUT = r"/usr/share/(doc|man|locale|info)/"
+_WATCHED = r"(nvidia|libcuda|libnvidia|libnvcuvid|libnvoptix|firmware-nvidia)|linux-.*-nvidia-"
 
 
-def _is_watched(name: str, release: str) -> bool:
-    if name.startswith(_WATCHED) or (name.startswith("linux-") and "-nvidia-" in name):
-        return True
-    return name.endswith(f"-{release or '-'}.md5sums")
-
-
-def _optional(path: str) -> list[str]:
+def _optional(host: Host, path: str) -> list[str]:
     try:
-        return rows(path)
+        return host.rows(path)
     except (OSError, NotTold):
         return []
 
@@ -361,21 +313,11 @@ def _state(path: str, overridden: bool, noted: float) -> str:
         return "gone"
     if stat.S_ISLNK(there.st_mode):
         return "linked"
-    if not overridden:
-        if _is_open_to_all(path) and not there.st_mode & 4:
-            return "closed"
-        if _is_program(path) and not there.st_mode & 1:
-            return "closed"
+    for_all = re.search("/usr/(bin|sbin|lib|local)/", path) and not there.st_mode & 4
+    program = re.search(r"/usr/(.*/)?s?bin/[^./]*$", path) and not there.st_mode & 1
+    if (for_all or program) and not overridden:
+        return "closed"
     return "touched" if int(there.st_ctime) > int(noted) else ""
-
-
-def _is_open_to_all(path: str) -> bool:
-    return any(f"/usr/{each}/" in path for each in ("bin", "sbin", "lib", "local"))
-
-
-def _is_program(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder.endswith(("/bin", "/sbin")) and "/usr/" in path and "." not in name
 
 
 def _same(path: str, digest: str) -> bool:
@@ -393,21 +335,21 @@ def _same(path: str, digest: str) -> bool:
 
 def _brings_files(host: Host, path: str) -> bool:
     """Tell whether a package brings a file: only for one that does not, dpkg has no digests."""
-    passed = ("/etc/", *_LEFT_OUT[:3])
-    there = (host.at(row) for row in _optional(path) if row and not row.startswith(passed))
-    return any(os.path.isfile(each) and not os.path.islink(each) for each in there)
+    passed = (row for row in _optional(host, path) if row and not re.match(_NO_DIGEST, row))
+    return any(host.is_file(each) and not os.path.islink(host.at(each)) for each in passed)
 
 
-def _lists_lost(host: Host, info: str) -> Iterable[dict[str, str]]:
+_NO_DIGEST = r"/etc/|/usr/share/(doc|man|locale)/"
+
+
+def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
     """Yield dpkg's lists of files that are empty: it then takes the files for nobody's."""
     for each in _stanzas(host):
         _, flag, state = each["Status"].split()
         if state != "installed" or flag == "reinstreq" or not is_nvidias(each["Package"]):
             continue
-        name, arch = each["Package"], each["Architecture"]
-        shown = name if arch in (host.native, "all") else f"{name}:{arch}"
-        full = f"{name}:{arch}" if each["Multi-Arch"] == "same" else shown
-        lists = [f"{info}/{full}.list", f"{info}/{name}.list"]
-        if not any(os.path.exists(path) and os.stat(path).st_size for path in lists):
-            path = f"/var/lib/dpkg/info/{full}.list"
+        name, shown = each["Package"], _full_name(host, each)
+        full = f"{name}:{each['Architecture']}" if each["Multi-Arch"] == "same" else shown
+        path = f"{_INFO}/{full}.list"
+        if not host.is_filled(path) and not host.is_filled(f"{_INFO}/{name}.list"):
             yield {"package": shown, "state": "emptied", "path": path}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+from functools import cached_property
 
 from .files import runs
-from .frame import Host, NotTold, first_line, names, once, pairs, rows, why
+from .frame import Host, NotTold, names, pairs, unknown, why
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from .frame import Facts
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
-_NOT_PACKAGED = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+_UNINSTALLER = "nvidia-uninstall"
+_LINE_OF_VERSION = "/proc/driver/nvidia/version"
 
 
 class Driver:
@@ -23,7 +26,7 @@ class Driver:
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    @once
+    @cached_property
     def rule(self) -> str | None:
         """The rule of modprobe's that has another module loaded in the place of nvidia.
 
@@ -32,12 +35,9 @@ class Driver:
         "nothing" to load.
         """
         for folder in ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d"):
-            for name in names(self.host.at(folder)):
-                path = f"{folder}/{name}"
-                if not name.endswith(".conf") or not os.access(self.host.at(path), os.R_OK):
-                    continue
-                for row in rows(self.host.at(path)):
-                    words = row.split()
+            for path in (f"{folder}/{name}" for name in self.host.names(folder, end=".conf")):
+                readable = os.access(self.host.at(path), os.R_OK)
+                for words in map(str.split, self.host.rows(path) if readable else ()):
                     if words[:3] == ["alias", "nvidia", "off"]:
                         return f"nothing {path}"
                     if words[:2] == ["install", "nvidia"] and len(words) > 2:
@@ -50,10 +50,10 @@ class Driver:
         + kernel: into which kernel; the running one where none is given
         """
         name = (self.rule or "nvidia").partition(" ")[0]
-        if name == "nothing" or "/" in name:
-            name = "nvidia"
-        into = ("-k", kernel) if kernel else ()
-        status, said = self.host.run("modinfo", *into, name, seconds=10)
+        name = "nvidia" if name == "nothing" or "/" in name else name
+        status, said = self.host.run(
+            "modinfo", *(("-k", kernel) if kernel else ()), name, seconds=10
+        )
         if status:
             there_is_none = "not found" in said or "could not get modinfo" in said
             if there_is_none and "ermission denied" not in said:
@@ -67,12 +67,12 @@ class Driver:
             raise NotTold("modinfo finds a module nvidia without a version")
         return found["version"], found.get("license", "")
 
-    @once
+    @cached_property
     def on_disk(self) -> tuple[str, str] | None:
         """The module of the running kernel."""
         return self.module()
 
-    @once
+    @cached_property
     def cached(self) -> list[tuple[str, str]]:
         """The rows (NAME, PATH) of the linker's cache for this machine's architecture."""
         status, said = self.host.run("ldconfig", "-p", seconds=5)
@@ -82,24 +82,15 @@ class Driver:
         if status:
             raise NotTold(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
         abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(self.host.machine, "")
-        found = []
-        for row in said.split("\n"):
-            if "libcuda" in row or "libnvidia-ml" in row:
-                head, arrow, path = row.strip().partition(" => ")
-                name, _, kind = head.partition(" ")
-                if arrow and name in _LIBRARIES and abi in kind:
-                    found.append((name, path))
-        return found
+        form = r"(?m)^\s*(libcuda\.so|libcuda\.so\.1|libnvidia-ml\.so\.1) (.*) => (.*)$"
+        return [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
 
     def library(self, name: str) -> str | None:
         """Return the file behind the cache's first row of that name."""
-        cached: list[tuple[str, str]] = self.cached
-        path = next((path for each, path in cached if each == name), None)
-        if path is None:
-            return None
-        if not os.path.exists(path):
+        path = next((path for each, path in self.cached if each == name), None)
+        if path is not None and not os.path.exists(path):
             raise NotTold(f"ldconfig names {path}, which is not there")
-        return os.path.realpath(path)
+        return path and os.path.realpath(path)
 
 
 def _loaded(words: list[str]) -> str:
@@ -114,8 +105,8 @@ def facts(driver: Driver) -> Facts:
     host = driver.host
     found: dict[str, Any] = {
         "driver.loaded": lambda: _loaded_version(host),
-        "driver.nouveau": lambda: os.path.isdir(f"{_modules(host)}/nouveau"),
-        "driver.nova": lambda: os.path.isdir(f"{_modules(host)}/nova_core"),
+        "driver.nouveau": lambda: _is_loaded(host, "nouveau"),
+        "driver.nova": lambda: _is_loaded(host, "nova_core"),
         "driver.open_modules": lambda: _open_modules(host),
         "driver.on_disk": lambda: driver.on_disk and driver.on_disk[0],
         "driver.on_disk_open": lambda: driver.on_disk and is_open(driver.on_disk[1]),
@@ -130,18 +121,16 @@ def facts(driver: Driver) -> Facts:
     return found
 
 
-def _modules(host: Host) -> str:
-    folder = host.at("/sys/module")
-    if not os.path.isdir(folder):
+def _is_loaded(host: Host, module: str) -> bool:
+    if not host.is_dir("/sys/module"):
         raise NotTold("/sys/module is not there")
-    return folder
+    return host.is_dir(f"/sys/module/{module}")
 
 
 def _loaded_version(host: Host) -> str | None:
-    folder = f"{_modules(host)}/nvidia"
-    if not os.path.isdir(folder):
+    if not _is_loaded(host, "nvidia"):
         return None
-    found = first_line(f"{folder}/version")
+    found = host.first_line("/sys/module/nvidia/version")
     if found is None:
         raise NotTold("the module nvidia is loaded but names no version")
     return found
@@ -153,16 +142,16 @@ def _open_modules(host: Host) -> bool | None:
     Open: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...";
     proprietary: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05 ...".
     """
-    if not os.path.isdir(host.at("/proc/sys")):
+    if not host.is_dir("/proc/sys"):
         raise NotTold("/proc is not there")
-    line = first_line(host.at("/proc/driver/nvidia/version"))
+    line = host.first_line(_LINE_OF_VERSION)
     return None if line is None else flavour(line)
 
 
 def flavour(line: str) -> bool:
     """Tell whether it is the open module, by the first line of /proc/driver/nvidia/version."""
     if "Kernel Module" not in line:
-        raise NotTold(f"/proc/driver/nvidia/version begins with {line[:60]!r}")
+        raise NotTold(f"{_LINE_OF_VERSION} begins with {line[:60]!r}")
     return "Open Kernel Module" in line
 
 
@@ -179,7 +168,7 @@ def users(host: Host) -> list[str]:
     A process ends up in the list by the text of its links, which is the same inside a container.
     What vanishes meanwhile is not of interest; what may not be seen is.
     """
-    if not any(each.startswith("nvidia") for each in names(host.at("/dev"))):
+    if not host.names("/dev", "nvidia"):
         return []
     proc, found = host.at("/proc"), []
     for pid in sorted((each for each in names(proc) if each.isdigit()), key=int):
@@ -190,13 +179,10 @@ def users(host: Host) -> list[str]:
         except OSError:
             continue
         if any(_leads_to_gpu(f"{proc}/{pid}/fd/{each}") for each in numbers):
-            try:
-                name = first_line(f"{proc}/{pid}/comm")
-            except NotTold:
-                name = None
+            shown = host.process(pid)
             # The kernel keeps 15 characters of a name.
-            if not (name or "").startswith("nvidia-persiste"):
-                found.append(f"pid {pid}" + (f" ({name})" if name else ""))
+            if "(nvidia-persiste" not in shown:
+                found.append(shown)
     return found
 
 
@@ -207,9 +193,9 @@ def _leads_to_gpu(link: str) -> bool:
         return False
 
 
-def _persistenced(host: Host) -> tuple[str | None, bool | dict[str, str] | None]:
+def _persistenced(host: Host) -> tuple[str | None, Any]:
     """Return the state of nvidia-persistenced and whether it starts with the machine."""
-    if not os.path.isdir(host.at("/run/systemd/system")):
+    if not host.is_dir("/run/systemd/system"):
         return None, None
     words = ("-p", "LoadState", "-p", "ActiveState", "-p", "UnitFileState")
     status, said = host.run("systemctl", "show", *words, "nvidia-persistenced.service", seconds=5)
@@ -222,19 +208,18 @@ def _persistenced(host: Host) -> tuple[str | None, bool | dict[str, str] | None]
         raise NotTold("systemctl: it named no state")
     # "masked": somebody forbade it to start, which `enable` cannot change.
     state = "masked" if unit["LoadState"] == "masked" else unit["ActiveState"]
-    word = unit.get("UnitFileState", "")
-    if not word:
-        return state, None  # a unit that was removed while it ran has a state and no file
-    return state, enabled(word)
+    # A unit that was removed while it ran has a state and no file.
+    word = unit.get("UnitFileState")
+    return state, enabled(word) if word else None
 
 
 def enabled(word: str) -> Any:
     """Tell whether systemd starts a unit with the machine, from its UnitFileState."""
-    plain = word[: -len("-runtime")] if word.endswith("-runtime") else word
+    plain = word.replace("-runtime", "")
     if plain in ("enabled", "alias"):
         return True
     known = ("disabled", "static", "masked", "indirect", "linked", "generated", "transient")
-    return False if plain in known else {"?": f"systemd calls it {word[:40]!r}"}
+    return False if plain in known else unknown(f"systemd calls it {word[:40]!r}")
 
 
 def _runfile(host: Host) -> bool:
@@ -242,36 +227,32 @@ def _runfile(host: Host) -> bool:
 
     It leaves its uninstaller; a package may bring a program of that name, too.
     """
-    paths = [f"/{folder}/nvidia-uninstall" for folder in _NOT_PACKAGED]
-    there = {each for each in paths if os.path.exists(host.at(each))}
-    info = host.at("/var/lib/dpkg/info")
-    for name in names(info) if there else ():
-        if name.endswith(".list"):
-            there -= set(rows(f"{info}/{name}"))
+    folders = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+    there = {path for path in (f"/{each}/{_UNINSTALLER}" for each in folders) if host.there(path)}
+    info = "/var/lib/dpkg/info"
+    for name in host.names(info, end=".list") if there else ():
+        there -= set(host.rows(f"{info}/{name}"))
     return bool(there)
 
 
 def kernel(driver: Driver) -> Facts:
     """The installed kernels, and what the running and the newest of them have of the driver."""
     host = driver.host
-    running = first_line(host.at("/proc/sys/kernel/osrelease")) or ""
+    running = host.first_line("/proc/sys/kernel/osrelease") or ""
 
     def both() -> list[str]:
         return list(dict.fromkeys([running, *installed(host)[-1:]]))
 
-    def modules() -> dict[str, str | None]:
-        found = {each: driver.module(each) for each in both() if each != running}
-        versions = {each: there and there[0] for each, there in found.items()}
-        return {running: driver.on_disk and driver.on_disk[0], **versions}
-
-    def headers() -> dict[str, bool]:
-        path = "/lib/modules/{}/build/Makefile"
-        return {each: os.path.exists(host.at(path.format(each))) for each in both()}
+    def module(kernel: str) -> str | None:
+        found = driver.on_disk if kernel == running else driver.module(kernel)
+        return found and found[0]
 
     return {
         "kernel.installed": lambda: installed(host),
-        "kernel.modules": modules,
-        "kernel.headers": headers,
+        "kernel.modules": lambda: {each: module(each) for each in both()},
+        "kernel.headers": lambda: {
+            each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both()
+        },
         "kernel.sources": lambda: _sources(host),
         "kernel.initramfs": lambda: initramfs(host, (installed(host) or [running])[-1]),
     }
@@ -279,10 +260,10 @@ def kernel(driver: Driver) -> Facts:
 
 def _sources(host: Host) -> list[str]:
     """Return the versions of the driver whose module DKMS can build for a kernel to come."""
-    root, found = host.at("/var/lib/dkms"), []
-    for folder in (f"{root}/{each}" for each in names(root) if each.startswith("nvidia")):
-        versions = names(folder)
-        found += [e for e in versions if os.path.exists(f"{folder}/{e}/source/dkms.conf")]
+    found = []
+    for folder in (f"/var/lib/dkms/{each}" for each in host.names("/var/lib/dkms", "nvidia")):
+        versions = host.names(folder)
+        found += [e for e in versions if host.there(f"{folder}/{e}/source/dkms.conf")]
     return found
 
 
@@ -292,30 +273,17 @@ def installed(host: Host) -> list[str]:
     One without a name of its own cannot be told from a file that is still being unpacked.
     """
     try:
-        files = names(host.at("/boot"))
+        files = host.names("/boot", "vmlinuz-")
     except PermissionError:
         raise NotTold("no permission to look at /boot") from None
-    mark, ends = "vmlinuz-", (".old", ".bak", "~")
-    kernels = (each[len(mark) :] for each in files if each.startswith(mark))
-    return sorted((k for k in kernels if not k.endswith(ends) and ".dpkg-" not in k), key=_order)
+    kernels = (each.partition("-")[2] for each in files if ".dpkg-" not in each)
+    return sorted((k for k in kernels if not k.endswith((".old", ".bak", "~"))), key=_order)
 
 
-def _order(version: str) -> list[tuple[tuple[int, ...], int]]:
-    """Return what `sort -V` compares: runs of other letters and of digits by turns."""
-    found: list[tuple[tuple[int, ...], int]] = []
-    other: list[int] = []
-    number = ""
-    for letter in [*version, ""]:
-        if letter.isdigit():
-            number += letter
-            continue
-        if number:
-            found.append(((*other, 0), int(number)))
-            other, number = [], ""
-        if letter:
-            rank = ord(letter) if letter.isalpha() else ord(letter) + 256
-            other.append(-1 if letter == "~" else rank)
-    return [*found, ((*other, 0), -1)]
+def _order(version: str) -> list[tuple[str, int]]:
+    """Return what `sort -V` compares: what is no number, and numbers, by turns; "~" comes first."""
+    marked = f"{version}\1".replace("~", "\0")
+    return [(text, int(number or 0)) for text, number in re.findall(r"([^\d]*)(\d*)", marked)]
 
 
 def initramfs(host: Host, kernel: str) -> str:
@@ -323,21 +291,17 @@ def initramfs(host: Host, kernel: str) -> str:
 
     A rule against the free drivers works at boot only from inside the initramfs.
     """
-    image = host.at(f"/boot/initrd.img-{kernel}")
-    if not os.path.exists(image):
+    image = f"/boot/initrd.img-{kernel}"
+    if not host.there(image):
         return "absent"
-    made, folder = os.stat(image).st_mtime, host.at("/etc/modprobe.d")
-    for name in names(folder):
+    made, folder = os.stat(host.at(image)).st_mtime, "/etc/modprobe.d"
+    for name in host.names(folder, end=".conf"):
         path = f"{folder}/{name}"
-        if not name.endswith(".conf") or not os.path.exists(path) or os.stat(path).st_mtime <= made:
+        if not host.there(path) or os.stat(host.at(path)).st_mtime <= made:
             continue
-        if name.startswith("pyinfra-gpu-"):
+        rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
+        if name.startswith("pyinfra-gpu-") or any(map(rule.match, host.rows(path))):
             return "stale"
-        for row in rows(path):
-            words = row.split()
-            name = words[1] if words[:1] == ["blacklist"] and len(words) > 1 else ""
-            if name in ("nouveau", "nova") or name.startswith(("nova_", "nova-")):
-                return "stale"
     return "fresh"
 
 
@@ -357,11 +321,8 @@ def libcuda(driver: Driver) -> Facts:
         return found
 
     def files() -> list[str]:
-        there = (f"{libdir}/{each}" for each in names(host.at(libdir)))
-        plain = (each for each in there if each.startswith(f"{libdir}/libcuda.so."))
-        return [
-            each for each in plain if _filled(host.at(each)) and not os.path.islink(host.at(each))
-        ]
+        there = (f"{libdir}/{each}" for each in host.names(libdir, "libcuda.so."))
+        return [e for e in there if host.is_filled(e) and not os.path.islink(host.at(e))]
 
     return {
         "libcuda.libdir": lambda: libdir,
@@ -372,11 +333,6 @@ def libcuda(driver: Driver) -> Facts:
     }
 
 
-def _filled(path: str) -> bool:
-    """Tell whether a file with contents is there: as a power cut leaves it, it is not."""
-    return os.path.isfile(path) and os.stat(path).st_size > 0
-
-
 def _link(host: Host, path: str) -> dict[str, str | None]:
     place = host.at(path)
     try:
@@ -385,88 +341,62 @@ def _link(host: Host, path: str) -> dict[str, str | None]:
         return {"kind": "absent", "target": None, "real": None}
     except PermissionError:
         raise NotTold(f"no permission to look at {place}") from None
-    kind = "other"
-    for name, test in (("link", os.path.islink), ("file", os.path.isfile), ("dir", os.path.isdir)):
-        if test(place):
-            kind = name
-            break
+    tests = (("link", os.path.islink), ("file", os.path.isfile), ("dir", os.path.isdir))
     return {
-        "kind": kind,
-        "target": os.readlink(place) if kind == "link" else None,
-        "real": host.shown(os.path.realpath(place)) if _filled(place) else None,
+        "kind": next((name for name, test in tests if test(place)), "other"),
+        "target": os.readlink(place) if os.path.islink(place) else None,
+        "real": host.real(path) if host.is_filled(path) else None,
     }
 
 
 def _loader_paths(host: Host) -> list[str]:
     folder = "/etc/ld.so.conf.d"
-    more = [f"{folder}/{each}" for each in names(host.at(folder)) if each.endswith(".conf")]
+    more = [f"{folder}/{each}" for each in host.names(folder, end=".conf")]
     found = []
-    for path in ("/etc/ld.so.conf", *more):
-        if os.path.isfile(host.at(path)):
-            for row in rows(host.at(path)):
-                word = row.split()[0] if row.strip() else ""
-                if word[:1] not in ("#", "") and ("stubs" in word or "compat" in word):
-                    found.append(f"{path}: {word}")
+    for path in filter(host.is_file, ("/etc/ld.so.conf", *more)):
+        words = (row.split()[0] for row in host.rows(path) if row.strip())
+        found += [f"{path}: {e}" for e in words if e[0] != "#" and re.search("stubs|compat", e)]
     return found
 
 
 def cuda(host: Host) -> Facts:
     """CUDA toolkits, and what /usr/local/cuda is."""
+    link, alternative = "/usr/local/cuda", "/etc/alternatives/cuda"
     return {
         "cuda.toolkits": lambda: _toolkits(host),
         "cuda.missing": lambda: _missing(host),
-        "cuda.link": lambda: _plain_path(host),
-        "cuda.alternative": lambda: _alternative(host),
+        "cuda.link": lambda: host.real(link) if host.there(link) else _target(host, link),
+        "cuda.alternative": lambda: _target(host, alternative),
         "cuda.nvcc_on_path": lambda: _nvcc_on_path(host),
     }
 
 
+def _target(host: Host, path: str) -> str | None:
+    place = host.at(path)
+    return host.shown(os.readlink(place)) if os.path.islink(place) else None
+
+
 def _toolkits(host: Host) -> list[str]:
     """Return releases in the order of their numbers; folders that name none are somebody's own."""
-    folder = host.at("/usr/local")
-    found = []
-    for name in names(folder):
-        major, _, minor = name[len("cuda-") :].partition(".")
-        plain = major.isdigit() and minor.isdigit() and len(major) < 5 and len(minor) < 5
-        if (
-            name.startswith("cuda-")
-            and plain
-            and name.isascii()
-            and os.path.isdir(f"{folder}/{name}")
-        ):
-            found.append((int(major), int(minor), f"{major}.{minor}"))
-    return [each[2] for each in sorted(found)]
+    named = (re.fullmatch(r"cuda-(\d{1,4})\.(\d{1,4})", e, re.A) for e in host.names("/usr/local"))
+    found = [each for each in named if each and host.is_dir(f"/usr/local/{each[0]}")]
+    return [each[0][5:] for each in sorted(found, key=lambda each: (int(each[1]), int(each[2])))]
 
 
 def _missing(host: Host) -> list[str]:
     """Return the files that the declared toolkit should have; what is empty is as good as gone."""
-    release = host.asked["cuda_release"]
-    if not release:
+    if not (release := host.asked["cuda_release"]):
         return []
-    folder = host.at(f"/usr/local/cuda-{release}")
+    folder = f"/usr/local/cuda-{release}"
     programs = ("bin/nvcc", "bin/ptxas", "nvvm/bin/cicc")
-    found = [each for each in programs if not runs(f"{folder}/{each}")]
+    found = [each for each in programs if not runs(host.at(f"{folder}/{each}"))]
     files = ("include/cuda_runtime.h", "lib64/libcudart.so")
-    return found + [each for each in files if not _filled(f"{folder}/{each}")]
-
-
-def _plain_path(host: Host) -> str | None:
-    path = host.at("/usr/local/cuda")
-    if not os.path.lexists(path):
-        return None
-    if not os.path.exists(path):
-        return os.readlink(path)
-    return host.shown(os.path.realpath(path))
-
-
-def _alternative(host: Host) -> str | None:
-    path = host.at("/etc/alternatives/cuda")
-    return host.shown(os.readlink(path)) if os.path.islink(path) else None
+    return found + [each for each in files if not host.is_filled(f"{folder}/{each}")]
 
 
 def _nvcc_on_path(host: Host) -> str | None:
     folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-    for path in (host.at(f"/{folder}/nvcc") for folder in folders):
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return host.shown(os.path.realpath(path))
+    for path in filter(host.is_file, (f"/{folder}/nvcc" for folder in folders)):
+        if os.access(host.at(path), os.X_OK):
+            return host.real(path)
     return None

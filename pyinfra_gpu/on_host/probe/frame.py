@@ -30,18 +30,6 @@ class NotTold(Exception):  # noqa: N818 - it is no error: the host has its reaso
     """The host would not tell; the reason is a clause."""
 
 
-def once(find: Callable[[Any], Any]) -> Any:
-    """Make a property that is found out once; what fails is asked again."""
-    kept = f"_kept_{find.__name__}"
-
-    def found(self: Any) -> Any:
-        if kept not in vars(self):
-            setattr(self, kept, find(self))
-        return getattr(self, kept)
-
-    return property(found)
-
-
 class Host:
     """Where to look, and what was asked.
 
@@ -57,12 +45,52 @@ class Host:
         self.environment["PATH"] = self.path
         self.uid = os.getuid()
         self.stanzas: list[dict[str, str]] = []  # of dpkg's list, once it was read
-        arch = first_line(f"{root}/proc/sys/kernel/arch")  # since Linux 6.1
+        arch = self.first_line("/proc/sys/kernel/arch")  # since Linux 6.1
         self.machine: str = arch or os.uname().machine
 
     def at(self, path: str) -> str:
         """Return where a path of the system's is."""
         return self.root + path
+
+    def there(self, path: str) -> bool:
+        """Tell whether something stands at a path of the system's, links followed."""
+        return os.path.exists(self.root + path)
+
+    def is_dir(self, path: str) -> bool:
+        """Tell whether it is a folder."""
+        return os.path.isdir(self.root + path)
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether it is a plain file."""
+        return os.path.isfile(self.root + path)
+
+    def is_filled(self, path: str) -> bool:
+        """Tell whether it is a file with contents: as a power cut leaves it, it is not."""
+        return self.is_file(path) and os.stat(self.root + path).st_size > 0
+
+    def real(self, path: str) -> str:
+        """Return the path behind all links."""
+        return self.shown(os.path.realpath(self.root + path))
+
+    def names(self, folder: str, begin: str = "", end: str = "") -> list[str]:
+        """Return the names in a folder that begin and end so, in order; none where it is not."""
+        return [e for e in names(self.root + folder) if e.startswith(begin) and e.endswith(end)]
+
+    def first_line(self, path: str) -> str | None:
+        """Return the first line of a file of the kernel's; None where it is not there."""
+        return first_line(self.root + path)
+
+    def rows(self, path: str) -> list[str]:
+        """Return the lines of a file of the system's."""
+        return rows(self.root + path)
+
+    def process(self, pid: str) -> str:
+        """Return how a process is named to people, e.g. "pid 812 (python3)"."""
+        try:
+            name = self.first_line(f"/proc/{pid}/comm")
+        except NotTold:
+            name = None
+        return f"pid {pid}" + (f" ({name})" if name else "")
 
     def shown(self, path: str) -> str:
         """Return the path of the system's that is there."""
@@ -100,11 +128,8 @@ class Host:
             raise NotTold(f"{words[0]} is not on this host")
         reader, writer = os.pipe()
         actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-        actions.append((os.POSIX_SPAWN_DUP2, writer, 1))
-        if errors:
-            actions.append((os.POSIX_SPAWN_DUP2, writer, 2))
-        else:
-            actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
+        actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
+        actions += [(os.POSIX_SPAWN_DUP2, writer, each) for each in ((1, 2) if errors else (1,))]
         given = self.environment if environment is None else environment
         try:
             pid = os.posix_spawn(program, words, given, file_actions=actions)
@@ -113,55 +138,48 @@ class Host:
             return 126, f"{words[0]}: {error.strerror}"
         finally:
             os.close(writer)
-        try:
-            limit = min(seconds, self.asked.get("limit", seconds))
-            said, status = _heard(reader, pid, time.monotonic() + limit)
-        finally:
-            os.close(reader)
+        limit = min(seconds, self.asked.get("limit", seconds))
+        said, status = _heard(reader, pid, time.monotonic() + limit)
+        os.close(reader)
         if len(said) > _MOST_SAID or said.count(b"\n") > _MOST_LINES:
             raise NotTold(f"{words[0]} said too much")
         return status, decoded(said).rstrip("\n")
 
 
-def _heard(reader: int, pid: int, end: float) -> tuple[bytes, int]:  # noqa: C901 - one loop
+def _heard(reader: int, pid: int, end: float) -> tuple[bytes, int]:
     """Return what a program says until it has ended, and its status."""
-    said = b""
-    status: int | None = None
-    at_end = False
+    said, status, is_open = b"", None, True
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    while time.monotonic() < end and len(said) <= _MOST_SAID:
-        if at_end:
+    while time.monotonic() < end and len(said) <= _MOST_SAID and (is_open or status is None):
+        if not is_open:
             time.sleep(0.002)
         elif poll.poll(100 if status is None else 0):
             part = os.read(reader, 1 << 16)
-            said += part
-            if part:
-                continue
-            at_end = True
+            said, is_open = said + part, bool(part)
         elif status is not None:
             break  # it has ended, and something else holds its output open
-        if status is None:
-            status = _status(pid)
-        if at_end and status is not None:
-            break
-    if status is None:
-        os.kill(pid, _KILL)
-        for _ in range(20):  # what hangs in the kernel does not end now, and is not waited for
-            if _status(pid) is not None:
-                break
-            time.sleep(0.005)
-        status = 124
-    return said, status
+        status = _status(pid) if status is None else status
+    if status is not None:
+        return said, status
+    os.kill(pid, _KILL)
+    _wait(pid)
+    return said, 124
 
 
 def _status(pid: int) -> int | None:
     """Return the status of a child that has ended, as a shell would tell it."""
     done, status = os.waitpid(pid, os.WNOHANG)
-    if not done:
-        return None
     code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
+    return None if not done else 128 - code if code < 0 else code
+
+
+def _wait(pid: int) -> None:
+    """Take leave of a child; what hangs in the kernel does not end now, and is not waited for."""
+    for _ in range(20):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.005)
 
 
 def why(status: int, said: str) -> str:
@@ -182,7 +200,6 @@ def unknown(reason: str) -> dict[str, str]:
 def told(facts: Facts) -> Iterable[tuple[str, Any]]:
     """Yield each fact with its value: None is "it is not there", and one that fails fails alone."""
     for keys, find in facts.items():
-        names = keys.split()
         try:
             found = find()
         except NotTold as error:
@@ -195,11 +212,9 @@ def told(facts: Facts) -> Iterable[tuple[str, Any]]:
             found = unknown(f"{text(error.filename)}: {error.strerror}")
         except Exception as error:  # whatever it is, the other facts are told
             found = unknown(f"{type(error).__name__}: {error}")
-        if len(names) == 1:
-            yield names[0], found
-        else:
-            each = found if isinstance(found, tuple) else (found,) * len(names)
-            yield from zip(names, each)
+        names = keys.split()
+        several = isinstance(found, tuple) and len(names) > 1
+        yield from zip(names, found if several else (found,) * len(names))
 
 
 class Part:
@@ -249,10 +264,7 @@ class Part:
                 kill(self._pid, _KILL)
             except OSError:
                 continue
-        for _ in range(20):
-            if os.waitpid(self._pid, os.WNOHANG)[0]:
-                break
-            time.sleep(0.002)
+        _wait(self._pid)
 
     def members(self) -> list[str]:
         """Return the members of an object in JSON that it has told."""
@@ -298,19 +310,15 @@ def json(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(json, value)) + "]"
     word = text(value)
-    if word.isascii() and word.isprintable() and not ('"' in word or "\\" in word):
-        return f'"{word}"'
-    return '"' + "".join(map(_letter, word)) + '"'
+    plain = word.isascii() and word.isprintable() and not ('"' in word or "\\" in word)
+    return f'"{word if plain else "".join(map(_letter, word))}"'
 
 
 def _letter(letter: str) -> str:
-    number = ord(letter)
-    if 32 <= number < 127 and letter not in '"\\':
+    if " " <= letter <= "~" and letter not in '"\\':
         return letter
-    if number < 0x10000:
-        return f"\\u{number:04x}"
-    number -= 0x10000
-    return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 1023):04x}"
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def text(value: Any) -> str:

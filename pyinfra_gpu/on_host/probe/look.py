@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 
 from . import apt, driver, files, needs, power, storage, system, torch, training
 from .frame import TOO_LATE, Host, Part, collect, json
@@ -22,47 +23,28 @@ _TICK_S = 5.0
 _BELOW_THE_PREFIX = ("storage", "smoke.stamp", "cuda.proof", "libcuda.proof")
 _BELOW_THE_PREFIX_OF_OWNER = ("owned", "build", "torch", "training", "environment.text", "smoke")
 
+_NOTHING = (
+    "driver.module driver.persistenced driver.persistenced_enabled driver.mok nvidia.repository"
+    " nvidia.keyring cuda.link cuda.alternative cuda.nvcc_on_path cuda.proof libcuda.proof"
+)
+_NO_ROWS = (
+    "driver.users kernel.installed kernel.sources nvidia.source_lines nvidia.changes"
+    " nvidia.lost cuda.toolkits cuda.missing libcuda.cache libcuda.files"
+    " libcuda.loader_paths power.sessions power.inhibitors power.reboots"
+)
 WITHOUT_NVIDIA: dict[str, Any] = {
-    "driver.module": None,
-    "driver.users": [],
-    "driver.persistenced": None,
-    "driver.persistenced_enabled": None,
+    **dict.fromkeys(_NOTHING.split()),
+    **{key: [] for key in _NO_ROWS.split()},
+    **{key: {} for key in ("kernel.modules", "kernel.headers", "libcuda.links")},
     "driver.runfile": False,
-    "driver.mok": None,
-    "kernel.installed": [],
-    "kernel.modules": {},
-    "kernel.headers": {},
-    "kernel.sources": [],
     "kernel.initramfs": "",
-    "nvidia.repository": None,
-    "nvidia.source_lines": [],
-    "nvidia.keyring": None,
-    "nvidia.changes": [],
-    "nvidia.lost": [],
-    "cuda.toolkits": [],
-    "cuda.missing": [],
-    "cuda.link": None,
-    "cuda.alternative": None,
-    "cuda.nvcc_on_path": None,
-    "cuda.proof": None,
     "libcuda.libdir": "",
-    "libcuda.cache": [],
-    "libcuda.links": {},
-    "libcuda.files": [],
-    "libcuda.loader_paths": [],
-    "libcuda.proof": None,
-    "power.sessions": [],
-    "power.inhibitors": [],
-    "power.reboots": [],
 }
 """What is told of a host where no NVIDIA driver is wanted, and so is not looked at."""
 OWNER_WITHOUT_NVIDIA: dict[str, Any] = {
+    **dict.fromkeys(["cuda.gcc", "cuda.compiler", "cuda.glibc", "cuda.nvcc"]),
     "cuda.shell_lines": [],
-    "cuda.gcc": None,
     "cuda.gxx": False,
-    "cuda.compiler": None,
-    "cuda.glibc": None,
-    "cuda.nvcc": None,
 }
 
 
@@ -101,9 +83,8 @@ class Owner:
 def _find(name: str) -> tuple[int, int, str] | None:
     """Find a user: by the system's list, else by whoever the system asks, who may hang."""
     users = files.Users()
-    for row in users.local():
-        if row[0] == name:
-            return users.find(name)
+    if any(row[0] == name for row in users.local()):
+        return users.find(name)
     asked = Part("", lambda: {"user": lambda: users.find(name)})
     members, _ = collect([asked], time.monotonic() + _TICK_S)
     value = "".join(members).partition(":")[2]
@@ -113,8 +94,12 @@ def _find(name: str) -> tuple[int, int, str] | None:
     return int(uid), int(gid), home.strip('"')
 
 
-def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> dict[str, Callable[[], Facts]]:
-    """Return the parts that whoever looks tells, by the names with which their keys begin.
+Parts = dict[str, "Callable[[], Facts]"]
+"""The names with which the keys of a part begin -> what finds its facts."""
+
+
+def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> Parts:
+    """Return the parts that whoever looks tells.
 
     A fact that hangs takes those behind it along, so what is below the prefix comes last. There are
     few parts: to begin a process takes as long as most of them.
@@ -129,26 +114,19 @@ def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> dict[str, Callable[
         asking = driver.Driver(host)
         found = dict(driver.facts(asking))
         if nvidia:
-            found.update(driver.libcuda(asking))
-            found.update(driver.kernel(asking))
-            found.update(driver.cuda(host))
-        if not stuck:
-            found.update(storage.facts(host, as_root=owner.apart))
-            found["smoke.stamp"] = lambda: files.believed(asked["stamp"], as_root=owner.apart)
-            found.update(_proofs(host, owner) if nvidia else {})
+            found |= {**driver.libcuda(asking), **driver.kernel(asking), **driver.cuda(host)}
+        if stuck:
+            return found
+        found.update(storage.facts(host, as_root=owner.apart))
+        proofs = ("cuda_proof", "libcuda_proof") if nvidia else ()
+        noted = {"smoke.stamp": "stamp", **{each.replace("_", "."): each for each in proofs}}
+        for key, name in noted.items():
+            found[key] = partial(files.believed, asked[name], as_root=owner.apart)
         return found
 
     return {
         "system launcher gpus driver.mok power packages nvidia": machine,
         "driver kernel cuda libcuda storage smoke.stamp": drivers_and_room,
-    }
-
-
-def _proofs(host: Host, owner: Owner) -> Facts:
-    cuda, libcuda = host.asked["cuda_proof"], host.asked["libcuda_proof"]
-    return {
-        "cuda.proof": lambda: files.believed(cuda, as_root=owner.apart),
-        "libcuda.proof": lambda: files.believed(libcuda, as_root=owner.apart),
     }
 
 
@@ -167,54 +145,37 @@ def layout(host: Host, owner: Owner) -> Facts:
     }
 
 
-def owners_parts(
-    host: Host, owner: Owner, left: list[str], *, stuck: bool
-) -> dict[str, Callable[[], Facts]]:
-    """Return the parts that the owner tells.
+def owners_half(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:
+    """Return what the owner tells, an object in JSON, by a process that is the owner.
 
     + stuck: the prefix does not answer, so nothing in it is asked
     """
-    users = files.Users()
-    home = owner.home or (users.find(users.name(host.uid)) or (0, 0, ""))[2]
-    problem = {"system.owners_problem": lambda: system.preload_problem(host)}
-    entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
-    if stuck:
-        return {
-            "storage driver environment cuda system": lambda: {**problem, **needs.facts(host, home)}
-        }
-    return {
-        "storage driver environment cuda system training smoke launcher": lambda: {
-            **problem,
-            **needs.facts(host, home),
-            **training.facts(host, home),
-        },
-        "owned build torch cuda.glibc": lambda: {
-            **entries,
-            **torch.build(host),
-            **torch.facts(host),
-        },
-    }
-
-
-def owners_half(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:
-    """Return what the owner tells, an object in JSON."""
-    parts = owners_parts(host, owner, left, stuck=stuck)
-    members, missing = collect([Part(*each) for each in parts.items()], end)
-    if stuck:
-        missing.update(dict.fromkeys(_BELOW_THE_PREFIX_OF_OWNER, TOO_LATE))
-    if not host.asked["nvidia"]:
-        members += _members(OWNER_WITHOUT_NVIDIA)
-    return "{" + ",".join([*members, *_members({"missing": missing})]) + "}"
-
-
-def _as_owner(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:
     if owner.apart:
         owner.become(host)
-    return owners_half(host, owner, left, end, stuck=stuck)
+    users = files.Users()
+    home = owner.home or (users.find(users.name(host.uid)) or (0, 0, ""))[2]
+
+    def given() -> Facts:
+        problem = {"system.owners_problem": lambda: system.preload_problem(host)}
+        below = {} if stuck else training.facts(host, home)
+        return {**problem, **needs.facts(host, home), **below}
+
+    def environment() -> Facts:
+        entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
+        return {**entries, **torch.build(host), **torch.facts(host)}
+
+    parts = [Part("storage driver environment cuda system training smoke launcher", given)]
+    if not stuck:
+        parts.append(Part("owned build torch cuda.glibc", environment))
+    members, missing = collect(parts, end)
+    if stuck:
+        missing.update(dict.fromkeys(_BELOW_THE_PREFIX_OF_OWNER, TOO_LATE))
+    without = {} if host.asked["nvidia"] else OWNER_WITHOUT_NVIDIA
+    return _object(members, {**without, "missing": missing})
 
 
-def _members(found: Mapping[str, Any]) -> list[str]:
-    return [f"{json(key)}:{json(value)}" for key, value in found.items()]
+def _object(members: list[str], more: Mapping[str, Any]) -> str:
+    return "{" + ",".join([*members, json(more)[1:-1]]) + "}"
 
 
 def look(asked: Mapping[str, Any], root: str = "") -> str:
@@ -229,38 +190,31 @@ def look(asked: Mapping[str, Any], root: str = "") -> str:
     patience = min(asked.get("patience", _PATIENCE_S), asked["seconds"] / 2)
     owner = Owner(host)
     # First by a process that can be left to itself: what is below the prefix may not answer.
-    left: list[str] = []
     first = Part("layout", lambda: layout(host, owner))
     members, missing = collect([first], begun + patience)
     stuck = not first.whole
-    for row in members:
-        if row.startswith('"left":'):
-            left = [asked["entries"][int(each)] for each in row[8:-1].split(",") if each]
-    mine = roots_parts(host, owner, stuck=stuck)
-    running = [Part(*each) for each in mine.items()]
-    before = end - patience / 5
-    theirs = (
-        []
-        if owner.problem
-        else [
+    numbers = next((row[8:-1] for row in members if row.startswith('"left":')), "")
+    left = [asked["entries"][int(each)] for each in numbers.split(",") if each]
+    mine = [Part(*each) for each in roots_parts(host, owner, stuck=stuck).items()]
+    theirs = []
+    if not owner.problem:
+        before = end - patience / 5
+        theirs.append(
             Part(
                 "owner",
-                lambda: {"owner": lambda: _as_owner(host, owner, left, before, stuck=stuck)},
+                lambda: {"owner": lambda: owners_half(host, owner, left, before, stuck=stuck)},
             )
-        ]
-    )
-    roots, why = collect(running, min(end, time.monotonic() + patience))
+        )
+    roots, why = collect(mine, min(end, time.monotonic() + patience))
     owners, late = collect(theirs, end)
-    members += roots + owners
     missing.update(why)
     if stuck:
         missing.update(dict.fromkeys(_BELOW_THE_PREFIX, TOO_LATE))
-    told: dict[str, Any] = {"layout.owner_problem": owner.problem or None}
+    told: dict[str, Any] = {} if asked["nvidia"] else dict(WITHOUT_NVIDIA)
     if owner.problem or late:
         told["owner"] = {"?": owner.problem or late["owner"]}
-    if not asked["nvidia"]:
-        told.update(WITHOUT_NVIDIA)
-    return "{" + ",".join([*members, *_members({**told, "missing": missing})]) + "}"
+    told.update({"layout.owner_problem": owner.problem or None, "missing": missing})
+    return _object([*members, *roots, *owners], told)
 
 
 def main(asked: Mapping[str, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 
 from .files import runs
-from .frame import Host, NotTold, names, rows, why
+from .frame import Host, NotTold, names, why
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
     from .frame import Facts
 
 _MOST = 9  # lines of a file
-_FOR_ALL = ("CUDA", "GROUP", "LD", "LOCAL", "MASTER", "NCCL", "PYTHON", "ROLE", "TORCH", "WORLD")
+_FOR_ALL = re.compile(
+    r"\s*(?:export\s+)?(RANK|(?:CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)"
+    r"_*[A-Z0-9][A-Z0-9_]*)(?=[ \t=])"
+)
 
 
 def facts(host: Host, home: str) -> Facts:
     """What may not be opened, what is set for every login, the compilers."""
+    shm = "/dev/shm"
     found: dict[str, Callable[[], Any]] = {
-        "storage.shm_closed": lambda: _closed_shm(host),
+        "storage.shm_closed": lambda: host.is_dir(shm) and not os.access(host.at(shm), os.W_OK),
         "driver.closed": lambda: _closed(host) if host.asked["nvidia"] else [],
         "environment.for_all": lambda: list(_for_all(host)),
     }
@@ -29,50 +34,35 @@ def facts(host: Host, home: str) -> Facts:
         compiler = host.asked["compiler"]
         found["cuda.shell_lines"] = lambda: list(_shell_lines(host, home))
         found["cuda.gxx"] = lambda: host.which("g++") is not None
-        found["cuda.gcc"] = lambda: _compiler(host, "gcc", clang=False)
-        found["cuda.compiler"] = lambda: _compiler(host, compiler, clang="clang" in compiler)
+        found["cuda.gcc"] = lambda: _compiler(host, "gcc")
+        found["cuda.compiler"] = lambda: _compiler(host, compiler)
         found["cuda.nvcc"] = lambda: _nvcc(host)
     return found
 
 
-def _closed_shm(host: Host) -> bool:
-    folder = host.at("/dev/shm")
-    return os.path.isdir(folder) and not os.access(folder, os.W_OK)
-
-
 def _closed(host: Host) -> list[str]:
     """Return what the owner may not open of the driver, or not run."""
-    found = []
-    devices = [e for e in names(host.at("/dev")) if e[:6] == "nvidia" and e[6:7].isdigit()]
-    for name in (*devices, "nvidiactl", "nvidia-uvm"):
-        path = f"/dev/{name}"
-        if os.path.exists(host.at(path)) and not os.access(host.at(path), os.R_OK | os.W_OK):
-            found.append(path)
-    for folder in names(host.at("/usr/lib")):
-        for name in ("libcuda.so.1", "libnvidia-ml.so.1") if folder.endswith("-linux-gnu") else ():
-            path = f"/usr/lib/{folder}/{name}"
-            if os.path.lexists(host.at(path)) and not os.access(host.at(path), os.R_OK):
-                found.append(path)
-    path = host.at("/usr/bin/nvidia-smi")
-    if os.path.exists(path) and not os.access(path, os.X_OK):
-        found.append("/usr/bin/nvidia-smi")
-    return found
+    devices = [e for e in host.names("/dev", "nvidia") if e[6:7].isdigit()]
+    folders = [f"/usr/lib/{each}" for each in host.names("/usr/lib", end="-linux-gnu")]
+    libraries = ("libcuda.so.1", "libnvidia-ml.so.1")
+    needed = [(f"/dev/{e}", os.R_OK | os.W_OK) for e in (*devices, "nvidiactl", "nvidia-uvm")]
+    needed += [(f"{folder}/{each}", os.R_OK) for folder in folders for each in libraries]
+    needed.append(("/usr/bin/nvidia-smi", os.X_OK))
+    there = ((path, how) for path, how in needed if os.path.lexists(host.at(path)))
+    return [path for path, how in there if not os.access(host.at(path), how)]
 
 
 def _existing(host: Host, *places: str) -> Iterator[str]:
     """Yield the files at these places; a folder stands for what is in it and ends as said."""
     for place in places:
         folder, star, end = place.partition("*")
-        if not star:
-            found = [place]
-        else:
-            found = [folder + each for each in names(host.at(folder)) if each.endswith(end)]
-        yield from (each for each in found if os.path.isfile(host.at(each)))
+        found = [folder + each for each in host.names(folder, end=end)] if star else [place]
+        yield from filter(host.is_file, found)
 
 
 def _lines(host: Host, path: str) -> list[str]:
     try:
-        return rows(host.at(path))
+        return host.rows(path)
     except (OSError, NotTold):
         return []
 
@@ -82,27 +72,8 @@ def _for_all(host: Host) -> Iterator[str]:
     first = ("/etc/environment", "/etc/environment.d/*.conf", "/etc/security/pam_env.conf")
     more = ("/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
     for path in _existing(host, *first, *more):
-        found = []
-        for row in _lines(host, path):
-            words = row.replace("=", " ").split()
-            if words[:1] == ["export"]:
-                words = words[1:]
-            name = words[0] if words else ""
-            rest = row.lstrip(" \t")
-            rest = (
-                rest[len("export") :].lstrip() if rest.startswith(("export ", "export\t")) else rest
-            )
-            ends = rest[len(name) : len(name) + 1] in (" ", "\t", "=") and bool(name)
-            if ends and (name == "RANK" or (name.startswith(_FOR_ALL) and _is_name(name))):
-                found.append(f"{path} {name}")
-        yield from found[:_MOST]
-
-
-def _is_name(name: str) -> bool:
-    begins = next(each for each in _FOR_ALL if name.startswith(each))
-    rest = name[len(begins) :]
-    plain = rest.replace("_", "A")
-    return bool(rest.lstrip("_")) and plain.isascii() and plain.isalnum() and plain == plain.upper()
+        found = filter(None, map(_FOR_ALL.match, _lines(host, path)))
+        yield from [f"{path} {each[1]}" for each in found][:_MOST]
 
 
 def _shell_lines(host: Host, home: str) -> Iterator[str]:
@@ -110,36 +81,26 @@ def _shell_lines(host: Host, home: str) -> Iterator[str]:
 
     Without what such a line may hold beside the path: a token in a variable of its own.
     """
-    import re
-
     form = re.compile(r"^[^#]*(PATH|CUDA_HOME).*/cuda")
-    own = [f"{home}/{each}" for each in names(home) if each[:1] == "."]
-    own = [e for e in own if e.endswith(("profile", "shrc", ".zshenv"))] if home else []
+    own = [f"{home}/{each}" for each in names(home) if home and each[:1] == "."]
+    own = [e for e in own if e.endswith(("profile", "shrc", ".zshenv")) and os.path.isfile(e)]
     places = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
-    files = [(each, host.at(each)) for each in _existing(host, *places)]
-    files += [(host.shown(each), each) for each in own if os.path.isfile(each)]
-    for shown, path in files:
-        try:
-            found = [row for row in rows(path) if "/cuda" in row and form.search(row)]
-        except (OSError, NotTold):
-            continue
-        for row in found[:_MOST]:
-            yield f"{shown}:" + re.sub(r"^.*?(\w*(?:PATH|CUDA_\w+)\b)", r"\1", row)
+    for path in (*_existing(host, *places), *map(host.shown, own)):
+        for row in [row for row in _lines(host, path) if form.search(row)][:_MOST]:
+            yield f"{path}:" + re.sub(r"^.*?(\w*(?:PATH|CUDA_\w+)\b)", r"\1", row)
 
 
-def _compiler(host: Host, program: str, *, clang: bool) -> str | None:
+def _compiler(host: Host, program: str) -> str | None:
     if not program or host.which(program) is None:
         return None
-    words = ("-dumpversion",) if clang else ("-dumpfullversion", "-dumpversion")
+    words = ("-dumpversion",) if "clang" in program else ("-dumpfullversion", "-dumpversion")
     status, said = host.run(program, *words, seconds=10)
     if status:
         raise NotTold(f"{program}: {why(status, said)}")
-    for row in said.split("\n"):
-        if row[:1].isdigit():
-            if not row.replace(".", "").isdigit() or len(row) > 60:
-                raise NotTold(f"{'gcc' if program == 'gcc' else 'the compiler'} said {row[:80]!r}")
-            return row
-    raise NotTold(f"{program}: it said {said.partition(chr(10))[0]}")
+    found = re.search(r"(?m)^\d[\d.]{0,59}$", said)
+    if not found:
+        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+    return found[0]
 
 
 def _nvcc(host: Host) -> str | None:
@@ -150,10 +111,7 @@ def _nvcc(host: Host) -> str | None:
     status, said = host.run(program, "--version", seconds=10)
     if status:
         raise NotTold(f"{program}: {why(status, said)}")
-    row = next((row for row in said.split("\n") if "release " in row), None)
-    if row is None:
-        raise NotTold(f"{program}: it said {said.partition(chr(10))[0]}")
-    version = row.partition("release ")[2].partition(",")[0].split(" ")[0]
-    if version.count(".") != 1 or not version.replace(".", "").isdigit() or len(version) > 9:
-        raise NotTold(f"nvcc --version said {row[:80]!r}")
-    return version
+    found = re.search(r"release (\d{1,4}\.\d{1,4})\b", said)
+    if not found:
+        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+    return found[1]

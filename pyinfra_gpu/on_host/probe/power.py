@@ -6,9 +6,10 @@ Asked over D-Bus it could hang.
 from __future__ import annotations
 
 import os
+import re
 
 from .files import Users, document
-from .frame import Host, names, pairs, rows
+from .frame import Host, names, pairs
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def facts(host: Host) -> Facts:
 
 
 def _kept(host: Host, kind: str) -> list[dict[str, str]]:
-    folder = host.at(f"/run/systemd/{kind}")
-    paths = (f"{folder}/{each}" for each in names(folder) if not each.endswith(".ref"))
-    return [pairs(rows(each)) for each in paths if os.path.isfile(each)]
+    folder = f"/run/systemd/{kind}"
+    paths = (f"{folder}/{each}" for each in host.names(folder) if not each.endswith(".ref"))
+    return [pairs(host.rows(each)) for each in filter(host.is_file, paths)]
 
 
 def sessions(host: Host) -> list[str]:
@@ -44,7 +45,7 @@ def sessions(host: Host) -> list[str]:
             terminals.append((os.stat(f"{folder}/{name}").st_uid, f"pts/{name}"))
         except FileNotFoundError:
             continue
-    if not os.path.isdir(host.at("/run/systemd/sessions")):
+    if not host.is_dir("/run/systemd/sessions"):
         return [f"{users.name(uid)} on {terminal}" for uid, terminal in terminals]
     found: dict[str, None] = {}
     for each in _kept(host, "sessions"):
@@ -78,7 +79,6 @@ def _unescaped(text: str) -> str:
 
     What would move a terminal's cursor becomes a question mark.
     """
-    import re  # it takes as long to load as half of the look
 
     def plain(match: re.Match[bytes]) -> bytes:
         octal, digits, letter = match.groups()
@@ -92,10 +92,6 @@ def _unescaped(text: str) -> str:
 
 def _reboots(text: str | None) -> list[dict[str, object]]:
     """Return what each line "TIME BOOT_ID REASON" says; one that is damaged says nothing."""
-    found = []
-    for row in (text or "").split("\n"):
-        at, _, rest = row.partition(" ")
-        boot, _, reason = rest.partition(" ")
-        if at.isascii() and at.isdigit() and len(at) < 13 and 0 < len(boot) < 65 and reason:
-            found.append({"at": int(at), "boot_id": boot, "reason": reason})
-    return found
+    form = r"(?m)^(\d{1,12}) (\S{1,64}) (.+)$"
+    found = re.findall(form, text or "", re.ASCII)
+    return [{"at": int(at), "boot_id": boot, "reason": reason} for at, boot, reason in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import open_place, size
-from .frame import Host, NotTold, names, rows
+from .frame import Host, NotTold
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ def facts(host: Host, *, as_root: bool) -> Facts:
     asked, nvidia = host.asked, host.asked["nvidia"]
     prefix, venv, build = asked["prefix"], asked["venv"], asked["build"]
     training = asked["training"]
-    boot, shm = host.at("/boot"), host.at("/dev/shm")
+    boot, shm = (host.at(each) if host.is_dir(each) else "" for each in ("/boot", "/dev/shm"))
     system = () if asked["owner"] == "-" else ("/", "/etc", "/usr", "/var")
-    with_boot = ("/boot",) if system and nvidia and os.path.isdir(boot) else ()
+    with_boot = ("/boot",) if system and nvidia and boot else ()
     places = (prefix, venv, *filter(None, (build,)))
     written = (*places, *filter(None, (training,)), *system)
     return {
-        "storage.shm_mib": lambda: _size(shm) if os.path.isdir(shm) else None,
-        "storage.shm_free_mib": lambda: _free(shm) if os.path.isdir(shm) else None,
+        "storage.shm_mib": lambda: _size(shm) if shm else None,
+        "storage.shm_free_mib": lambda: _free(shm) if shm else None,
         "storage.usr_mib": lambda: _free(host.at("/usr")) if nvidia else None,
         "storage.var_mib": lambda: _free(host.at("/var")) if nvidia else None,
-        "storage.boot_mib": lambda: _free(boot) if nvidia and os.path.isdir(boot) else None,
-        "storage.initrd_mib": lambda: _largest_initrd(boot) if nvidia else None,
+        "storage.boot_mib": lambda: _free(boot) if nvidia and boot else None,
+        "storage.initrd_mib": lambda: _largest_initrd(host) if nvidia else None,
         "storage.noexec": lambda: mounted(host, "noexec", places),
         "storage.volatile": lambda: mounted(host, "memory", written),
         "storage.readonly": lambda: mounted(host, "ro", (*written, *with_boot)),
@@ -68,9 +68,9 @@ def _size(folder: str) -> int:
     return found.f_blocks * found.f_frsize >> 20
 
 
-def _largest_initrd(boot: str) -> int:
-    images = (each for each in names(boot) if each.startswith("initrd.img-"))
-    return -(-max((size(f"{boot}/{each}") for each in images), default=0) // 2**20)
+def _largest_initrd(host: Host) -> int:
+    images = (host.at(f"/boot/{each}") for each in host.names("/boot", "initrd.img-"))
+    return -(-max(map(size, images), default=0) // 2**20)
 
 
 def _inodes(host: Host, prefix: str, *, as_root: bool) -> dict[str, int]:
@@ -87,16 +87,12 @@ def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
 
     "memory" counts as an option of what a reboot empties.
     """
-    try:
-        mounts = [row.split(" ") for row in rows(host.at("/proc/self/mounts"))]
-    except OSError:
-        mounts = []
+    path = "/proc/self/mounts"
+    mounts = [row.split(" ") for row in (host.rows(path) if host.there(path) else ())]
     mounts = [words for words in mounts if len(words) > 3]
     if not mounts:
-        raise NotTold("/proc/self/mounts may not be read")
-    for path in paths:
-        if not path:
-            continue
+        raise NotTold(f"{path} may not be read")
+    for path in filter(None, paths):
         longest, how = "", [""]
         for _, place, kind, options, *_ in mounts:
             if f"{path}/".startswith(f"{place.rstrip('/')}/") and len(place) >= len(longest):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from .files import Users, masked
-from .frame import Host, NotTold, first_line, names, rows, text, why
+from .frame import Host, NotTold, pairs, text, unknown, why
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -24,16 +25,16 @@ def user_of(host: Host) -> str:
 
 def facts(host: Host) -> Facts:
     """The machine as a whole."""
-    proc = f"{host.root}/proc/sys/kernel"
+    proc = "/proc/sys/kernel"
     found: dict[str, Any] = {
         "system.os_id system.os_version system.os_name": lambda: _release(host),
-        "system.kernel": lambda: _shown(f"{proc}/osrelease"),
+        "system.kernel": lambda: _shown(host, f"{proc}/osrelease"),
         "system.architecture": lambda: host.machine,
-        "system.boot_id": lambda: _shown(f"{proc}/random/boot_id"),
-        "system.cpu_count": lambda: cpus(_shown(f"{host.root}/sys/devices/system/cpu/online")),
-        "system.ram_mib": lambda: memory(_shown(f"{host.root}/proc/meminfo")),
+        "system.boot_id": lambda: _shown(host, f"{proc}/random/boot_id"),
+        "system.cpu_count": lambda: cpus(_shown(host, "/sys/devices/system/cpu/online")),
+        "system.ram_mib": lambda: memory(_shown(host, "/proc/meminfo")),
         "system.init": lambda: _init(host),
-        "system.hostname": lambda: _shown(f"{proc}/hostname"),
+        "system.hostname": lambda: _shown(host, f"{proc}/hostname"),
         "system.user": lambda: user_of(host),
         "system.uid": lambda: host.uid,
         "system.secure_boot": lambda: {None: None, 0: False, 1: True}[secure_boot(host)],
@@ -47,8 +48,8 @@ def facts(host: Host) -> Facts:
     return found
 
 
-def _shown(path: str) -> str:
-    found = first_line(path)
+def _shown(host: Host, path: str) -> str:
+    found = host.first_line(path)
     if found is None:
         raise NotTold("the host does not show it")
     return found
@@ -57,10 +58,8 @@ def _shown(path: str) -> str:
 def _release(host: Host) -> tuple[str | None, ...]:
     for place in ("/etc/os-release", "/usr/lib/os-release"):
         if os.access(host.at(place), os.R_OK):
-            break
-    else:
-        raise NotTold("/etc/os-release may not be read or is not there")
-    return release(rows(host.at(place)))
+            return release(host.rows(place))
+    raise NotTold("/etc/os-release may not be read or is not there")
 
 
 def release(lines: Iterable[str]) -> tuple[str | None, ...]:
@@ -76,47 +75,35 @@ def release(lines: Iterable[str]) -> tuple[str | None, ...]:
 
 def _unquoted(name: str, value: str) -> str:
     """Return what a shell makes of a value: quotes and backslashes as in sh."""
-    found, quote, letters = "", "", iter(value)
-    for letter in letters:
-        if letter == quote:
-            quote = ""
-        elif not quote and letter in "'\"":
-            quote = letter
-        elif letter == "\\" and quote != "'":
-            found += next(letters, "")
-        else:
-            found += letter
-    if quote:
+    parts = re.findall(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|(\\.|[^'"])""", value)
+    if not re.fullmatch(r"""('[^']*'|"([^"\\]|\\.)*"|\\.|[^'"\\])*""", value):
         raise NotTold(f"os-release has an odd line for {name}")
-    return found
+    return "".join(
+        single or re.sub(r"\\(.)", r"\1", double or bare) for single, double, bare in parts
+    )
 
 
 def cpus(line: str) -> int:
     """Count the kernel's list form, e.g. "0-3,8" is five."""
-    count = 0
-    for part in line.split(","):
-        first, mark, last = part.partition("-")
-        if not first.isdigit() or (mark and not last.isdigit()) or len(part) > 11:
-            raise NotTold(f"{line[:40]!r} is not a list of processors")
-        count += int(last or first) - int(first) + 1
-    if count < 1:
+    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", line, re.A):
         raise NotTold(f"{line[:40]!r} is not a list of processors")
-    return count
+    ranges = (part.split("-") for part in line.split(","))
+    return sum(int(each[-1]) - int(each[0]) + 1 for each in ranges)
 
 
 def memory(line: str) -> int:
     """Read the first line of /proc/meminfo, in MiB."""
-    words = line.split()
-    if len(words) != 3 or words[0] != "MemTotal:" or not words[1].isdigit() or words[2] != "kB":
+    found = re.fullmatch(r"MemTotal:\s+(\d{1,15}) kB", line, re.A)
+    if not found:
         raise NotTold("/proc/meminfo has an odd first line")
-    return int(words[1]) // 1024
+    return int(found[1]) // 1024
 
 
 def _init(host: Host) -> str:
     # What systemd's own sd_booted() looks at; the name of process 1 may be anything.
-    if os.path.isdir(host.at("/run/systemd/system")):
+    if host.is_dir("/run/systemd/system"):
         return "systemd"
-    return _shown(host.at("/proc/1/comm"))
+    return _shown(host, "/proc/1/comm")
 
 
 def _python(host: Host) -> str | None:
@@ -133,15 +120,10 @@ def _python(host: Host) -> str | None:
 
 def python_version(said: str) -> str:
     """Read what `python3 -V` says."""
-    word, _, version = said.strip().partition(" ")
-    if (
-        word != "Python"
-        or version[:1] not in "123456789"
-        or version.count(".") < 2
-        or " " in version
-    ):
+    found = re.fullmatch(r"Python ([1-9]\S*\.\S*\.\S*)", said.strip())
+    if not found:
         raise NotTold(f"`python3 -V` said {said[:80]!r}")
-    return version
+    return found[1]
 
 
 def secure_boot(host: Host) -> int | None:
@@ -149,18 +131,17 @@ def secure_boot(host: Host) -> int | None:
 
     A kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
     """
-    if not os.path.isdir(host.at("/sys/firmware")):
+    efi = "/sys/firmware/efi"
+    if not host.is_dir("/sys/firmware"):
         raise NotTold("/sys/firmware is not there")
-    efi = host.at("/sys/firmware/efi")
-    if not os.path.isdir(efi):
+    if not host.is_dir(efi):
         return None
-    variables = names(f"{efi}/efivars")
-    found = next((each for each in variables if each.startswith("SecureBoot-")), None)
-    if found is None:
-        if variables:
-            return 0
+    variables = host.names(f"{efi}/efivars", "SecureBoot-")
+    if not variables and host.names(f"{efi}/efivars"):
+        return 0
+    if not variables:
         raise NotTold(f"{efi}/efivars is empty or may not be read")
-    path = f"{efi}/efivars/{found}"
+    path = host.at(f"{efi}/efivars/{variables[0]}")
     try:
         with open(path, "rb") as file:
             raw = file.read(5)
@@ -206,14 +187,12 @@ def _mok_key(host: Host) -> str | None:
     """Return the certificate: where DKMS's settings say, else in Ubuntu's place, else its own."""
     places = ["/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"]
     folder = "/etc/dkms/framework.conf.d"
-    settings = [f"{folder}/{each}" for each in names(host.at(folder)) if each.endswith(".conf")]
+    settings = [f"{folder}/{each}" for each in host.names(folder, end=".conf")]
     for path in ("/etc/dkms/framework.conf", *settings):
         if os.access(host.at(path), os.R_OK):
-            for row in rows(host.at(path)):
-                name, mark, value = row.strip().partition("=")
-                if mark and name == "mok_certificate":
-                    places.insert(0, value.strip("\"'"))
-    return next((host.at(each) for each in places if each and os.path.exists(host.at(each))), None)
+            said = pairs([row.strip() for row in host.rows(path)])
+            places.insert(0, said.get("mok_certificate", "").strip("\"'"))
+    return next((host.at(each) for each in places if each and host.there(each)), None)
 
 
 def _preloads(host: Host) -> list[str]:
@@ -221,12 +200,12 @@ def _preloads(host: Host) -> list[str]:
 
     "-" where only the loader knows. Names end at blanks and colons, lines at "#".
     """
-    path = host.at("/etc/ld.so.preload")
+    path = "/etc/ld.so.preload"
     found = []
-    for row in rows(path) if os.path.exists(path) else ():
+    for row in host.rows(path) if host.there(path) else ():
         for name in row.partition("#")[0].replace(":", " ").split():
-            state = "1" if os.path.isfile(host.at(name)) else "0"
-            found.append(f"{state if name[0] == '/' and '$' not in name else '-'} {name}")
+            known = name[0] == "/" and "$" not in name
+            found.append(f"{int(host.is_file(name)) if known else '-'} {name}")
     return found
 
 
@@ -235,8 +214,7 @@ def preload_problem(host: Host) -> str | None:
 
     It says so in front of whatever any program says.
     """
-    path = host.at("/etc/ld.so.preload")
-    if not os.path.exists(path) or not os.stat(path).st_size:
+    if not host.is_filled("/etc/ld.so.preload"):
         return None
     first = host.run("true", seconds=5)[1].partition("\n")[0]
     return first if "ld.so" in first and "preload" in first else None
@@ -244,28 +222,23 @@ def preload_problem(host: Host) -> str | None:
 
 def launcher(host: Host, owner: str, uid: int) -> Facts:
     """Whether the owner's user manager outlives logins, is on and may be, and the runs in it."""
-    manager = f"user@{uid}.service"
-    groups = host.at("/sys/fs/cgroup")
+    manager, groups = f"user@{uid}.service", "/sys/fs/cgroup"
     at = f"{groups}/user.slice/user-{uid}.slice/{manager}"
-    units = []
-    for folder in (host.at("/etc/systemd"), host.at("/run/systemd")):
-        units += [f"{folder}/system/{each}" for each in ("user@.service", manager)]
-        units.append(f"{folder}/system/systemd-logind.service")
-        units.append(f"{folder}/user/pyinfra-gpu-train@.service")
+    names = [f"system/{e}" for e in ("user@.service", manager, "systemd-logind.service")]
+    names.append("user/pyinfra-gpu-train@.service")
+    units = [host.at(f"/{top}/systemd/{name}") for top in ("etc", "run") for name in names]
 
     def on() -> bool | None:
         # With the first version of control groups they are elsewhere.
-        return os.path.isdir(at) if os.path.exists(f"{groups}/cgroup.controllers") else None
+        return host.is_dir(at) if host.there(f"{groups}/cgroup.controllers") else None
 
     def runs() -> list[str]:
-        folder = f"{at}/app.slice"
-        mark, end = "pyinfra-gpu-train@", ".service"
-        found = [each for each in names(folder) if each.startswith(mark)]
-        plain = (each.rpartition("@")[2] for each in found if os.path.isdir(f"{folder}/{each}"))
-        return [each[: -len(end)] if each.endswith(end) else each for each in plain]
+        found = host.names(f"{at}/app.slice", "pyinfra-gpu-train@")
+        folders = (each for each in found if host.is_dir(f"{at}/app.slice/{each}"))
+        return [re.sub(r"\.service$", "", each.rpartition("@")[2]) for each in folders]
 
     return {
-        "launcher.linger": lambda: os.path.exists(host.at(f"/var/lib/systemd/linger/{owner}")),
+        "launcher.linger": lambda: host.there(f"/var/lib/systemd/linger/{owner}"),
         "launcher.manager": on,
         "launcher.masked": lambda: masked(units, host.root),
         "launcher.runs": runs,
@@ -274,67 +247,55 @@ def launcher(host: Host, owner: str, uid: int) -> Facts:
 
 def _gpus(host: Host) -> list[dict[str, Any]]:
     """Return the NVIDIA display and 3D controllers on the PCI bus, in the order of addresses."""
-    folder = host.at("/sys/bus/pci/devices")
-    if not os.path.isdir(folder):
-        if os.path.isdir(host.at("/sys/bus")):
+    folder = "/sys/bus/pci/devices"
+    if not host.is_dir(folder):
+        if host.is_dir("/sys/bus"):
             return []
         raise NotTold("/sys/bus is not there")
     found = []
-    for address in names(folder):
+    for address in host.names(folder):
         device = f"{folder}/{address}"
-        if _word(f"{device}/vendor") != "0x10de":
+        vendor, class_, number = (
+            _word(host, f"{device}/{e}") for e in ("vendor", "class", "device")
+        )
+        if vendor != "0x10de":
             continue
-        class_, number = _word(f"{device}/class"), _word(f"{device}/device")
         if not class_ or not number:
-            raise NotTold(f"{device} could not be read")
+            raise NotTold(f"{host.at(device)} could not be read")
         if class_[:6] not in ("0x0300", "0x0302"):
             continue
         driver: Any = None
-        if os.path.islink(f"{device}/driver"):
-            driver = os.path.basename(os.readlink(f"{device}/driver"))
-            driver = driver or {"?": "the link to its driver could not be read"}
-        found.append(
-            {
-                "address": address,
-                "vendor": "0x10de",
-                "device": number,
-                "class_": class_,
-                "driver": driver,
-                "bar1_mib": _bar1(f"{device}/resource"),
-            }
-        )
+        if os.path.islink(link := host.at(f"{device}/driver")):
+            driver = os.path.basename(os.readlink(link)) or unknown("its link could not be read")
+        told = {"address": address, "vendor": vendor, "device": number, "class_": class_}
+        try:
+            window = bar1(host.rows(f"{device}/resource"))
+        except (OSError, NotTold):
+            window = bar1([])
+        found.append({**told, "driver": driver, "bar1_mib": window})
     return found
 
 
-def _word(path: str) -> str:
+def _word(host: Host, path: str) -> str:
     try:
-        return first_line(path) or ""
+        return host.first_line(path) or ""
     except NotTold:
         return ""
 
 
-def _bar1(path: str) -> Any:
-    """Return the size of the second memory window, None if the firmware assigned none.
+def bar1(lines: list[str]) -> Any:
+    """Read a device's memory windows, its kernel file "resource": MiB, None if it has none.
 
     Register windows of GeForce cards have 32 bits and take one of the kernel's six rows; those of
     Hopper and later take two, and BAR1 then stands in the third row.
     """
-    try:
-        return bar1(rows(path))
-    except (OSError, NotTold):
-        return bar1([])
-
-
-def bar1(lines: list[str]) -> Any:
-    """Read a device's memory windows: its kernel file "resource"."""
-    lines = lines[1:3]
-    if len(lines) < 2:
-        return {"?": "the device's resource file could not be read"}
-    for row in lines:
+    if len(lines) < 3:
+        return unknown("the device's resource file could not be read")
+    for row in lines[1:3]:
         try:
             first, last = (int(each, 16) for each in row.split()[:2])
         except ValueError:
-            return {"?": f"{text(row)[:60]!r} is not a range of addresses"}
+            return unknown(f"{text(row)[:60]!r} is not a range of addresses")
         if last > first:
             return (last - first + 1) >> 20
     return None

@@ -8,11 +8,13 @@ test passed.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
+from functools import cached_property
 
-from .files import document, there
-from .frame import Host, NotTold, decoded, names, rows, text, why
+from .files import content, document, there
+from .frame import TEXT_LIMIT, Host, NotTold, decoded, names, rows, text, unknown, why
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -49,16 +51,15 @@ class Environment:
         self.problem: str | None = None
         self.site = ""
         self.absent = self._is_absent()
-        if not self.absent:
-            self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
-            try:
-                self.python, self.base, self.site, self.glibc = self._asked()
-            except NotTold as error:
-                self.problem = str(error)
-            folder = f"{self.venv}/lib"
-            if not self.site:
-                found = [each for each in names(folder) if each.startswith("python3")]
-                self.site = f"{folder}/{(found or ['python3'])[-1]}/site-packages"
+        if self.absent:
+            return
+        self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
+        try:
+            self.python, self.base, self.site, self.glibc = self._asked()
+        except NotTold as error:
+            self.problem = str(error)
+            found = [e for e in names(f"{self.venv}/lib") if e.startswith("python3")]
+            self.site = f"{self.venv}/lib/{(found or ['python3'])[-1]}/site-packages"
 
     def _is_absent(self) -> bool:
         """Tell whether there is none: a folder may be made for the owner, and not filled yet."""
@@ -76,46 +77,50 @@ class Environment:
     def _asked(self) -> tuple[Any, Any, str, Any]:
         python = f"{self.venv}/bin/python"
         if not os.path.exists(python):
-            leads = (
-                f"{python} is a link to {os.readlink(python)}, which"
-                if os.path.islink(python)
-                else python
-            )
-            raise NotTold(f"{leads} is not there")
+            link = f" is a link to {os.readlink(python)}, which" if os.path.islink(python) else ""
+            raise NotTold(f"{python}{link} is not there")
         status, said = self.host.run(python, "-I", "-S", "-B", "-c", _TELL, seconds=15)
-        told = said.split("\n")
         if status:
             raise NotTold(why(status, said))
-        if len(told) not in (3, 4) or not all(each.isprintable() for each in told):
-            raise NotTold(f"it said {told[0][:80]!r}")
+        version, base, folder, glibc, *more = [*said.split("\n"), "", "", ""]
+        if (
+            any(more)
+            or not (base and folder)
+            or "/" in folder
+            or not said.replace("\n", "").isprintable()
+        ):
+            raise NotTold(f"it said {version[:80]!r}")
         with open(python, "rb") as file:
             if file.read(2) == b"#!":
                 raise NotTold("as that of the environment, being a script that starts another one")
         try:
-            with open(f"{self.venv}/pyvenv.cfg", "rb") as file:
-                settings = decoded(file.read(65536))
+            settings = decoded(content(f"{self.venv}/pyvenv.cfg", TEXT_LIMIT, follow=True))
         except _GONE:
             raise NotTold("as that of the environment, whose pyvenv.cfg is gone") from None
         if "include-system-site-packages=true" in settings.replace(" ", "").lower():
             reason = "apart from the packages of the system, which pyvenv.cfg lets in"
             raise NotTold(reason)
-        site = f"{self.venv}/lib/{told[2]}/site-packages"
-        if "/" in told[2]:
-            raise NotTold(f"it said {told[2][:80]!r}")
-        return told[0], told[1], site, told[3] if len(told) == 4 else None
+        return version, base, f"{self.venv}/lib/{folder}/site-packages", glibc
+
+
+class Asking:
+    """The environment as it is found when it is first asked for."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The environment; asked again where nobody could look at it."""
+        return Environment(self.host)
 
 
 def facts(host: Host) -> Facts:
     """The environment's Python, and torch by its files."""
-    kept: list[Environment] = []
-
-    def environment() -> Environment:
-        if not kept:
-            kept.append(Environment(host))
-        return kept[0]
+    asking = Asking(host)
 
     def told(find: Callable[[Environment], Any], empty: Any = None) -> Callable[[], Any]:
-        return lambda: empty if environment().absent else find(environment())
+        return lambda: empty if asking.environment.absent else find(asking.environment)
 
     return {
         "torch.python": told(lambda each: each.python or _raised(each.problem)),
@@ -123,10 +128,10 @@ def facts(host: Host) -> Facts:
         "torch.installing": told(lambda each: each.installing, empty=False),
         "torch.version torch.git_version torch.cuda": told(_identity),
         "torch.folders": told(lambda each: _distributions(each.site), empty=[]),
-        "torch.declared": lambda: _declared(environment()),
+        "torch.declared": lambda: _declared(asking.environment),
         "torch.uv": lambda: _uv(host, host.asked["uv"]),
-        **({"cuda.glibc": lambda: _glibc(host, environment)} if host.asked["nvidia"] else {}),
-        _COMPARED: lambda: _compared(environment()),
+        **({"cuda.glibc": lambda: _glibc(asking)} if host.asked["nvidia"] else {}),
+        _COMPARED: lambda: _compared(asking.environment),
         # Behind the comparison, which may find that the owner cannot use it.
         "torch.python_problem": told(lambda each: each.problem),
     }
@@ -161,23 +166,23 @@ def _uv(host: Host, path: str) -> str | None:
 
 def uv_version(said: str) -> str:
     """Read what `uv --version` says."""
-    words = said.partition("\n")[0].split()
-    if len(words) < 2 or words[0] != "uv" or words[1].count(".") < 2 or not words[1][:1].isdigit():
+    found = re.match(r"uv (\d\S*\.\S*\.\S*)", said)
+    if not found:
         raise NotTold(f"`uv --version` said {said[:80]!r}")
-    return words[1]
+    return found[1]
 
 
-def _glibc(host: Host, environment: Callable[[], Environment]) -> str | None:
+def _glibc(asking: Asking) -> str:
     """Return the version of the C library that the environment's Python runs with."""
     try:
-        said = environment().glibc
+        said = asking.environment.glibc
     except NotTold:
         said = None
     said = said or os.confstr("CS_GNU_LIBC_VERSION") or ""
-    name, _, version = said.partition(" ")
-    if name != "glibc" or not version.replace(".", "").isdigit():
+    found = re.fullmatch(r"glibc ([\d.]+)", said)
+    if not found:
         raise NotTold(f"the C library says {said[:80]!r}")
-    return str(version)
+    return found[1]
 
 
 def _identity(environment: Environment) -> tuple[Any, Any, Any]:
@@ -193,29 +198,24 @@ def _identity(environment: Environment) -> tuple[Any, Any, Any]:
 
 
 def identity(lines: list[str]) -> tuple[Any, Any, Any]:
-    """Read the lines of torch/version.py."""
-    lines = [row for row in lines if row.startswith(("__version__", "cuda", "git_version"))]
-    if not lines:
-        return None, None, None
-    version, commit, cuda = (_literal(lines, n) for n in ("__version__", "git_version", "cuda"))
+    """Read the lines of torch/version.py: plain strings or None, with or without a type."""
+    keys = ("__version__", "git_version", "cuda")
+    found: dict[str, Any] = {
+        key: unknown(f"torch/version.py has no plain line for {key}") for key in keys
+    }
+    lines = [row for row in lines if row.startswith(keys)]
+    for row in reversed(lines):
+        plain = re.fullmatch(_LINE, row)
+        if plain and (plain[3] is None or plain[3].isprintable()):
+            found[plain[1]] = plain[3]
     # A line that is none was read, and is as good as no line: the file is damaged.
-    return (None if isinstance(version, dict) else version), commit, cuda
+    version = found["__version__"] if isinstance(found["__version__"], str) else None
+    return (version, found["git_version"], found["cuda"]) if lines else (None, None, None)
 
 
-def _literal(lines: list[str], name: str) -> Any:
-    """Return the value that a line gives a name: a plain string or None, with or without a type."""
-    for row in lines:
-        head, mark, value = row.partition("=")
-        value = value.strip()
-        if not mark or head.partition(":")[0].strip() != name:
-            continue
-        if value == "None":
-            return None
-        inner, quotes = value[1:-1], {value[:1], value[-1:]}
-        plain = inner.isprintable() and "\\" not in inner
-        if len(value) > 1 and plain and quotes in ({"'"}, {'"'}) and value[0] not in inner:
-            return inner
-    return {"?": f"torch/version.py has no plain line for {name}"}
+_LINE = (
+    r"""(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
+)
 
 
 def _distributions(site: str) -> list[str]:
@@ -406,34 +406,30 @@ def _brought(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return name.replace("_", "-").replace(".", "-").lower()
+    return re.sub(r"[_.]", "-", name).lower()
 
 
 def _needed(infos: list[str]) -> set[str]:
     """Return what torch needs to run, by its own metadata, and it."""
     folders = {_plain(info.partition("-")[0]): info for info in infos}
-    wanted = [("torch", "")]
-    found: dict[str, list[str]] = {}
+    wanted, found = [("torch", "")], set()
     while wanted:
-        name, extras = wanted.pop()
-        if name in folders and extras not in found.setdefault(name, []):
-            found[name].append(extras)
-            wanted.extend(_required(f"{folders[name]}/METADATA", extras))
-    return {name for name, each in found.items() if each}
+        each = wanted.pop()
+        if each[0] in folders and each not in found:
+            found.add(each)
+            wanted += _required(f"{folders[each[0]]}/METADATA", each[1])
+    return {name for name, _ in found}
 
 
 def _required(metadata: str, extras: str) -> Iterator[tuple[str, str]]:
-    from re import findall
-
     try:
-        with open(metadata, "rb") as file:
-            head = file.read(262144).partition(b"\n\n")[0].decode("utf-8", "replace")
+        head = decoded(content(metadata, 262144, follow=True)).partition("\n\n")[0]
     except _GONE:
         return
     chosen = _plain(extras).replace(",", " ").split()
     form = r"(?m)^Requires-Dist: ([\w.-]+) ?(?:\[(.*?)\])?(.*)"
-    for name, more, rest in findall(form, head):
-        only = findall(r"extra == .([\w.-]+)", rest)
+    for name, more, rest in re.findall(form, head):
+        only = re.findall(r"extra == .([\w.-]+)", rest)
         if not only or any(_plain(extra) in chosen for extra in only):
             yield _plain(name), more
 

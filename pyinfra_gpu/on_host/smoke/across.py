@@ -9,22 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from . import group, ranks, verdict
-from .check import Board, Check, Facts, Want, fail, pairs, renamed, status_of, unknown
-from .document import AcrossStamp, AcrossVerdict, FailedAcross, Listens, Member, Mode, RankAcross
+from .check import Board, Check, Facts, Want, fail, pairs, status_of, unknown
+from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode, Rank
+from .group import Ending, Kind
 from .journal import Journal
 from .listening import ANYONE
 from .options import GPU
 
-Kind = Literal[
-    "port", "gone", "unreached", "absent", "killed", "raised", "interrupted",
-    "late", "peer", "stopped", "done",
-]  # fmt: skip
-"""How a host's part ended; of "gone" it has left nothing. In this order one is the cause of the
-others: a machine that is gone takes its ranks along, a rank that is killed makes those of other
-hosts lose a connection."""
 _PEER_LOST = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
     r"remote (?:process|rank|peer)|unhandled system error",
@@ -50,10 +44,6 @@ class Step:
     def world_size(self) -> int:
         """Return the number of ranks on all hosts."""
         return sum(self.hosts.values())
-
-    def member(self, host: str) -> Member:
-        """Return what the verdict says of one of the hosts."""
-        return Member(self.hosts[host], self.fingerprints[host])
 
     @property
     def label(self) -> str:
@@ -88,8 +78,7 @@ class End:
 class Part:
     """What one host's launcher tells of its ranks.
 
-    + host: whose it is; journals: rank -> what the rank wrote down; its times are counted from the
-      launcher's start, since each host has a clock of its own
+    + host: whose it is; journals: rank -> what the rank wrote down
     + logs: rank -> the file there with what it printed; directory: of all files there
     + listens: who could connect to it; None where it did not come so far
     + run_id: of which run
@@ -115,33 +104,29 @@ def root(ends: Sequence[End]) -> End | None:
     return min(bad, key=lambda end: get_args(Kind).index(end.kind)) if bad else None
 
 
-def of_ranks(host: str, sentence: str, rank: int | None, journals: Mapping[int, Journal]) -> End:
-    """Return the end of a host whose torchrun ended before the work was done.
+def of_ranks(host: str, ending: Ending, journals: Mapping[int, Journal]) -> End:
+    """Return how a run of ranks ended as the end of a host.
 
-    + sentence: how; rank: who is to blame on this host
+    + journals: of its ranks, or of torchrun where none began
     """
-    error = journals[rank].error if rank is not None and rank in journals else None
-    kind: Kind = "killed" if error is None else "raised"
-    if error is not None and _PEER_LOST.search(error):
+    named = journals.get(-1 if ending.rank is None else ending.rank)
+    kind = ending.kind
+    if kind == "raised" and named and named.error and _PEER_LOST.search(named.error):
         kind = "peer"
-    return End(kind, host, f"on {host}, {sentence}", rank)
+    return End(kind, host, f"on {host}, {ending.sentence}", ending.rank)
 
 
 # -- judged
 
 
-def _came(fact: str) -> Check:
-    """All hosts came so far: the fact is the end of one that did not, or else None."""
-
-    def judge(facts: Facts, want: Want) -> str:
-        end = facts[0][fact]
-        if end is not None and end.kind == "interrupted":
-            unknown(end.sentence)
-        if end is not None:
-            fail(end.sentence, end.rank)
-        return f"{len(want.hosts)} hosts, the first is {next(iter(want.hosts))}"
-
-    return Check(f"S6.{fact}", (fact,), judge)
+def _finished(facts: Facts, want: Want) -> str:
+    """All hosts did all their work: the fact is the end of one that did not, or else None."""
+    end = facts[0]["end"]
+    if end is not None and end.kind == "interrupted":
+        unknown(end.sentence)
+    if end is not None:
+        fail(end.sentence, end.rank)
+    return f"{len(want.hosts)} hosts, the first is {next(iter(want.hosts))}"
 
 
 def _hosts(facts: Facts, want: Want) -> str:
@@ -170,16 +155,14 @@ def _software(facts: Facts, _: Want) -> str:
     return f"torch {next(iter(found))}"
 
 
-_MET, _FINISHED = _came("met"), _came("finished")
-ON_RANKS = renamed(ranks.ACROSS, "S6")
+ON_RANKS = [replace(check, id=check.id.replace("S4", "S6")) for check in ranks.ACROSS]
 """Those that a single host's test has as well; a host's launcher decides what one rank's facts
 show, and ends there."""
 CHECKS = (
-    _MET,
     Check("S6.hosts", ("identity",), _hosts),
     Check("S6.software", ("identity",), _software),
     *ON_RANKS,
-    _FINISHED,
+    Check("S6.finished", ("end",), _finished),
 )
 
 
@@ -194,12 +177,15 @@ def document(
     """
     journals, host_of = _merged(step, parts)
     end = _root(step, parts, journals, host_of)
-    board = _judged(step, parts, journals, end)
+    want = Want(step.world_size, step.allreduce_mib, step.mode, hosts=step.hosts)
+    board = Board(CHECKS, want)
+    board.update(CHECKS[:-1], journals, step.world_size, ended=True)
+    if not board.failed:
+        board.decide(CHECKS[-1:], {"end": end})
     status = status_of(board.results())
     listening = {name: parts[name].listens for name in step.hosts}
-    checks = tuple(each.written for each in board.results())
     return AcrossVerdict(
-        schema_version=AcrossVerdict.VERSION,
+        schema_version=VERSION,
         mode=step.mode,
         label=step.label,
         status=status,
@@ -209,14 +195,14 @@ def document(
         finished=finished,
         duration_s=round(seconds, 3),
         deadline_s=step.deadline,
-        checks=checks,
-        metrics=verdict.metrics(journals, step.world_size, 0.0),
+        checks=tuple(board.results()),
+        metrics=verdict.metrics(journals, step.world_size),
         logs=next((part.directory for part in parts.values() if part.directory), ""),
-        hosts={name: step.member(name) for name in step.hosts},
+        hosts=dict(step.fingerprints),
         run_id=step.run_id,
         listens={name: each for name, each in listening.items() if each is not None},
         ranks=tuple(
-            RankAcross(rank, host_of[rank], each.pid, each.finished, each.step)
+            Rank(rank, host_of[rank], each.pid, None, each.finished, each.step, None)
             for rank, each in journals.items()
         ),
         failed=_failed(board, parts, host_of, end),
@@ -246,46 +232,28 @@ def _root(
     end = root([part.end for part in parts.values()])
     if end is None or end.kind != "late" or len(journals) < step.world_size:
         return end
-    sentence, rank = group.least_far(journals, f"{step.deadline} s (the deadline)")
-    if rank is None:
-        return replace(end, sentence=sentence, rank=None)
-    host = host_of[rank]
-    tail = parts[host].end.tail if parts[host].end.rank == rank else ()
-    return End("late", host, f"on {host}, {sentence}", rank, tail)
-
-
-def _judged(
-    step: Step, parts: Mapping[str, Part], journals: Mapping[int, Journal], end: End | None
-) -> Board:
-    want = Want(step.world_size, step.allreduce_mib, step.mode, hosts=step.hosts)
-    board = Board(CHECKS, want, lambda _: None)
-    # A host that said nothing at all was there if the others' ranks came so far without waiting.
-    met = journals and all(part.journals for part in parts.values() if part.directory)
-    board.decide([_MET], {"met": None if met else end})
-    try:
-        board.update(CHECKS[1:-1], journals, step.world_size, ended=True)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        said = f"what the ranks wrote down cannot be judged: {type(error).__name__}: {error}"
-        board.close(CHECKS[1:-1], said, None)
-    if not board.failed:
-        board.decide([_FINISHED], {"finished": end})
-    return board
+    ending = group.least_far(journals, f"{step.deadline} s (the deadline)")
+    if ending.rank is None:
+        return replace(end, sentence=ending.sentence, rank=None)
+    host = host_of[ending.rank]
+    tail = parts[host].end.tail if parts[host].end.rank == ending.rank else ()
+    return replace(of_ranks(host, ending, {}), tail=tail)
 
 
 def _failed(
     board: Board, parts: Mapping[str, Part], host_of: Mapping[int, str], end: End | None
-) -> FailedAcross | None:
+) -> Failed | None:
     result = board.failed
     if result is None:
         return None
     rank, sentence = result.rank, result.detail
-    ends = end if result.id in (_MET.id, _FINISHED.id) else None
+    ends = end if result.id == CHECKS[-1].id else None
     host = ends.host if ends else host_of.get(-1 if rank is None else rank)
     if rank is not None and host and f" {host}" not in sentence:
         sentence = f"on {host}: {sentence}"
     part = parts.get(host or "")
     its_own = part.end.tail if part and part.end.rank == rank else ()
-    return FailedAcross(
+    return Failed(
         id=result.id,
         sentence=sentence,
         rank=rank,
@@ -299,7 +267,7 @@ def stamp(verdict: AcrossVerdict) -> AcrossStamp:
     """Return what a host's stamp remembers of a step that passed: with whom, which figures."""
     exact = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
     return AcrossStamp(
-        hosts={name: each.fingerprint for name, each in verdict.hosts.items()},
+        hosts=verdict.hosts,
         ranks=len(verdict.ranks),
         all_reduce=max(exact, key=lambda each: each.bytes, default=None),
         taylor_ratio=verdict.metrics.taylor_ratio,

@@ -5,7 +5,9 @@ An idle GPU drops its link to generation 1, so only what is seen under load coun
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import statistics
 import threading
 import time
@@ -30,10 +32,15 @@ _SAMPLES = 4
 _LOAD_LIMIT = 8.0
 """Seconds for that; a host whose nvidia-smi takes longer has its links not seen."""
 _ROUND_SECONDS, _LARGEST_ROUND = 0.2, 500
-_FIELDS = (
-    *("index", "pcie.link.gen.current", "pcie.link.width.current"),
-    *("clocks.current.sm", "power.draw", "temperature.gpu", "clocks_event_reasons.active"),
-)
+_FIELDS: nvidia_smi.Fields = {
+    "index": ("index", str),
+    "gen": ("pcie.link.gen.current", integer),
+    "width": ("pcie.link.width.current", integer),
+    "sm_mhz": ("clocks.current.sm", integer),
+    "power_w": ("power.draw", number),
+    "temperature_c": ("temperature.gpu", integer),
+    "throttle": ("clocks_event_reasons.active", bitmask),
+}
 LINK_WARN, LINK_FAIL = 0.25, 0.10
 """Fractions of the loaded PCIe link's one-way rate for all-reduce bus bandwidth. No figure is
 published for two stock RTX 5090; through host memory 0.35 to 0.6 is expected (derived)."""
@@ -48,7 +55,7 @@ class Sampler:
         self._run = run
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        self.samples: list[dict[str, dict[str, Any]]] = []
+        self.samples: list[list[dict[str, Any]]] = []
         self.error: str | None = None
 
     def start(self) -> None:
@@ -60,43 +67,31 @@ class Sampler:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def done(self) -> bool:
+        """Whether enough was seen, or nothing will be."""
+        return len(self.samples) >= _SAMPLES or (self.error is not None and not self.samples)
+
     def _sample(self) -> None:
         while not self._stop.wait(0.05):
-            table = nvidia_smi.query(self._run, "gpu", _FIELDS)
-            self.error = self.error or table.error
-            if table.rows and not self._stop.is_set():
-                self.samples.append({row.get("index", ""): _of_row(row) for row in table.rows})
+            found, error = nvidia_smi.read(self._run, _FIELDS)
+            self.error = self.error or error
+            if found and not self._stop.is_set():
+                self.samples.append(found)
 
 
-def _of_row(row: Mapping[str, str]) -> dict[str, Any]:
-    get = row.get
-    return {
-        "gen": integer(get("pcie.link.gen.current")),
-        "width": integer(get("pcie.link.width.current")),
-        "sm_mhz": integer(get("clocks.current.sm")),
-        "power_w": number(get("power.draw")),
-        "temperature_c": integer(get("temperature.gpu")),
-        "throttle": bitmask(get("clocks_event_reasons.active")),
-    }
-
-
-def summary(samples: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def summary(samples: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Return per GPU index the largest of what was seen, since a link only falls back where there
     is a pause; `throttle` are all reasons seen; None: not told by this driver.
     """
     found: dict[str, dict[str, Any]] = {}
-    for sample in samples:
-        for index, seen in sample.items():
-            best = found.setdefault(index, {"samples": 0, **dict.fromkeys(seen)})
-            best["samples"] += 1
-            for key, value in seen.items():
-                if key == "throttle" and value is not None:
-                    best[key] = (best[key] or 0) | value
-                elif value is not None:
-                    best[key] = value if best[key] is None else max(best[key], value)
-    for best in found.values():
-        best["throttle"] = reasons(best["throttle"]) if best["throttle"] is not None else None
-        best["gb_s"] = link_rate(best)
+    for index in {gpu["index"]: None for sample in samples for gpu in sample}:
+        seen = [gpu for sample in samples for gpu in sample if gpu["index"] == index]
+        told = {key: [gpu[key] for gpu in seen if gpu[key] is not None] for key in seen[0]}
+        best = {key: max(values, default=None) for key, values in told.items() if key != "index"}
+        masks = told["throttle"]
+        best["throttle"] = reasons(functools.reduce(operator.or_, masks)) if masks else None
+        found[index] = {**best, "gb_s": link_rate(best)}
     return found
 
 
@@ -126,10 +121,7 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
 
         def more() -> bool:
             """Whether this rank wants the links to be kept loaded, having seen too little."""
-            hopeless = sampler is None or (sampler.error is not None and not sampler.samples)
-            return not (hopeless or (sampler and len(sampler.samples) >= _SAMPLES)) and (
-                time.monotonic() < until
-            )
+            return sampler is not None and not sampler.done and time.monotonic() < until
 
         took = _loop(tensor, work, sampler, more)
         if sampler:
@@ -192,9 +184,7 @@ def _link(facts: Facts, want: Want) -> str:
             why = found["link_error"] or "nvidia-smi does not tell"
             warn(f"GPU {index}: its loaded link was not seen ({why})", index)
         best = {"gen": gpu["gen_max"], "width": gpu["width_max"]}
-        if None in best.values():
-            continue
-        if any(seen[key] < best[key] for key in best):
+        if None not in best.values() and any(seen[key] < best[key] for key in best):
             rates = link_rate(seen), link_rate(best)
             speeds = f" ({rates[0]:.0f} of {rates[1]:.0f} GB/s)" if all(rates) else ""
             could = f"it could at {_shown(best)}{speeds}: slot, riser or shared lanes"
@@ -208,12 +198,11 @@ def _shown(link: Mapping[str, Any]) -> str:
 
 def _bandwidth(facts: Facts, want: Want) -> str:
     """Against the slowest loaded PCIe link, unless NVLink carries the data."""
-    if want.ranks == 1:
-        copied = facts[0]["bandwidth"]["busbw_gb_s"]
-        skip(f"one GPU: no all-reduce; it copies {copied:.1f} GB/s from the host")
     speeds = {rank: fact["bandwidth"]["busbw_gb_s"] for rank, fact in facts.items()}
     slowest = min(speeds, key=lambda rank: speeds[rank])
     text = f"{speeds[slowest]:.1f} GB/s"
+    if want.ranks == 1:
+        skip(f"one GPU: no all-reduce; it copies {text} from the host")
     if nvlink := on_nvlink(want):
         return f"{text} over {nvlink}"
     rates = [rate for seen in facts[0]["bandwidth"]["link"].values() if (rate := link_rate(seen))]
@@ -221,10 +210,8 @@ def _bandwidth(facts: Facts, want: Want) -> str:
         return f"{text}, not judged: the loaded link was not seen"
     share = speeds[slowest] / min(rates)
     detail = f"{text}, {share:.0%} of the loaded link's {min(rates):.0f} GB/s"
-    if share < LINK_FAIL:
-        fail(detail, slowest)
     if share < LINK_WARN:
-        warn(detail, slowest)
+        (fail if share < LINK_FAIL else warn)(detail, slowest)
     return detail
 
 

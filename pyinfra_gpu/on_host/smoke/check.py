@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from . import document
-from .document import CheckStatus, Status
+from .document import CheckStatus, Result, Status
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
 Facts = Mapping[int, Mapping[str, Any]]
 """Participant -> name of the fact -> value, in the participants' order."""
-
-
 TORCHRUN = "torchrun"
 """What `Check.by` says of facts that torchrun itself records, before it starts any rank."""
 
@@ -74,10 +71,6 @@ class Want:
         return self.mode == REHEARSAL_CPU
 
 
-Judge = Callable[[Facts, Want], str]
-"""Returns what is to be said of a check that passes; else it raises `Judged`."""
-
-
 @dataclass(frozen=True)
 class Check:
     """A check that can be decided as soon as every participant has recorded the facts it needs.
@@ -85,6 +78,7 @@ class Check:
     The participants of S1 to S4 are the ranks, or torchrun as number 0; of S0 and S5 the launcher
     alone, as number 0.
 
+    + judge: returns what is to be said of a check that passes; else it raises `Judged`
     + each: whether a failure shows on one participant's facts, when the others have none
     + by: the measurement that ranks make for it, see `worker`; TORCHRUN; None: the launcher's own
       facts, or those that ranks record anyway
@@ -93,48 +87,27 @@ class Check:
 
     id: str
     needs: tuple[str, ...]
-    judge: Judge
+    judge: Callable[[Facts, Want], str]
     each: bool = False
     by: str | None = None
     across: bool = False
 
 
-@dataclass(frozen=True)
-class Result:
-    """One check as it stands in the verdict. `seconds` is None where it was not measured: it was
-    not reached, or the run ended before the facts were there."""
-
-    id: str
-    status: CheckStatus
-    detail: str = ""
-    seconds: float | None = None
-    rank: int | None = None
-
-    @property
-    def written(self) -> document.Check:
-        """Return it as it is written down."""
-        return document.Check(self.id, self.status, self.seconds, self.detail)
-
-
-def measurements(checks: Iterable[Check]) -> list[str]:
-    """Return what ranks must measure for `checks`, in the order in which it is first needed."""
-    return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))
-
-
-_WORST_FIRST: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
-
-
 def status_of(results: Iterable[Result]) -> Status:
     """Return the worst status, and unknown if nothing was checked."""
     found = {result.status for result in results}
-    return next((each for each in _WORST_FIRST if each in found), "unknown")
+    worst_first: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
+    return next((each for each in worst_first if each in found), "unknown")
 
 
 class Board:
     """The results of one run, in the order of `checks`; `tell` gets each new one."""
 
     def __init__(
-        self, checks: Sequence[Check], want: Want, tell: Callable[[Result], object]
+        self,
+        checks: Sequence[Check],
+        want: Want,
+        tell: Callable[[Result], object] = lambda _: None,
     ) -> None:
         self.checks, self.want = checks, want
         self._tell = tell
@@ -166,11 +139,7 @@ class Board:
         for check in self.undecided(checks):
             if self.failed and self.failed.id[:2] < check.id[:2] < "S5":
                 continue
-            ready = {
-                number: journal
-                for number, journal in sorted(journals.items())
-                if all(need in journal.facts for need in check.needs)
-            }
+            ready = {n: each for n, each in sorted(journals.items()) if each.has(check.needs)}
             complete = len(ready) >= count
             if complete or (ended and check.each and ready):
                 result = self._judged(check, ready)
@@ -181,9 +150,9 @@ class Board:
         seconds = max(journal.seconds[check.needs[-1]] for journal in ready.values())
         facts = {number: journal.facts for number, journal in ready.items()}
         try:
-            return Result(check.id, "pass", check.judge(facts, self.want), seconds)
+            return Result(check.id, "pass", seconds, check.judge(facts, self.want))
         except Judged as found:
-            return Result(check.id, found.status, found.detail, seconds, found.rank)
+            return Result(check.id, found.status, seconds, found.detail, found.rank)
 
     def _take(self, result: Result) -> None:
         """The first failure is the run's, or else the first that is unknown."""
@@ -203,21 +172,14 @@ class Board:
         """Give the first undecided of `checks` the blame, if nothing else has it."""
         undecided = self.undecided(checks)
         if undecided and self.failed is None:
-            self._take(Result(undecided[0].id, status, detail, rank=rank))
-
-    def status(self, check_id: str) -> str | None:
-        """Return the status of a check, None as long as it has none."""
-        return self._found[check_id].status if check_id in self._found else None
+            self._take(Result(undecided[0].id, status, None, detail, rank))
 
     def results(self) -> list[Result]:
         """Return all results in the order of the checks; those not reached are skipped."""
         why = f"not reached, {self.failed.id} failed" if self.failed else "not reached"
-        return [self._found.get(each.id) or Result(each.id, "skip", why) for each in self.checks]
-
-
-def renamed(checks: Iterable[Check], stage: str) -> list[Check]:
-    """Return `checks` as those of another stage."""
-    return [replace(check, id=f"{stage}.{check.id.partition('.')[2]}") for check in checks]
+        return [
+            self._found.get(each.id) or Result(each.id, "skip", detail=why) for each in self.checks
+        ]
 
 
 def pairs(values: Mapping[str, Any]) -> str:

@@ -61,9 +61,9 @@ class _Values:
         return summed.add_(self._pattern.offsets)
 
 
-def all_reduce(it: Rank, largest_mib: int | None = None) -> None:
+def all_reduce(it: Rank) -> None:
     """Record the fact "all_reduce": kind -> its runs, the last of which may be wrong."""
-    sizes = exactness.sizes(largest_mib or it.allreduce_mib)
+    sizes = exactness.sizes(it.allreduce_mib)
     with it.journal.measuring("all_reduce") as value:
         for kind in exactness.KINDS:
             value[kind] = list(_runs(it, kind, sizes))
@@ -71,11 +71,6 @@ def all_reduce(it: Rank, largest_mib: int | None = None) -> None:
                 break
     if value[kind][-1]["wrong"]:
         raise WrongDataError(f"{kind} all-reduce")
-
-
-def small_all_reduce(it: Rank) -> None:
-    """The same, the largest of 1 MiB: what is tried again where a run hangs."""
-    all_reduce(it, 1)
 
 
 def _runs(it: Rank, kind: str, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 Number = float | Literal["nan", "inf", "-inf"]
 """JSON has no words for the three."""
+VERSION = 4
 PASSED = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
@@ -32,16 +33,18 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Check(Part):
+class Result(Part):
     """One check; `detail` is one sentence, on a failure what is wrong and where.
 
-    + seconds: None where nothing was measured
+    + seconds: None where nothing was measured: it was not reached, or the run ended before
+    + rank: the rank to look at, None if not one in particular
     """
 
     id: str
     status: CheckStatus
-    seconds: float | None
-    detail: str
+    seconds: float | None = None
+    detail: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,6 @@ class Software(Part):
 
 
 @dataclass(frozen=True)
-class Environment(Part):
-    """Variables of the caller that were not passed on to the ranks, with their values."""
-
-    removed: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Listens(Part):
     """Who could connect to what the test listened at, as it found out by trying: its own processes,
     the hosts of the step, or whoever reaches this machine.
@@ -86,16 +82,6 @@ class Listens(Part):
 
     to: Literal["itself", "group", "anyone"]
     how: str
-
-
-@dataclass(frozen=True)
-class Pcie(Part):
-    """A GPU's link under load, None if it was not seen under load; and at best."""
-
-    gen_loaded: int | None
-    width_loaded: int | None
-    gen_max: int | None
-    width_max: int | None
 
 
 @dataclass(frozen=True)
@@ -110,35 +96,22 @@ class Gpu(Part):
     cc: tuple[int, ...] | None
     memory_mib: int | None
     power_limit_w: float | None
-    pcie: Pcie
-    throttle: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Rank(Part):
     """What became of one rank.
 
-    + exit: None if not known, or ended by a signal; log: the file with what it printed
+    + code: its exit code, negative for a signal, None if not known; log: what it printed
     """
-
-    rank: int
-    pid: int
-    exit: int | None
-    signal: int | None
-    finished: bool
-    last_step: str
-    log: str | None
-
-
-@dataclass(frozen=True)
-class RankAcross(Part):
-    """One rank of a step across hosts."""
 
     rank: int
     host: str
     pid: int
+    code: int | None
     finished: bool
     last_step: str
+    log: str | None
 
 
 @dataclass(frozen=True)
@@ -158,11 +131,10 @@ class AllReduce(Part):
 
 @dataclass(frozen=True)
 class Link(Part):
-    """A GPU's PCIe link while the all-reduce ran, None where the driver does not tell."""
+    """A GPU while the all-reduce ran, and its PCIe link; None where the driver does not tell."""
 
     gen: int | None
     width: int | None
-    samples: int = 0
     sm_mhz: int | None = None
     power_w: float | None = None
     temperature_c: int | None = None
@@ -182,10 +154,9 @@ class Format(Part):
 class Metrics(Part):
     """The figures, as far as the run has come; those of GPUs by index.
 
-    + seconds: by step, of the slowest rank; transport: NCCL's channels by the way of their data
+    + transport: NCCL's channels by the way of their data
     """
 
-    seconds: Mapping[str, float] = field(default_factory=dict)
     loss0: Number | None = None
     loss1: Number | None = None
     taylor_ratio: Number | None = None
@@ -193,10 +164,8 @@ class Metrics(Part):
     memory_gb_s: Mapping[str, float] = field(default_factory=dict)
     allreduce_busbw_gb_s: Number | None = None
     allreduce_bytes: int | None = None
-    host_copy_gb_s: Number | None = None
     link: Mapping[str, Link] = field(default_factory=dict)
     transport: Mapping[str, int] = field(default_factory=dict)
-    nccl: tuple[str, ...] = ()
     precision: Mapping[str, Format] = field(default_factory=dict)
     precision_best: str | None = None
     allreduce: tuple[AllReduce, ...] = ()
@@ -207,6 +176,7 @@ class Failed(Part):
     """The first check that failed.
 
     + rank: the rank to look at, None if not one in particular; tail: its log's last lines
+    + host: where that log is; None of a step across hosts, where not one alone is to be looked at
     """
 
     id: str
@@ -214,30 +184,7 @@ class Failed(Part):
     rank: int | None
     log: str | None
     tail: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FailedAcross(Failed):
-    """The same of a step across hosts; `log` is on `host`, the one to look at, if one alone."""
-
     host: str | None
-
-
-@dataclass(frozen=True)
-class Rerun(Part):
-    """A try after a hang; "not reached": no rank came to an all-reduce, so it tells nothing."""
-
-    name: str
-    result: Literal["passed", "hung", "not reached"]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Member(Part):
-    """A host of a step across hosts, and what its own test had passed with."""
-
-    ranks: int
-    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -245,8 +192,6 @@ class Tested(Part):
     """What a verdict on one host and one on a step across hosts have in common.
 
     + label: the mode in words; proof: whether this run proves that a GPU host works
-    + status: the worst of any check's; unknown if the test was interrupted
-    + logs: the folder with torchrun's log, the ranks' journals and logs
     """
 
     schema_version: int
@@ -259,8 +204,10 @@ class Tested(Part):
     finished: str
     duration_s: float
     deadline_s: int
-    checks: tuple[Check, ...]
+    ranks: tuple[Rank, ...]
+    checks: tuple[Result, ...]
     metrics: Metrics
+    failed: Failed | None
     logs: str
 
     @property
@@ -268,19 +215,19 @@ class Tested(Part):
         """Whether the test passed, with or without warnings."""
         return self.status in PASSED
 
-    def check(self, check_id: str) -> Check | None:
+    def check(self, check_id: str) -> Result | None:
         """Return the check of this id, None where there is none."""
         return next((each for each in self.checks if each.id == check_id), None)
 
-    def having(self, *statuses: CheckStatus) -> tuple[Check, ...]:
+    def having(self, *statuses: CheckStatus) -> tuple[Result, ...]:
         """Return the checks that ended so, in the verdict's order."""
         return tuple(each for each in self.checks if each.status in statuses)
 
-    def agree(self, failed: object, version: int) -> None:
-        """Raise ValueError where the parts contradict each other."""
-        if self.schema_version != version:
-            raise ValueError(f"its schema version is not {version}")
-        if not self.checks or (failed is None) is not self.passed:
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.schema_version != VERSION:
+            raise ValueError(f"its schema version is not {VERSION}")
+        if not self.checks or (self.failed is None) is not self.passed:
             raise ValueError("status and failed contradict each other")
         if self.proof and self.mode != "gpu":
             raise ValueError("a rehearsal is no proof")
@@ -291,28 +238,22 @@ class Verdict(Tested):
     """The verdict of the smoke test on one host.
 
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
-    + reruns: what was tried after a hang; the first that passes names the layer
     + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
       None on a pass, or where it could not be written
     + rerun_command: runs this test again by hand, on the host
     """
 
-    VERSION: ClassVar[int] = 3
     fingerprint: str | None
     stages: tuple[Stage, ...]
     software: Software
-    environment: Environment
     listens: Listens
     gpus: tuple[Gpu, ...]
-    ranks: tuple[Rank, ...]
-    failed: Failed | None
-    reruns: tuple[Rerun, ...]
     evidence: str | None
     rerun_command: str
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        self.agree(self.failed, self.VERSION)
+        super().__post_init__()
         if self.mode == "rehearsal-cpu" and self.gpus:
             raise ValueError("a test on the CPU lists GPUs")
 
@@ -321,19 +262,13 @@ class Verdict(Tested):
 class AcrossVerdict(Tested):
     """The verdict on a step across hosts, as the controller judged it.
 
-    + hosts: all of the step, ranks meet at the first; listens: of the hosts that told
+    + hosts: host -> the fingerprint that its own test had passed with; ranks meet at the first
+    + listens: of the hosts that told
     """
 
-    VERSION: ClassVar[int] = 2
-    hosts: Mapping[str, Member]
+    hosts: Mapping[str, str]
     run_id: str
     listens: Mapping[str, Listens]
-    ranks: tuple[RankAcross, ...]
-    failed: FailedAcross | None
-
-    def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
-        self.agree(self.failed, self.VERSION)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import document, nvidia_smi, xid
+from . import nvidia_smi, xid
 from .check import Check, Facts, Want, fail, skip, unknown, warn
 from .nvidia_smi import Run, bitmask, integer, known, number, reasons
 
@@ -31,15 +31,56 @@ _HARMFUL = {
     "hw_power_brake_slowdown": "the power supply asks for less, check its cables",
 }
 """What a sound host does not show. Reaching the power limit under load is what GPUs do."""
-_FIELDS = (
-    *("index", "uuid", "name", "pci.bus_id", "driver_version", "compute_cap"),
-    *("memory.total", "memory.used", "compute_mode", "persistence_mode", "mig.mode.current"),
-    "ecc.errors.uncorrected.volatile.total",
-    *("remapped_rows.pending", "remapped_rows.failure"),
-    *("pcie.link.gen.max", "pcie.link.width.max"),
-    *("power.limit", "clocks_event_reasons.active"),
+
+
+def _capability(text: str | None) -> list[int] | None:
+    found = re.fullmatch(r"(\d+)\.(\d+)", known(text) or "")
+    return [int(part) for part in found.groups()] if found else None
+
+
+_GPU: Mapping[str, tuple[str, Callable[[str | None], Any]]] = {
+    "index": ("index", lambda text: -1 if integer(text) is None else integer(text)),
+    "uuid": ("uuid", known),
+    "name": ("name", lambda text: known(text) or "unnamed GPU"),
+    "pci": ("pci.bus_id", lambda text: xid.pci_address(text or "")),
+    "driver": ("driver_version", known),
+    "cc": ("compute_cap", _capability),
+    "memory_mib": ("memory.total", integer),
+    "memory_used_mib": ("memory.used", integer),
+    "compute_mode": ("compute_mode", known),
+    "persistence": ("persistence_mode", known),
+    "mig": ("mig.mode.current", known),
+    "ecc_uncorrected": ("ecc.errors.uncorrected.volatile.total", integer),
+    "remap_pending": ("remapped_rows.pending", known),
+    "remap_failure": ("remapped_rows.failure", known),
+    "gen_max": ("pcie.link.gen.max", integer),
+    "width_max": ("pcie.link.width.max", integer),
+    "power_limit_w": ("power.limit", number),
+    "throttle_mask": ("clocks_event_reasons.active", bitmask),
+}
+"""A fact of a GPU, nvidia-smi's field for it, and how that is read; None where it is not told."""
+
+_STATES = (
+    (
+        *("compute_mode", "Prohibited", True),
+        "compute mode Prohibited forbids this test: {at} -c DEFAULT",
+    ),
+    (
+        *("compute_mode", "Exclusive_Process", False),
+        "compute mode Exclusive_Process: one program at a time may use it; {at} -c DEFAULT",
+    ),
+    (
+        *("remap_failure", "Yes", True),
+        "its memory has failed rows that cannot be replaced: exchange the GPU",
+    ),
+    ("remap_pending", "Yes", False, "failed memory rows wait to be replaced: reset the GPU"),
+    (
+        *("persistence", "Disabled", False),
+        "persistence is off, each first use takes seconds: systemctl enable --now "
+        "nvidia-persistenced, with --persistence-mode",
+    ),
 )
-_PROCESS_FIELDS = ("pid", "process_name", "gpu_uuid")
+"""A fact of a GPU, the value that is wrong, whether that fails the test, and what is said."""
 
 Gpu = Mapping[str, Any]
 
@@ -60,49 +101,21 @@ def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
 
     + run: how nvidia-smi is called; root: where /proc and /sys are
     """
-    table = nvidia_smi.query(run, "gpu", _FIELDS)
-    gpus = sorted((_gpu(row) for row in table.rows), key=lambda gpu: int(gpu["index"]))
+    found, error = nvidia_smi.read(run, _GPU)
     word = _text(root / "proc/driver/nvidia/version") or ""
     version = re.search(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", word)
     driven = root / "proc/driver/nvidia/gpus"
     nvml = re.search(r"NVML version\s*:\s*([\d.]+)", run(["nvidia-smi", "--version"]).text)
     return {
-        "gpus": gpus,
-        "error": table.error,
+        "gpus": sorted(found, key=lambda gpu: int(gpu["index"])),
+        "error": error,
         "driven": len(list(driven.iterdir())) if driven.is_dir() else None,
         "module": _text(root / "sys/module/nvidia/version") or (version[1] if version else None),
         # The loaded module's own word; a package's name is only that of what is installed.
         "open": "Open Kernel Module" in word if "NVRM version" in word else None,
         "nvml": nvml[1] if nvml else None,
-        "processes": _processes(run) if gpus else None,
-        "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(gpus) > 1 else {},
-    }
-
-
-def _gpu(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return one GPU's facts; what this driver or GPU does not tell is None."""
-    get = row.get
-    capability = re.fullmatch(r"(\d+)\.(\d+)", known(get("compute_cap")) or "")
-    index = integer(get("index"))
-    return {
-        "index": -1 if index is None else index,
-        "uuid": known(get("uuid")),
-        "name": known(get("name")) or "unnamed GPU",
-        "pci": xid.pci_address(get("pci.bus_id", "")),
-        "driver": known(get("driver_version")),
-        "cc": [int(part) for part in capability.groups()] if capability else None,
-        "memory_mib": integer(get("memory.total")),
-        "memory_used_mib": integer(get("memory.used")),
-        "compute_mode": known(get("compute_mode")),
-        "persistence": known(get("persistence_mode")),
-        "mig": known(get("mig.mode.current")),
-        "ecc_uncorrected": integer(get("ecc.errors.uncorrected.volatile.total")),
-        "remap_pending": known(get("remapped_rows.pending")),
-        "remap_failure": known(get("remapped_rows.failure")),
-        "gen_max": integer(get("pcie.link.gen.max")),
-        "width_max": integer(get("pcie.link.width.max")),
-        "power_limit_w": number(get("power.limit")),
-        "throttle_mask": bitmask(get("clocks_event_reasons.active")),
+        "processes": _processes(run) if found else None,
+        "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(found) > 1 else {},
     }
 
 
@@ -115,34 +128,24 @@ def _text(path: Path) -> str | None:
 
 def _processes(run: Run) -> list[dict[str, Any]] | None:
     """Return the processes with a CUDA context on any GPU, None where that cannot be read."""
-    table = nvidia_smi.query(run, "compute-apps", _PROCESS_FIELDS)
-    if table.error is not None:
-        return None
-    text = run(["nvidia-smi", "-q", "-d", "PIDS"]).text if table.rows else ""
+    fields = {"pid": ("pid", integer), "name": ("process_name", known)}
+    found, error = nvidia_smi.read(run, fields, "compute-apps")
+    text = run(["nvidia-smi", "-q", "-d", "PIDS"]).text if found else ""
     types = dict(re.findall(r"Process ID\s*:\s*(\d+)\s+Type\s*:\s*(\S+)", text))
-    return [
-        {
-            "pid": integer(row.get("pid")),
-            "type": types.get(row.get("pid", "")),
-            "name": known(row.get("process_name")),
-        }
-        for row in table.rows
-    ]
+    return None if error else [{**each, "type": types.get(str(each["pid"]))} for each in found]
 
 
 def _links(text: str) -> dict[str, str]:
     """Return the GPU-to-GPU part of `nvidia-smi topo`, as "0-1" -> "NV18", "PHB", "GNS", ..."""
-    columns: list[str] = []
-    found = {}
     # Header cells are underlined with escapes on a terminal, and on some drivers off it too.
-    for cells in map(str.split, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):
-        if not columns and cells[:1] == ["GPU0"]:
-            columns = [cell for cell in cells if re.fullmatch(r"GPU\d+", cell)]
-        elif columns and cells and re.fullmatch(r"GPU\d+", cells[0]):
-            for column, cell in zip(columns, cells[1:], strict=False):
-                if int(cells[0][3:]) < int(column[3:]):
-                    found[f"{cells[0][3:]}-{column[3:]}"] = cell
-    return found
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    rows = [line.split() for line in plain.splitlines() if line.startswith("GPU")]
+    return {
+        f"{row}-{column}": cell
+        for row, cells in enumerate(rows)
+        for column, cell in enumerate(cells[1 : len(rows) + 1])
+        if column > row
+    }
 
 
 def on_nvlink(want: Want) -> str | None:
@@ -162,18 +165,19 @@ def tested(want: Want) -> list[Gpu]:
 def _gpus(facts: Facts, want: Want) -> str:
     host = facts[0]["gpu_host"]
     names, uuids = ([gpu[key] for gpu in host["gpus"]] for key in ("name", "uuid"))
+    listed = f"nvidia-smi lists {len(names)} GPUs"
     if host["error"]:
         fail(f"nvidia-smi: {host['error']}")
     if (host["driven"] or 0) > len(names):
-        fail(f"the kernel module drives {host['driven']} GPUs, nvidia-smi lists {len(names)}")
+        fail(f"the kernel module drives {host['driven']} GPUs, {listed}")
     if len(names) < want.gpus or not names:
-        fail(f"nvidia-smi lists {len(names)} GPUs, {want.gpus} are declared")
+        fail(f"{listed}, {want.gpus} are declared")
     if None in uuids:
         unknown(f"nvidia-smi names no UUID for GPU {uuids.index(None)}")
     if len(set(uuids)) < len(uuids):
         fail("two GPUs have the same UUID")
     if len(names) > want.gpus:
-        warn(f"nvidia-smi lists {len(names)} GPUs, only {want.gpus} declared and tested")
+        warn(f"{listed}, only {want.gpus} declared and tested")
     return ", ".join(sorted(set(names)))
 
 
@@ -200,34 +204,33 @@ def _driver(facts: Facts, _: Want) -> str:
 
 def _state(_: Facts, want: Want) -> str:
     """The first failure of any tested GPU counts, or else the first warning."""
-    found = [(gpu["index"], *each) for gpu in tested(want) for each in _faults(gpu, want)]
-    if not tested(want):
+    if not (gpus := tested(want)):
         skip("nvidia-smi lists no GPU")
+    found = [(gpu["index"], *each) for gpu in gpus for each in _faults(gpu, want)]
     for index, serious, sentence in sorted(found, key=lambda each: not each[1]):
         (fail if serious else warn)(f"GPU {index}: {sentence}", index)
-    return "compute mode, MIG, memory rows, persistence"
+    free = [gpu["memory_mib"] - gpu["memory_used_mib"] for gpu in gpus]
+    return f"compute mode, MIG, memory rows, persistence; {min(free)} MiB free"
 
 
 def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[bool, str]]:
     """Yield what is wrong with one GPU, and whether that fails the test."""
     at = f"nvidia-smi -i {gpu['index']}"
-    mode = gpu["compute_mode"]
-    if mode == "Exclusive_Process":
-        yield False, f"compute mode {mode}: one program at a time may use it; {at} -c DEFAULT"
-    elif mode not in ("Default", None):
-        yield True, f"compute mode {mode} forbids this test: {at} -c DEFAULT"
+    for name, value, serious, sentence in _STATES:
+        if gpu[name] == value:
+            yield serious, sentence.format(at=at)
     if gpu["mig"] == "Enabled":
         yield want.ranks > 1, f"it is divided (MIG), and ranks need whole GPUs: {at} -mig 0"
-    if gpu["remap_failure"] == "Yes":
-        yield True, "its memory has failed rows that cannot be replaced: exchange the GPU"
-    if gpu["ecc_uncorrected"]:
-        count = gpu["ecc_uncorrected"]
+    if count := gpu["ecc_uncorrected"]:
         yield True, f"{count} uncorrected memory errors since its last reset: reset the GPU"
-    if gpu["remap_pending"] == "Yes":
-        yield False, "failed memory rows wait to be replaced: reset the GPU"
-    if gpu["persistence"] == "Disabled":
-        fix = "systemctl enable --now nvidia-persistenced, with --persistence-mode"
-        yield False, f"persistence is off, each first use takes seconds: {fix}"
+    total, used = gpu["memory_mib"], gpu["memory_used_mib"]
+    size = (kind_of(gpu["name"], want.kinds) or {}).get("memory_mib")
+    if None in (total, used):
+        yield False, "its free memory cannot be read"
+    elif total - used < NEEDED_MIB:
+        yield True, f"{total - used} MiB of {total} MiB are free, the test needs {NEEDED_MIB}"
+    elif size and abs(total - size) > _MEMORY_TOLERANCE * size:
+        yield False, f"{total} MiB of memory, a {gpu['name']} has {size}"
 
 
 def _processes_check(facts: Facts, _: Want) -> str:
@@ -243,31 +246,11 @@ def _processes_check(facts: Facts, _: Want) -> str:
     return "nobody else uses the GPUs"
 
 
-def _memory(_: Facts, want: Want) -> str:
-    gpus = tested(want)
-    if not gpus:
-        skip("nvidia-smi lists no GPU")
-    for gpu in gpus:
-        total, used, index = gpu["memory_mib"], gpu["memory_used_mib"], gpu["index"]
-        if None not in (total, used) and total - used < NEEDED_MIB:
-            free = f"{total - used} MiB of {total} MiB are free"
-            fail(f"GPU {index}: {free}, the test needs {NEEDED_MIB}", index)
-    for gpu in gpus:
-        total, used, index = gpu["memory_mib"], gpu["memory_used_mib"], gpu["index"]
-        if None in (total, used):
-            warn(f"GPU {index}: its free memory cannot be read", index)
-        size = (kind_of(gpu["name"], want.kinds) or {}).get("memory_mib")
-        if size and abs(total - size) > _MEMORY_TOLERANCE * size:
-            warn(f"GPU {index}: {total} MiB of memory, a {gpu['name']} has {size}", index)
-    return f"{min(gpu['memory_mib'] - gpu['memory_used_mib'] for gpu in gpus)} MiB free"
-
-
 BEFORE = (
     Check("S0.gpus", ("gpu_host",), _gpus),
     Check("S0.driver", ("gpu_host",), _driver),
     Check("S0.gpu_state", ("gpu_host",), _state),
     Check("S0.gpu_processes", ("gpu_host",), _processes_check),
-    Check("S0.gpu_memory", ("gpu_host",), _memory),
 )
 
 
@@ -280,14 +263,9 @@ def after(pids: Collection[int], loaded: Any, run: Run = nvidia_smi.run) -> dict
     + pids: every process the test started; those alone can be blamed on it
     + loaded: what rank 0 saw of the GPUs under load, None if it did not come so far
     """
-    table = nvidia_smi.query(run, "gpu", _FIELDS)
-    processes = _processes(run) or []
-    return {
-        "gpus": [_gpu(row) for row in table.rows],
-        "error": table.error,
-        "loaded": loaded,
-        "own": [each["pid"] for each in processes if each["pid"] in pids],
-    }
+    found, error = nvidia_smi.read(run, _GPU)
+    own = [each["pid"] for each in _processes(run) or [] if each["pid"] in pids]
+    return {"gpus": found, "error": error, "loaded": loaded, "own": own}
 
 
 def _throttle(facts: Facts, want: Want) -> str:
@@ -327,9 +305,8 @@ def _xids(facts: Facts, _: Want) -> str:
     if events is None:
         skip("the kernel's log cannot be read")
     for event in sorted(events, key=lambda event: not event["serious"]):
-        name = f"Xid {event['number']}" if event["kind"] == "xid" else event["kind"].upper()
-        detail = f"{name} on {event['pci']}: {event['text']}; {event['advice']}"
-        (fail if event["serious"] else warn)(detail)
+        name = f"{event['kind']} {event['number']}" if event["number"] else event["kind"]
+        (fail if event["serious"] else warn)(f"{name} on {event['pci']}: {event['text']}")
     return "no new GPU error in the kernel's log"
 
 
@@ -338,17 +315,3 @@ AFTER = (
     Check("S5.throttle", ("gpu_after",), _throttle),
     Check("S5.gpu_leftovers", ("gpu_after",), _gpu_leftovers),
 )
-
-
-def record(gpu: Gpu, loaded: Mapping[str, Any]) -> document.Gpu:
-    """Return one GPU for the verdict, with its link under load (None: not seen)."""
-    idle = gpu["throttle_mask"]
-    names = ("index", "uuid", "name", "pci", "driver", "memory_mib", "power_limit_w")
-    return document.Gpu(
-        **{name: gpu[name] for name in names},
-        cc=None if gpu["cc"] is None else tuple(gpu["cc"]),
-        pcie=document.Pcie(
-            loaded.get("gen"), loaded.get("width"), gpu["gen_max"], gpu["width_max"]
-        ),
-        throttle=tuple(loaded.get("throttle") or (reasons(idle) if idle is not None else ())),
-    )

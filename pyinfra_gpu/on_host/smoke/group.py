@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from . import hang, processes
 from .check import TORCHRUN, Board, Check, Facts, Want, fail
-from .document import CheckStatus
 from .journal import AGENT, Journal, follow
-from .worker import failures_file, stack_file
 
 _POLL = 0.05
 _AFTER_FAILURE = 5.0
@@ -22,7 +20,16 @@ _AFTER_FAILURE = 5.0
 _EXIT_WAIT = 1.0
 TAIL_LINES = 30
 DEADLINE = "deadline"
+STOPPED = "the controller"
 _ENDED_BY_TORCHRUN = -signal.SIGTERM
+
+Kind = Literal[
+    "port", "gone", "unreached", "absent", "killed", "raised", "interrupted",
+    "late", "peer", "stopped", "done",
+]  # fmt: skip
+"""How a run of ranks ended, the first four of a step across hosts alone. In this order one is the
+cause of the others: a machine that is gone takes its ranks along, a rank that is killed makes those
+of other hosts lose a connection."""
 
 
 def _ended(facts: Facts, _: Want) -> str:
@@ -32,6 +39,15 @@ def _ended(facts: Facts, _: Want) -> str:
 
 
 ENDED = Check("S4.finished", ("ended",), _ended)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, in one sentence, and which rank to look at."""
+
+    kind: Kind
+    sentence: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,12 +72,17 @@ class Group:
     plan: Plan
     journals: dict[int, Journal] = field(default_factory=dict)
     agent: Journal = field(default_factory=lambda: Journal(AGENT))
-    codes: dict[int, int] = field(default_factory=dict)
     code: int | None = None
     left: list[int] = field(default_factory=list)
     reason: str | None = None
     """Why it was ended: DEADLINE, or who asked for it; None if it ended by itself."""
     hung: bool = False
+
+    @property
+    def codes(self) -> dict[int, int]:
+        """Return the exit codes of ranks that failed, negative for signals, as torchrun tells."""
+        told = self.agent.facts.get("codes", {})
+        return {int(rank): code for rank, code in told.items() if code}
 
     def run(
         self,
@@ -88,8 +109,10 @@ class Group:
         if self.finished and not board.undecided(plan.checks):
             board.decide([ENDED], {"ended": self.code})
         else:
-            status: CheckStatus = "fail" if self.reason in (None, DEADLINE) else "unknown"
-            board.close([*plan.checks, ENDED], *self.failure(limit()[1]), status)
+            ending = self.ending(limit()[1])
+            blamed = self.reason in (None, DEADLINE)
+            status: Literal["fail", "unknown"] = "fail" if blamed else "unknown"
+            board.close([*plan.checks, ENDED], ending.sentence, ending.rank, status)
 
     @property
     def _own_log(self) -> Path:
@@ -121,8 +144,7 @@ class Group:
                 failed = now
             late = now > limit()[0] or (failed is not None and now > failed + _AFTER_FAILURE)
             self.reason = interruption() or (DEADLINE if late else None)
-            if self.reason == DEADLINE:
-                self.hung = board.failed is None
+            self.hung = self.reason == DEADLINE and board.failed is None
             if self.hung:
                 hang.ask_for_stacks(self.journals.values(), self.plan.directory)
             if self.reason is not None:
@@ -137,9 +159,6 @@ class Group:
 
     def _note_end(self, torchrun: subprocess.Popen[bytes]) -> None:
         self.code = torchrun.wait()
-        failures = failures_file(self.plan.directory)
-        found = json.loads(failures.read_text()) if failures.exists() else {}
-        self.codes = {int(rank): code for rank, code in found.items() if code}
         limit = time.monotonic() + _EXIT_WAIT
         while (left := processes.marked(self.plan.directory)) and time.monotonic() < limit:
             time.sleep(_POLL)
@@ -153,55 +172,60 @@ class Group:
 
     # -- how it ended
 
-    def failure(self, whose: str) -> tuple[str, int | None]:
-        """Say in one sentence how a run ended that did not finish, and which rank to look at.
+    def ending(self, whose: str) -> Ending:
+        """Return how the run ended.
 
         + whose: what to call the limit that it had
         """
-        if self.reason == DEADLINE:
+        if self.reason == DEADLINE and self.hung:
             return self._late(whose)
+        if self.reason == DEADLINE:
+            return Ending("stopped", "the ranks were ended after a failed check")
         if self.reason is not None:
-            return f"the test was interrupted by {self.reason}", None
-        if self.agent.pid and not self.agent.finished:
-            return _explained("torchrun", self.agent, self.code), None
-        unfinished = [each for each in self.journals.values() if not each.finished]
-        if found := self._first(unfinished):
-            return self._of(found), found.rank
-        for rank in range(self.plan.count):
-            if rank not in self.journals:
-                known = rank if rank in self.codes else None
-                return f"rank {rank} never started, torchrun {_manner(self.code or 0)}", known
-        for rank, code in self.codes.items():
-            if self.journals[rank].finished and code != _ENDED_BY_TORCHRUN:
-                return f"rank {rank} {_manner(code)} after its work was done", rank
-        if unfinished:
-            return self._of(unfinished[0]), unfinished[0].rank
-        return f"torchrun {_manner(self.code or 0)}", None
+            return asked_to_end(self.reason)
+        if self.finished:
+            return Ending("done")
+        if not self.journals:
+            sentence = _explained("torchrun", self.agent, self.code)
+            return Ending("raised", sentence, next(iter(self.codes), None))
+        return self._of_ranks()
 
-    def _of(self, journal: Journal) -> str:
-        return _explained(f"rank {journal.rank}", journal, self.codes.get(journal.rank))
-
-    def _first(self, unfinished: Sequence[Journal]) -> Journal | None:
+    def _of_ranks(self) -> Ending:
         """A rank that loses its peer fails too, and torchrun then ends the rest. So the order is:
         who was killed, who left without a word, who raised first.
 
         Killed is who was ended by a signal, not by torchrun, and not after an exception of its
         own: a rank that leaves gloo by way of an exception may abort on its way out.
         """
+        codes, unfinished = self.codes, [j for j in self.journals.values() if not j.finished]
         silent = sorted(
-            (j for j in unfinished if not j.error and self.codes.get(j.rank) != _ENDED_BY_TORCHRUN),
-            key=lambda journal: (self.codes.get(journal.rank, 0) >= 0, journal.gone or 1e300),
+            (j for j in unfinished if not j.error and codes.get(j.rank) != _ENDED_BY_TORCHRUN),
+            key=lambda journal: (codes.get(journal.rank, 0) >= 0, journal.gone or 1e300),
         )
         raised = sorted((j for j in unfinished if j.error), key=lambda j: j.error_time or 0.0)
-        return next(iter([*silent, *raised]), None)
+        for each in (*silent, *raised):
+            who, kind = f"rank {each.rank}", "raised" if each.error else "killed"
+            return Ending(kind, _explained(who, each, codes.get(each.rank)), each.rank)  # type: ignore[arg-type]
+        if (started := len(self.journals)) < self.plan.count:
+            rank = next((rank for rank in codes if rank not in self.journals), None)
+            ended = f"torchrun {_manner(self.code or 0)}"
+            return Ending("peer", f"{started} of {self.plan.count} ranks started, {ended}", rank)
+        for rank, code in codes.items():
+            if self.journals[rank].finished and code != _ENDED_BY_TORCHRUN:
+                return Ending(
+                    "killed", f"rank {rank} {_manner(code)} after its work was done", rank
+                )
+        for each in unfinished:
+            sentence = _explained(f"rank {each.rank}", each, codes.get(each.rank))
+            return Ending("killed", sentence, each.rank)
+        return Ending("raised", f"torchrun {_manner(self.code or 0)}")
 
-    def _late(self, whose: str) -> tuple[str, int | None]:
+    def _late(self, whose: str) -> Ending:
         """Explain a run that was still going at its deadline: who had come least far."""
-        if not self.journals and not self.agent.finished:
-            return f"torchrun was still at '{self.agent.step}' after {whose}", None
-        for rank in range(self.plan.count):
-            if rank not in self.journals:
-                return f"rank {rank} had not started after {whose}", rank
+        if not self.journals:
+            return Ending("late", f"torchrun was still at '{self.agent.step}' after {whose}")
+        if (started := len(self.journals)) < self.plan.count:
+            return Ending("late", f"{started} of {self.plan.count} ranks had started after {whose}")
         return least_far(self.journals, whose)
 
     # -- what it left to read
@@ -214,10 +238,10 @@ class Group:
         files = sorted(self.plan.directory.glob(f"logs/*/attempt_0/{place}/std*.log"))
         return [path for path in files if path.stat().st_size]
 
-    def stack_of(self, rank: int) -> Path | None:
-        """Return the file with the stacks of a rank that hung, None if it left none."""
-        path = stack_file(self.plan.directory, rank)
-        return path if path.exists() and path.stat().st_size else None
+    def log_of(self, rank: int | None) -> str | None:
+        """Return the first of them, None where there is none, or no rank in particular."""
+        logs = [] if rank is None else self.logs_of(rank)
+        return str(logs[0]) if logs else None
 
     def tail(self, rank: int | None) -> list[str]:
         """Return the last lines of a rank's log, or where it hung; of two ranks', or else
@@ -225,31 +249,39 @@ class Group:
         """
         if rank is not None:
             return self._own_lines(rank)[-TAIL_LINES:]
-        lines = []
-        for each in sorted(self.journals)[:2]:
-            share = self._own_lines(each)[-TAIL_LINES // 2 :]
-            lines += [f"[rank {each}] {line}" for line in share]
+        lines = [
+            f"[rank {each}] {line}"
+            for each in sorted(self.journals)[:2]
+            for line in self._own_lines(each)[-TAIL_LINES // 2 :]
+        ]
         return lines or last_lines(self._own_log, TAIL_LINES)
 
     def _own_lines(self, rank: int) -> list[str]:
-        if stack := self.stack_of(rank):
-            return hang.main_stack(last_lines(stack, 200))
+        if stack := last_lines(hang.stack_file(self.plan.directory, rank), 200):
+            return hang.main_stack(stack)
         return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, TAIL_LINES)]
 
 
-def least_far(journals: Mapping[int, Journal], whose: str) -> tuple[str, int | None]:
+def asked_to_end(who: str) -> Ending:
+    """Return how a run ends that somebody ends: STOPPED, or a signal by its name."""
+    if who == STOPPED:
+        return Ending("stopped", "the ranks were ended with the other hosts'")
+    return Ending("interrupted", f"the test was interrupted by {who}")
+
+
+def least_far(journals: Mapping[int, Journal], whose: str) -> Ending:
     """Say who had come least far at the deadline, and which rank that is, if one alone."""
     least = min(len(journal.steps) for journal in journals.values())
     behind = [journal for journal in journals.values() if len(journal.steps) == least]
-    step = behind[0].step
+    at = f"still at '{behind[0].step}' after {whose}"
     if len(behind) < len(journals) or len(journals) == 1:
         rank = behind[0].rank
-        return f"rank {rank} was still at '{step}' after {whose}", rank
-    return f"all ranks were still at '{step}' after {whose}", None
+        return Ending("late", f"rank {rank} was {at}", rank)
+    return Ending("late", f"all ranks were {at}")
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]:
-    """Return the last `count` lines of `path`, of its last `most_bytes`."""
+    """Return the last `count` lines of `path`, of its last `most_bytes`; none where it is not."""
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -269,6 +301,5 @@ def _explained(who: str, journal: Journal, code: int | None) -> str:
 def _manner(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    known: Iterable[int] = {each.value for each in signal.Signals}
-    name = signal.Signals(-code).name if -code in known else "unknown"
-    return f"was ended by signal {-code} ({name})"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"

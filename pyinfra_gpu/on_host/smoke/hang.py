@@ -8,15 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from .document import Rerun
 from .environment import PIPES, RECORDINGS
 from .journal import Journal
 from .nvidia_smi import run as output_of
-from .options import REHEARSAL_CPU
 
 EXTRA_S = 60
 """Seconds beyond the test's deadline that all reruns together may take."""
@@ -35,23 +34,24 @@ def ask_for_stacks(journals: Iterable[Journal], directory: Path) -> None:
     """
     for journal in journals:
         if journal.pid and journal.gone is None:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(journal.pid, signal.SIGUSR1)
-            except ProcessLookupError:
-                continue
     asked = 0
     for pipe in (directory / PIPES).glob("*"):
-        try:
+        with suppress(OSError):  # nobody reads it: the rank has gone
             file = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nobody reads it: the rank has gone
-            continue
-        os.write(file, b"1\n")
-        os.close(file)
-        asked += 1
+            os.write(file, b"1\n")
+            os.close(file)
+            asked += 1
     limit = time.monotonic() + _RECORDER_WAIT
     time.sleep(_STACK_WAIT)
     while asked > len(recordings(directory)) and time.monotonic() < limit:
         time.sleep(_STACK_WAIT)
+
+
+def stack_file(directory: Path, rank: int) -> Path:
+    """Return the file for the stacks of a rank, which it writes when it gets SIGUSR1."""
+    return directory / f"rank{rank}.stack"
 
 
 def main_stack(lines: Sequence[str]) -> list[str]:
@@ -110,7 +110,7 @@ class Variant:
 
 
 UNCHANGED = Variant("unchanged", {}, "")
-_ON_CPU = (
+ON_CPU = (
     UNCHANGED,
     Variant(
         "gloo on the hostname's interface",
@@ -119,7 +119,7 @@ _ON_CPU = (
     ),
 )
 _NO_P2P = {"NCCL_P2P_DISABLE": "1"}
-_ON_GPUS = (
+ON_GPUS = (
     UNCHANGED,
     Variant(
         "NCCL_P2P_DISABLE=1",
@@ -140,44 +140,34 @@ _ON_GPUS = (
 OWN_CHOICE = Variant("NCCL's own choice", {"NCCL_SOCKET_IFNAME": None}, "")
 
 
-def variants(mode: str) -> Sequence[Variant]:
-    """Return what to try in `mode`, the unchanged one first."""
-    return _ON_CPU if mode == REHEARSAL_CPU else _ON_GPUS
-
-
 PASSED: Final = "passed"
 HUNG: Final = "hung"
 UNREACHED: Final = "not reached"
 """How a try ended; UNREACHED: before any rank came to an all-reduce, so it tells nothing."""
-Ending = Literal["passed", "hung", "not reached"]
-Attempt = Callable[[Variant, float], Ending]
+Result = Literal["passed", "hung", "not reached"]
+Attempt = Callable[[Variant, float], Result]
 """Try the all-reduce until a moment on the monotonic clock; return how that ended."""
 
 
 def locate(
     tries: Sequence[Variant], attempt: Attempt, until: float, stopped: Callable[[], bool]
-) -> tuple[list[Rerun], str]:
-    """Repeat the all-reduce, changing one thing at a time, until it passes.
+) -> str:
+    """Repeat the all-reduce, changing one thing at a time, until it passes; return in one sentence
+    what that shows. Only what passes after the unchanged one hung shows anything.
 
     + until: when all must have ended, on the monotonic clock
     + stopped: whether the test was asked to end
-
-    Returns what was tried, and in one sentence what that shows. Only what passes after the
-    unchanged one hung shows anything.
     """
-    results: list[Rerun] = []
     for variant in tries:
         began = time.monotonic()
         if until - began < 1 or stopped():
-            return results, "there was no time left for further tries"
+            return "there was no time left for further tries"
         result = attempt(variant, min(until, began + _EACH_S))
-        seconds = round(time.monotonic() - began, 2)
-        results.append(Rerun(variant.name, result, seconds))
-        if result == PASSED and variant is tries[0]:
-            return results, "a small all-reduce alone passes here, so the hang is not in its layers"
+        if result == PASSED and variant is UNCHANGED:
+            return "a small all-reduce alone passes here, so the hang is not in its layers"
         if result == PASSED:
-            return results, f"it passes with {variant.name}, which points to this: {variant.layer}"
-        if result == UNREACHED and variant is tries[0]:
-            slow = f"came to no all-reduce in {seconds:.0f} s, so where it hangs is not known"
-            return results, f"a further try {slow}"
-    return results, f"none of {len(results)} tries with other settings passes"
+            return f"it passes with {variant.name}, which points to this: {variant.layer}"
+        if result == UNREACHED and variant is UNCHANGED:
+            slow = f"came to no all-reduce in {time.monotonic() - began:.0f} s"
+            return f"a further try {slow}, so where it hangs is not known"
+    return f"none of {len(tries)} tries with other settings passes"

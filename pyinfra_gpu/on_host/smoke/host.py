@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,15 @@ def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, 
     + directory: where the test writes; removed: the variables taken out of the environment
     """
     room = os.statvfs(directory)
-    disk = {"path": str(directory), "free_mib": room.f_bavail * room.f_frsize // _MIB}
-    # 0 inodes in all: a file system that does not count them
-    disk["free_inodes"] = room.f_favail if room.f_files else None
     return {
         "variables": sorted(removed),
         "shm": _shared_memory(SHM, shm_trial_mib(mode)),
-        "disk": disk,
+        "disk": {
+            "path": str(directory),
+            "free_mib": room.f_bavail * room.f_frsize // _MIB,
+            # 0 inodes in all: a file system that does not count them
+            "free_inodes": room.f_favail if room.f_files else None,
+        },
         "others": processes.marked(directory, own=False),
     }
 
@@ -70,23 +73,16 @@ def _shared_memory(path: Path, trial_mib: int) -> dict[str, Any]:
             os.posix_fallocate(file.fileno(), 0, trial_mib * _MIB)
     except OSError as error:
         fact["error"] = error.strerror or str(error)
-        sizes = sorted(((_size(entry), entry.name) for entry in _entries(path)), reverse=True)
+        sizes = sorted(((each.st_size, name) for name, each in _entries(path)), reverse=True)
         fact["largest"] = [[name, size // _MIB] for size, name in sizes[:3]]
     return fact
 
 
-def _entries(path: Path) -> list[Path]:
-    try:
-        return list(path.iterdir())
-    except OSError:
-        return []
-
-
-def _size(entry: Path) -> int:
-    try:
-        return entry.lstat().st_size
-    except OSError:  # gone meanwhile
-        return 0
+def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    with suppress(OSError):
+        for entry in os.scandir(path):
+            with suppress(OSError):  # gone meanwhile
+                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def _variables(facts: Facts, _: Want) -> str:
@@ -97,22 +93,20 @@ def _variables(facts: Facts, _: Want) -> str:
 
 def _shm(facts: Facts, want: Want) -> str:
     shm = facts[0]["shm"]
-    path, trial = shm["path"], shm["trial_mib"]
     if shm["error"]:
         largest = ", ".join(f"{name} ({size} MiB)" for name, size in shm["largest"])
         known = f" ({shm['size_mib']} MiB, {shm['free_mib']} free)" if "size_mib" in shm else ""
-        detail = f"{trial} MiB cannot be allocated in {path}{known}: {shm['error']}"
-        fail(detail + (f"; largest files: {largest}" if largest else ""))
+        detail = f"{shm['trial_mib']} MiB cannot be allocated in {shm['path']}{known}"
+        fail(f"{detail}: {shm['error']}" + (f"; largest files: {largest}" if largest else ""))
     if want.mode == GPU and shm["free_mib"] < _SHM_WISHED_MIB:
-        warn(f"{path} has {shm['free_mib']} MiB free, less than {_SHM_WISHED_MIB} MiB")
+        warn(f"{shm['path']} has {shm['free_mib']} MiB free, less than {_SHM_WISHED_MIB} MiB")
     return f"{shm['free_mib']} MiB free"
 
 
 def _disk(facts: Facts, _: Want) -> str:
-    disk = facts[0]["disk"]
-    path, free = disk["path"], disk["free_mib"]
-    if free < _DISK_NEEDED_MIB or disk["free_inodes"] == 0:
-        what = "no inodes" if disk["free_inodes"] == 0 else f"{free} MiB"
+    path, free, inodes = facts[0]["disk"].values()
+    if free < _DISK_NEEDED_MIB or inodes == 0:
+        what = "no inodes" if inodes == 0 else f"{free} MiB"
         fail(f"{path} has {what} free, the test needs {_DISK_NEEDED_MIB} MiB")
     if free < _DISK_WISHED_MIB:
         warn(f"{path} has {free} MiB free, less than {_DISK_WISHED_MIB} MiB")
@@ -121,10 +115,8 @@ def _disk(facts: Facts, _: Want) -> str:
 
 def _no_others(facts: Facts, _: Want) -> str:
     """The lock on the directory lets no second launcher run: these are what an earlier one left."""
-    if pids := facts[0]["others"]:
-        fail(
-            f"an earlier smoke test still runs here; end it first: kill {' '.join(map(str, pids))}"
-        )
+    if pids := " ".join(map(str, facts[0]["others"])):
+        fail(f"an earlier smoke test still runs here; end it first: kill {pids}")
     return ""
 
 
@@ -175,13 +167,12 @@ def since(cursor: Cursor) -> list[str] | None:
     while cursor.file >= 0:
         try:  # records are "priority,number,microseconds,flags;text"
             record = os.read(cursor.file, 8192).decode(errors="replace")
+            lines.append(record.partition(";")[2].partition("\n")[0])
         except BlockingIOError:
             return lines[-MOST_LINES:]
         except OSError as problem:
-            if problem.errno == errno.EPIPE:  # overwritten before it was read; the next is there
-                continue
-            return None
-        lines.append(record.partition(";")[2].partition("\n")[0])
+            if problem.errno != errno.EPIPE:  # that one was overwritten; the next is there
+                return None
     return None
 
 
@@ -201,14 +192,7 @@ def _journalctl(*arguments: str) -> tuple[int, str, str]:
 
 def shared_files(path: Path = SHM) -> set[str]:
     """Return the names in shared memory that belong to this user."""
-    return {entry.name for entry in _entries(path) if _own(entry)}
-
-
-def _own(entry: Path) -> bool:
-    try:
-        return entry.lstat().st_uid == os.getuid()
-    except OSError:
-        return False
+    return {name for name, entry in _entries(path) if entry.st_uid == os.getuid()}
 
 
 def after(
@@ -242,16 +226,12 @@ def _of(line: str) -> int | None:
 def _in_use(file: Path) -> bool:
     """Tell whether a process has it open, which may be another program of this user's."""
     wanted = str(file)
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # another user's process, or one that has just ended
             if wanted in (process / "maps").read_text(errors="replace"):
                 return True
             if any(os.readlink(each) == wanted for each in (process / "fd").iterdir()):  # noqa: PTH115
                 return True
-        except OSError:  # another user's process, or one that has just ended
-            continue
     return False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,7 @@ AGENT = -1
 """The number of torchrun's own process; the others' are their ranks."""
 
 
-def journal_file(directory: Path, number: int) -> Path:
-    """Return the journal of a rank or, with AGENT, of torchrun."""
+def _file(directory: Path, number: int) -> Path:
     return directory / ("torchrun.jsonl" if number == AGENT else f"rank{number}.jsonl")
 
 
@@ -29,21 +28,19 @@ class Writer:
 
     def __init__(self, directory: Path, number: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(journal_file(directory, number), flags, 0o644)
-        local = int(os.environ.get("LOCAL_RANK", str(number)))
-        self._append("started", pid=os.getpid(), local_rank=local)
+        self._file = os.open(_file(directory, number), flags, 0o644)
+        self._write(pid=os.getpid(), local_rank=int(os.environ.get("LOCAL_RANK", str(number))))
 
-    def _append(self, kind: str, **content: Any) -> None:
-        line = json.dumps({"kind": kind, "time": time.monotonic(), **content})
-        os.write(self._file, line.encode() + b"\n")
+    def _write(self, **content: Any) -> None:
+        os.write(self._file, json.dumps(content).encode() + b"\n")
 
     def step(self, name: str) -> None:
         """Say what comes next, so that a process that stops there is seen to have stopped there."""
-        self._append("step", name=name)
+        self._write(step=name)
 
     def fact(self, name: str, value: Any, seconds: float = 0.0) -> None:
         """Record what was measured."""
-        self._append("fact", name=name, value=value, seconds=round(seconds, 4))
+        self._write(fact=name, value=value, seconds=round(seconds, 4))
 
     @contextmanager
     def measuring(self, name: str) -> Iterator[dict[str, Any]]:
@@ -56,11 +53,12 @@ class Writer:
 
     def error(self, error: BaseException) -> None:
         """Record the exception that ends this process."""
-        self._append("error", error=f"{type(error).__name__}: {error}".strip()[:2000])
+        text = f"{type(error).__name__}: {error}".strip()[:2000]
+        self._write(error=text, error_time=time.monotonic())
 
     def finished(self) -> None:
         """Say that all work is done."""
-        self._append("finished")
+        self._write(finished=True)
 
 
 @dataclass
@@ -70,7 +68,6 @@ class Journal:
     rank: int
     pid: int = 0
     local_rank: int = 0
-    started: float | None = None
     steps: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -85,6 +82,10 @@ class Journal:
         """Return what the process was last seen doing."""
         return self.steps[-1] if self.steps else "start"
 
+    def has(self, facts: Iterable[str]) -> bool:
+        """Return whether it has recorded all these facts."""
+        return all(each in self.facts for each in facts)
+
     def follow(self, path: Path) -> bool:
         """Take in what was appended since the last call; return whether there was anything."""
         with path.open("rb") as file:
@@ -92,30 +93,22 @@ class Journal:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]  # a line cut short by a full disk is never taken
         self.read += len(whole)
-        for line in whole.splitlines():
-            self._take(json.loads(line))
+        for line in map(json.loads, whole.splitlines()):
+            if "step" in line:
+                self.steps.append(line["step"])
+            elif "fact" in line:
+                self.facts[line["fact"]] = line["value"]
+                self.seconds[line["fact"]] = line["seconds"]
+            else:
+                vars(self).update(line)
         return bool(whole)
-
-    def _take(self, line: dict[str, Any]) -> None:
-        kind = line["kind"]
-        if kind == "started":
-            self.started, self.pid, self.local_rank = line["time"], line["pid"], line["local_rank"]
-        elif kind == "step":
-            self.steps.append(line["name"])
-        elif kind == "fact":
-            self.facts[line["name"]] = line["value"]
-            self.seconds[line["name"]] = line["seconds"]
-        elif kind == "error":
-            self.error, self.error_time = line["error"], line["time"]
-        elif kind == "finished":
-            self.finished = True
 
 
 def follow(directory: Path, journals: dict[int, Journal], agent: Journal) -> bool:
     """Bring `journals` (rank -> journal) and torchrun's up to date; return whether there was
     anything new.
     """
-    mine = journal_file(directory, AGENT)
+    mine = _file(directory, AGENT)
     news = mine.exists() and agent.follow(mine)
     for path in sorted(directory.glob("rank*.jsonl")):
         rank = int(path.stem.removeprefix("rank"))

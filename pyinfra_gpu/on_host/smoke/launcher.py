@@ -10,41 +10,29 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
-from . import verdict
+from . import part, verdict
 from .options import REFUSED, Options
-from .part import HostPart
 from .run import Test
 from .verdict import Announcer
 
 
-class Interruption:
-    """Remembers the first signal that asks this process to stop; calling it returns its name."""
-
-    def __init__(self) -> None:
-        self._name: str | None = None
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._name = self._name or signal.Signals(number).name
-
-    def __call__(self) -> str | None:
-        """Return the signal's name, None as long as there was none."""
-        return self._name
-
-
 def main(options: Options, bundle: Path) -> int:
     """Run the whole smoke test as asked for; return the process's exit code."""
-    announcer, interruption = Announcer(options.mode), Interruption()
+    announcer, signals = Announcer(options.mode), list[str]()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda told, _: signals.append(signal.Signals(told).name))
+
+    def interruption() -> str | None:
+        return next(iter(signals), None)
+
     with _alone(options, announcer, interruption) as alone:
         if not alone:
             announcer.say(f"another smoke test still runs in {options.output.parent}; not started")
             return REFUSED
         try:
             if options.across is not None:
-                return HostPart(options, options.across, bundle, announcer, interruption).run()
+                return part.HostPart(options, options.across, bundle, announcer, interruption).run()
             return Test(options, bundle, interruption).run()
         except OSError as error:
             announcer.say(f"the smoke test could not be run or recorded: {error}")

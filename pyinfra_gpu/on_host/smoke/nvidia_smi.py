@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _LIMIT = 20.0
 """Seconds; without persistence a driver first initialises every GPU, which takes some each."""
@@ -82,6 +83,20 @@ def query(run: Run, what: str, fields: Sequence[str]) -> Table:
         place = asked.index(field[1])
         asked[place : place + 1] = [_OLDER[field[1]]] if field[1] in _OLDER else []
     return Table([], "nvidia-smi knows none of the fields asked for")
+
+
+Fields = Mapping[str, tuple[str, Callable[[str | None], Any]]]
+"""A fact's name -> nvidia-smi's field for it, and how that is read."""
+
+
+def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, Any]], str | None]:
+    """Return the facts of each GPU (or process), and what else nvidia-smi said, as `query` does."""
+    table = query(run, what, [field for field, _ in fields.values()])
+    facts = [
+        {name: convert(row.get(field)) for name, (field, convert) in fields.items()}
+        for row in table.rows
+    ]
+    return facts, table.error
 
 
 def _parse(text: str, asked: Sequence[str]) -> Table:

@@ -25,15 +25,36 @@ if TYPE_CHECKING:
     import torch as torch_types
 
 NATIVE, UNSUPPORTED, FAILED, NOT_RUN = "native", "unsupported (expected)", "failed", "not run"
-FORMATS = ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4")
-"""In the order of the ladder: each needs a newer GPU than the one before."""
 TOLERANCE = 2.0**-7
 """On |error| / (|A| |B|): a result in bf16 is rounded to 2^-9, and tensor cores for 8-bit floats
 add up with some 13 bits; a wrong scale or a wrong block is off by tens of per cent."""
-_SINCE = {"bf16": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "nvfp4": (10, 0), "mxfp4": (10, 0)}
-"""The first compute capability with tensor cores for the format (CUDA programming guide)."""
-_ONLY_MAJOR = {"mxfp4": 10}
-"""torch runs MXFP4 on B200 and B300 alone (ScaledBlas.cpp, since 2.10)."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How numbers are stored in a format, and who has it.
+
+    + kind: torch's name of the elements; scale: of the scales, "" where there are none
+    + block: elements that share a scale, 0: all of them
+    + since: the first compute capability with tensor cores for it (CUDA programming guide)
+    + only: torch runs it on this major capability alone (ScaledBlas.cpp, since 2.10)
+    """
+
+    kind: str
+    since: tuple[int, int]
+    scale: str = ""
+    block: int = 0
+    only: int | None = None
+
+
+FORMATS: Mapping[str, Format] = {
+    "bf16": Format("bfloat16", (8, 0)),
+    "fp8": Format("float8_e4m3fn", (8, 9), "float32"),
+    "mxfp8": Format("float8_e4m3fn", (10, 0), "float8_e8m0fnu", 32),
+    "nvfp4": Format("float4_e2m1fn_x2", (10, 0), "float8_e4m3fn", 16),
+    "mxfp4": Format("float4_e2m1fn_x2", (10, 0), "float8_e8m0fnu", 32, only=10),
+}
+"""In the order of the ladder: each needs a newer GPU than the one before."""
 _REFUSAL = re.compile(
     r"MXFP4 scaling (?:only )?supported|only supported on CUDA devices with compute capability"
 )
@@ -84,15 +105,13 @@ def ladder(command: Sequence[str], environment: Mapping[str, str], limit: float)
     formats: dict[str, dict[str, Any]] = {}
     capability: list[int] | None = None
     for name in FORMATS:
-        began = time.monotonic()
-        left = min(_EACH_S, until - began)
+        left = min(_EACH_S, until - time.monotonic())
         if left <= 0:
             formats[name] = {"status": NOT_RUN, "reason": "no time was left"}
             continue
         found = _attempt([*command, "--precision", name], environment, left)
         capability = found.get("capability") or capability
-        taken = round(time.monotonic() - began, 2)
-        formats[name] = {**judged(name, found, capability), "seconds": taken}
+        formats[name] = judged(name, found, capability)
     native = [name for name in FORMATS if formats[name]["status"] == NATIVE]
     return {"formats": formats, "best": native[-1] if native else None}
 
@@ -144,17 +163,12 @@ def judged(
         return {"status": UNSUPPORTED, "reason": outcome["missing"]}
     if "crash" in outcome:
         return {"status": FAILED, "reason": outcome["crash"]}
-    error = str(outcome["error"])
-    lacks = capability is not None and not supports(name, capability)
+    error, wanted = str(outcome["error"]), FORMATS[name]
+    lacks = capability is not None and (
+        tuple(capability) < wanted.since or wanted.only not in (None, capability[0])
+    )
     expected = not _FAULT.search(error) and (_REFUSAL.search(error) or lacks)
     return {"status": UNSUPPORTED if expected else FAILED, "reason": error.splitlines()[0][:300]}
-
-
-def supports(name: str, capability: Sequence[int]) -> bool:
-    """Return whether a GPU of `capability` has the format, as torch can use it."""
-    if _ONLY_MAJOR.get(name, capability[0]) != capability[0]:
-        return False
-    return tuple(capability) >= _SINCE[name]
 
 
 def _precision(facts: Facts, _: Want) -> str:
@@ -193,16 +207,15 @@ def probe(device: torch_types.device, name: str) -> dict[str, Any]:
     """
     import torch
 
-    generator = torch.Generator().manual_seed(4711)
-    left = _MAKERS[name](generator, _ROWS, _DEPTH)
-    right = _MAKERS[name](generator, _COLUMNS, _DEPTH)
+    generator, wanted = torch.Generator().manual_seed(4711), FORMATS[name]
+    left, right = (_operand(wanted, generator, rows, _DEPTH) for rows in (_ROWS, _COLUMNS))
     product = _operation(device, name, left, right)().cpu().double()
     bound = left.exact.abs() @ right.exact.abs().t()
     error = (product - left.exact @ right.exact.t()).abs() / bound
     found = {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
     if device.type != "cuda":  # whose speed nobody asks for
         return {**found, "tflops": None}
-    large = _MAKERS[name](generator, _SPEED_SIZE, _SPEED_SIZE)
+    large = _operand(wanted, generator, _SPEED_SIZE, _SPEED_SIZE)
     work = _operation(device, name, large, large)
     for _ in range(_SPEED_RUNS):
         work()
@@ -250,75 +263,41 @@ def _kind(name: str) -> Any:
     return getattr(torch, name)
 
 
-def _normal(generator: Any, rows: int, depth: int) -> Any:
+def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
+    """Return random numbers in a format. Those of 8 and more bits are mostly positive: then little
+    cancels, and a wrong block changes the sum by much."""
     import torch
 
-    # mostly positive: then little cancels, and a wrong block changes the sum by much
-    return torch.randn(rows, depth, generator=generator) + 1
+    kind = _kind(wanted.kind)
+    if wanted.kind == "float4_e2m1fn_x2":
+        data, values = _codes(kind, generator, rows, depth)
+    else:
+        data = (torch.randn(rows, depth, generator=generator) + 1).to(kind)
+        values = data.double()
+    if not wanted.scale:
+        return Operand(data, None, values)
+    if not wanted.block:
+        return Operand(data, torch.tensor(0.5), values * 0.5)
+    # e8m0 holds powers of two alone
+    shape = (rows, depth // wanted.block)
+    scale = torch.rand(shape, generator=generator) + 0.5
+    if wanted.scale == "float8_e8m0fnu":
+        scale = 2.0 ** torch.randint(-2, 3, shape, generator=generator)
+    scale = scale.to(_kind(wanted.scale))
+    exact = values * scale.float().double().repeat_interleave(wanted.block, dim=1)
+    return Operand(data, swizzled(scale), exact)
 
 
-def _bf16(generator: Any, rows: int, depth: int) -> Operand:
-    data = _normal(generator, rows, depth).to(_kind("bfloat16"))
-    return Operand(data, None, data.double())
-
-
-def _fp8(generator: Any, rows: int, depth: int) -> Operand:
-    import torch
-
-    data = _normal(generator, rows, depth).to(_kind("float8_e4m3fn"))
-    return Operand(data, torch.tensor(0.5), data.double() * 0.5)
-
-
-def _mxfp8(generator: Any, rows: int, depth: int) -> Operand:
-    data = _normal(generator, rows, depth).to(_kind("float8_e4m3fn"))
-    return _blocked(data, data.double(), _powers_of_two(generator, rows, depth // 32), 32)
-
-
-def _nvfp4(generator: Any, rows: int, depth: int) -> Operand:
-    import torch
-
-    data, values = _codes(generator, rows, depth)
-    scale = torch.rand(rows, depth // 16, generator=generator) + 0.5
-    return _blocked(data, values, scale.to(_kind("float8_e4m3fn")), 16)
-
-
-def _mxfp4(generator: Any, rows: int, depth: int) -> Operand:
-    data, values = _codes(generator, rows, depth)
-    return _blocked(data, values, _powers_of_two(generator, rows, depth // 32), 32)
-
-
-_MAKERS: dict[str, Callable[[Any, int, int], Operand]] = {
-    "bf16": _bf16,
-    "fp8": _fp8,
-    "mxfp8": _mxfp8,
-    "nvfp4": _nvfp4,
-    "mxfp4": _mxfp4,
-}
-
-
-def _powers_of_two(generator: Any, rows: int, columns: int) -> Any:
-    import torch
-
-    exponents = torch.randint(-2, 3, (rows, columns), generator=generator)
-    return (2.0**exponents).to(_kind("float8_e8m0fnu"))
-
-
-def _codes(generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
+def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
     import torch
 
-    kind = _kind("float4_e2m1fn_x2")
     codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
     negative = torch.rand(rows, depth, generator=generator) < 0.25
     values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
     codes = codes | (negative.to(torch.uint8) << 3)
     packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
     return packed.contiguous().view(kind), torch.where(negative, -values, values)
-
-
-def _blocked(data: Any, values: Any, scale: Any, block: int) -> Operand:
-    exact = values * scale.float().double().repeat_interleave(block, dim=1)
-    return Operand(data, swizzled(scale), exact)
 
 
 def swizzled(scale: torch_types.Tensor) -> torch_types.Tensor:

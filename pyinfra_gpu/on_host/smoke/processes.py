@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 MARK = "PYINFRA_GPU_SMOKE_TEST"
@@ -33,7 +34,6 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, with the mark, its output in `log`."""
     launcher = os.getpid()
-    mark = f"{launcher}:{directory}"
 
     def before_exec() -> None:
         die_with_parent()
@@ -43,7 +43,7 @@ def start(
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            env={**environment, MARK: mark},
+            env={**environment, MARK: f"{launcher}:{directory}"},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -67,19 +67,15 @@ def marked(directory: Path, *, own: bool = True) -> list[int]:
     another one started there or below.
     """
     found = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
             variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
-        except OSError:  # it has ended, or is another user's
-            continue
-        mark = next((each for each in variables if each.startswith(f"{MARK}=")), "")
-        launcher, _, folder = mark.removeprefix(f"{MARK}=").partition(":")
-        same = folder == str(directory) and launcher == str(os.getpid())
-        other = launcher != str(os.getpid()) and f"{folder}/".startswith(f"{directory}/")
-        if mark and (same if own else other):
-            found.append(int(process.name))
+            mark = next((each for each in variables if each.startswith(f"{MARK}=")), "=0:")
+            launcher, _, folder = mark.partition("=")[2].partition(":")
+            is_own = launcher == str(os.getpid())
+            same = folder == str(directory) if own else f"{folder}/".startswith(f"{directory}/")
+            if same and is_own is own:
+                found.append(int(process.name))
     return sorted(found)
 
 
@@ -94,8 +90,6 @@ def end(directory: Path) -> None:
         if waited > TERM_GRACE + _KILL_LIMIT:
             raise TimeoutError(f"processes {left} survive SIGKILL")
         for pid in left:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM if waited < TERM_GRACE else signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         time.sleep(0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from . import (
@@ -22,7 +22,7 @@ from . import (
     store,
     transport,
 )
-from .check import Check, Facts, Want, fail, measurements, pairs
+from .check import TORCHRUN, Check, Facts, Want, fail, pairs
 from .group import ENDED, Plan
 from .options import REHEARSAL_CPU, Options
 
@@ -92,15 +92,13 @@ def plan_of_ranks(
     checks: Sequence[Check],
     variables: Mapping[str, str | None],
     rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
-    *,
-    measure: Sequence[str] = (),
 ) -> Plan:
     """Return the plan of `count` ranks under torchrun, as training is started.
 
+    + checks: those that the facts of ranks decide: they measure what these ask for
     + variables: set for them, or with None, removed
     + rendezvous: where all meet; the store's address would otherwise be the hostname, which need
       not resolve
-    + measure: what they measure, if not what `checks` ask for
     """
     for folder in (environment.RECORDINGS, environment.PIPES):
         (directory / folder).mkdir(parents=True, exist_ok=True)
@@ -112,7 +110,7 @@ def plan_of_ranks(
         "directory": str(directory),
         "mode": mode,
         "allreduce_mib": options.allreduce_mib,
-        "measure": [*(measure or measurements(checks))],
+        "measure": measurements(checks),
         "variables": [*kept],
     }
     torchrun = [
@@ -122,3 +120,8 @@ def plan_of_ranks(
         *(str(bundle), "--rank", json.dumps(settings)),
     ]
     return Plan(torchrun, kept, directory, count, checks)
+
+
+def measurements(checks: Iterable[Check]) -> list[str]:
+    """Return what ranks must measure for `checks`, in the order in which it is first needed."""
+    return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import shlex
 import shutil
 import sys
 import time
@@ -27,19 +30,15 @@ from . import (
 )
 from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
-from .document import Environment, Listens, Rerun, Stage, Verdict
+from .document import VERSION, Gpu, Listens, Software, Stage, Verdict
 from .group import ENDED, Group, Plan
 from .journal import Journal
-from .options import GPU, REHEARSAL_1GPU, Options
-from .ranks import checks_of, plan_of_ranks
-from .verdict import Announcer
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 
 _UNTIL = {"S0": 0.06, "S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94, "S5": 1.0}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
-_LADDER_S = 60.0
-_LINES_SHOWN = 15
-"""Of a failed rank's log; the verdict has more, the log all."""
+_LADDER_S, _OWN_CHOICE_S = 60.0, 30.0
 
 
 class Test:
@@ -49,47 +48,38 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._started = time.monotonic(), _now()
+        self._began, self._started = time.monotonic(), now()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
         one = options.mode == GPU and (options.gpus or found) == 1
         self._mode = REHEARSAL_1GPU if one else options.mode
-        self._say = Announcer(self._mode)
+        self._say = verdict.Announcer(self._mode)
         self._removed = environment.stray(os.environ, self._mode)
         self._torch = libraries.locate()
         self._directory = options.logs
-        self._board = Board(
-            checks_of(self._mode),
-            Want(
-                ranks=(options.ranks or 2) if self._gpus is None else declared,
-                allreduce_mib=options.allreduce_mib,
-                mode=self._mode,
-                torch=self._torch.version,
-                torch_path=self._torch.found,
-                gpus=declared if self._gpus else 0,
-                gpu_host=self._gpus or {},
-                kinds=gpus.kinds() if self._gpus else (),
-                compile=options.compile,
-            ),
-            self._say.check,
+        self._want = Want(
+            ranks=(options.ranks or 2) if self._gpus is None else declared,
+            allreduce_mib=options.allreduce_mib,
+            mode=self._mode,
+            torch=self._torch.version,
+            torch_path=self._torch.found,
+            gpus=declared if self._gpus else 0,
+            gpu_host=self._gpus or {},
+            kinds=gpus.kinds() if self._gpus else (),
+            compile=options.compile,
         )
-        self._want = self._board.want
+        self._board = Board(ranks.checks_of(self._mode), self._want, self._say.check)
         self._times: dict[str, list[float]] = {}
         self._groups: list[Group] = []
-        self._ranks: Group | None = None
-        self._reruns: list[Rerun] = []
+        """The first of them is the test's own ranks, the others are tries after that."""
         self._remark: str | None = None
         self._afterwards: dict[str, Any] = {}
-        self._xids: list[dict[str, Any]] | None = []
         self._kernel: list[str] | None = None
         self._cursor, self._shared = host.mark(), host.shared_files()
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
-
-    def _checks(self, *stages: str) -> list[Check]:
-        return [check for check in self._board.checks if check.id[:2] in stages]
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
@@ -138,6 +128,9 @@ class Test:
 
     # -- the stages
 
+    def _checks(self, *stages: str) -> list[Check]:
+        return [check for check in self._board.checks if check.id[:2] in stages]
+
     def _try_host(self) -> None:
         """S0."""
         self._limit("S0")
@@ -161,7 +154,7 @@ class Test:
             undecided = self._board.undecided(wanted)
             return self._limit(undecided[0].id[:2] if undecided else "S4")
 
-        group = self._ranks = Group(self._plan(self._directory, wanted, {}))
+        group = Group(self._plan(self._options, self._directory, wanted, {}))
         self._groups.append(group)
         group.run(self._board, limit, self._interruption)
         if group.hung or any(hang.watchdog_spoke(group.tail(rank)) for rank in group.journals):
@@ -172,34 +165,29 @@ class Test:
 
     def _plan(
         self,
+        options: Options,
         directory: Path,
         checks: Sequence[Check],
         variables: Mapping[str, str | None],
-        *,
-        measure: Sequence[str] = (),
     ) -> Plan:
-        return plan_of_ranks(
-            self._options,
-            self._mode,
-            self._want.ranks,
-            self._bundle,
-            directory,
-            checks,
-            variables,
-            measure=measure,
+        return ranks.plan_of_ranks(
+            options, self._mode, self._want.ranks, self._bundle, directory, checks, variables
         )
 
     def _after_ranks(self, until: float) -> None:
         """Read which way NCCL's data went, try its own choice and the number formats."""
-        own_until = min(until, time.monotonic() + 30)
+        own_until = min(until, time.monotonic() + _OWN_CHOICE_S)
         result, group = self._try_again(hang.OWN_CHOICE, own_until)
         seen = transport.read(group.plan.directory)
-        why = group.failure("its time")[0] if result != hang.PASSED else ""
         clean = environment.clean(os.environ, self._mode)
         left = max(1.0, min(_LADDER_S, until - time.monotonic()))
         self._afterwards = {
             "transport": transport.read(self._directory),
-            "own_choice": {"result": result, "interfaces": seen["interfaces"], "why": why},
+            "own_choice": {
+                "result": result,
+                "interfaces": seen["interfaces"],
+                "why": group.ending("its time").sentence,
+            },
             "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
         }
         self._board.decide(ranks.AFTERWARDS, self._afterwards)
@@ -207,21 +195,20 @@ class Test:
     def _look_for_the_layer(self) -> None:
         """Repeat the all-reduce alone, with one thing changed each time."""
         self._say.say("a hang; small all-reduces are tried to find out where")
-        self._reruns, self._remark = hang.locate(
-            hang.variants(self._mode),
+        self._remark = hang.locate(
+            hang.ON_CPU if self._mode == REHEARSAL_CPU else hang.ON_GPUS,
             lambda variant, until: self._try_again(variant, until)[0],
             time.monotonic() + hang.EXTRA_S,
             lambda: self._interruption() is not None,
         )
 
-    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Ending, Group]:
+    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Result, Group]:
         """Return how a small all-reduce ends with `variant`, and what ran."""
-        count = len([*self._directory.glob("rerun*")])
-        directory = self._directory / f"rerun{count}"
+        directory = self._directory / f"rerun{len([*self._directory.glob('rerun*')])}"
         directory.mkdir()
-        board = Board([ALL_REDUCE, ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
-        measure = ["small_all_reduce"]
-        group = Group(self._plan(directory, [ALL_REDUCE], variant.variables, measure=measure))
+        small = replace(self._options, allreduce_mib=1)
+        board = Board([ALL_REDUCE, ENDED], replace(self._want, allreduce_mib=1))
+        group = Group(self._plan(small, directory, [ALL_REDUCE], variant.variables))
         group.run(board, lambda: (until, "the try's time"), self._interruption)
         if not board.failed:
             return hang.PASSED, group
@@ -237,13 +224,13 @@ class Test:
         self._kernel = host.since(self._cursor)
         facts = host.after(self._kernel, self._cursor, pids, left, self._shared)
         if self._gpus is not None:
-            self._xids = None if self._kernel is None else xid.parse(self._kernel)
-            facts["xids"] = self._xids
-            facts["gpu_after"] = gpus.after(pids, verdict.loaded(self._journals()))
+            facts["xids"] = None if self._kernel is None else xid.parse(self._kernel)
+            first = self._journals().get(0, Journal(0))
+            facts["gpu_after"] = gpus.after(pids, first.facts.get("bandwidth", {}).get("link"))
         self._board.decide(self._checks("S5"), facts, time.monotonic() - began)
 
     def _journals(self) -> dict[int, Journal]:
-        return self._ranks.journals if self._ranks else {}
+        return self._groups[0].journals if self._groups else {}
 
     # -- the end
 
@@ -255,8 +242,7 @@ class Test:
             self._say.say(f"WARN {check.id}: {check.detail}")
         status = found.status.upper()
         if found.failed:
-            for line in found.failed.tail[-_LINES_SHOWN:]:
-                self._say.quote(line)
+            self._say.quote(found.failed.tail)
             self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
         else:
             proof = "" if found.proof else ", not proof of a host with several GPUs"
@@ -282,39 +268,55 @@ class Test:
 
     def _verdict(self) -> Verdict:
         options, results = self._options, self._board.results()
-        status = status_of(results)
-        last = self._groups[-1] if self._groups else None
-        loaded = verdict.loaded(self._journals()) or {}
+        status, name = status_of(results), options.host
         listed = self._gpus["gpus"] if self._gpus else []
+        last = self._groups[-1] if self._groups else None
         return Verdict(
-            schema_version=Verdict.VERSION,
+            schema_version=VERSION,
             mode=self._mode,
             label=verdict.LABELS[self._mode],
             status=status,
             proof=verdict.proves(status, self._mode),
-            host=options.host,
+            host=name,
             fingerprint=options.fingerprint,
             started=self._started,
-            finished=_now(),
+            finished=now(),
             duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
             stages=tuple(self._stages()),
-            software=verdict.software(self._torch, self._bundle),
-            environment=Environment(self._removed),
+            software=self._software(),
             listens=self._listens,
-            gpus=tuple(gpus.record(each, loaded.get(str(each["index"]), {})) for each in listed),
-            ranks=verdict.ranks(self._ranks) if self._ranks else (),
-            checks=tuple(each.written for each in results),
-            metrics=verdict.metrics(
-                self._journals(), self._want.ranks, self._began, self._afterwards
-            ),
-            failed=verdict.failed(self._board.failed, last, self._remark),
-            reruns=tuple(self._reruns),
+            gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
+            ranks=verdict.ranks(self._groups[0], name) if self._groups else (),
+            checks=tuple(results),
+            metrics=verdict.metrics(self._journals(), self._want.ranks, self._afterwards),
+            failed=verdict.failed(self._board.failed, last, self._remark, name),
             evidence=self._evidence() if status != "pass" else None,
-            rerun_command=verdict.rerun_command(options, self._bundle),
+            rerun_command=self._rerun_command(),
             logs=str(self._directory),
         )
 
+    def _software(self) -> Software:
+        return Software(
+            smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
+            python=platform.python_version(),
+            python_path=sys.executable,
+            torch=self._torch.version,
+            torch_path=self._torch.found,
+            kernel=platform.release(),
+            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        )
 
-def _now() -> str:
+    def _rerun_command(self) -> str:
+        """Return the command that runs this test again by hand, with its verdict beside this."""
+        output, given = self._options.output, sys.argv[1:]
+        for name in ("--fingerprint", "--output"):
+            if name in given:
+                del given[given.index(name) : given.index(name) + 2]
+        again = output.with_name(f"{output.stem}.by-hand{output.suffix}")
+        return shlex.join([sys.executable, str(self._bundle), *given, "--output", str(again)])
+
+
+def now() -> str:
+    """Return the time as documents have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,12 +1,9 @@
-"""The verdict: one JSON document a run, its figures, its exit code, and the evidence beside it."""
+"""What a run leaves: its figures, its exit code, the evidence of a failure, and what is printed."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
-import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from . import exactness, files, hang
-from .check import Result
-from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Software
-from .files import write_text
+from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Result
 from .group import Group, last_lines
 from .journal import Journal
-from .libraries import Torch
-from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .step import loss_drop
 
 LABELS = {
@@ -49,34 +43,41 @@ def exit_code(status: str, mode: str) -> int:
 
 
 def metrics(
-    journals: Mapping[int, Journal],
-    ranks: int,
-    began: float,
-    afterwards: Mapping[str, Any] | None = None,
+    journals: Mapping[int, Journal], ranks: int, afterwards: Mapping[str, Any] | None = None
 ) -> Metrics:
     """Return the figures, as far as all ranks have come.
 
-    + began: when the launcher started, on the ranks' clock
     + afterwards: what the launcher found on a host with GPUs when the ranks had ended
     """
-    known = [journals[rank] for rank in range(ranks) if rank in journals]
-    if len(known) < ranks:
+    facts = {rank: journals[rank].facts for rank in range(ranks) if rank in journals}
+    if len(facts) < ranks:
         return Metrics()
-    slowest = {
-        name: max(journal.seconds[name] for journal in known)
-        for name in known[0].seconds
-        if name != "identity" and all(name in each.seconds for each in known)
-    }
-    launch = max((each.started or began for each in known), default=began) - began
-    facts = {journal.rank: journal.facts for journal in known}
-    found: dict[str, Any] = {"seconds": {"launch": round(launch, 4), **slowest}}
+    found: dict[str, Any] = {}
     if all("step" in each for each in facts.values()):
-        names = ("loss0", "loss1", "taylor_ratio")
         drop = loss_drop(facts)
-        found |= {name: files.finite(drop[name]) for name in names}
+        found = {name: files.finite(drop[name]) for name in ("loss0", "loss1", "taylor_ratio")}
     if ranks > 1 and all("all_reduce" in each for each in facts.values()):
         found["allreduce"] = (*_all_reduces(facts),)
-    return Metrics(**found, **_of_gpus(facts, afterwards or {}))
+    for key in ("bf16_tflops", "memory_gb_s"):
+        found[key] = {str(n): each["speed"][key] for n, each in facts.items() if "speed" in each}
+    if all("bandwidth" in each for each in facts.values()):
+        loads = [each["bandwidth"] for each in facts.values()]
+        if ranks > 1:
+            found["allreduce_busbw_gb_s"] = min(each["busbw_gb_s"] for each in loads)
+            found["allreduce_bytes"] = loads[0]["bytes"]
+        found["link"] = {
+            index: Link(**{name: seen[name] for name in Link.__dataclass_fields__ if name in seen})
+            for index, seen in loads[0].get("link", {}).items()
+        }
+    afterwards = afterwards or {}
+    if "precision" in afterwards:
+        found["transport"] = afterwards["transport"]["ways"]
+        found["precision_best"] = afterwards["precision"]["best"]
+        found["precision"] = {
+            name: Format(each["status"], each["reason"], each.get("tflops"))
+            for name, each in afterwards["precision"]["formats"].items()
+        }
+    return Metrics(**found)
 
 
 def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[AllReduce]:
@@ -91,104 +92,39 @@ def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[AllReduce]:
             yield AllReduce(kind, size, seconds, round(size / max(seconds, 1e-6) / 1e6, 3))  # type: ignore[arg-type]
 
 
-def _of_gpus(facts: Mapping[int, Any], afterwards: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of GPUs: arithmetic and memory speed, all-reduce, link, way, formats."""
-    found: dict[str, Any] = {}
-    for key in ("bf16_tflops", "memory_gb_s"):
-        found[key] = {str(n): each["speed"][key] for n, each in facts.items() if "speed" in each}
-    loads = [each["bandwidth"] for each in facts.values() if "bandwidth" in each]
-    if loads:
-        speed = min(each["busbw_gb_s"] for each in loads)
-        found["allreduce_busbw_gb_s" if len(loads) > 1 else "host_copy_gb_s"] = speed
-        found["allreduce_bytes"] = loads[0]["bytes"] if len(loads) > 1 else None
-        found["link"] = {
-            index: Link(**{name: seen[name] for name in Link.__dataclass_fields__ if name in seen})
-            for index, seen in loads[0].get("link", {}).items()
-        }
-    if transport := afterwards.get("transport"):
-        found["transport"], found["nccl"] = transport["ways"], (*transport["versions"],)
-    if precision := afterwards.get("precision"):
-        found["precision"] = {
-            name: Format(each["status"], each["reason"], each.get("tflops"))
-            for name, each in precision["formats"].items()
-        }
-        found["precision_best"] = precision["best"]
-    return found
-
-
-def loaded(ranks: Mapping[int, Journal]) -> dict[str, Any] | None:
-    """Return what rank 0 saw of the GPUs under load, None if it did not come so far."""
-    found: dict[str, Any] | None = None
-    if 0 in ranks:
-        found = ranks[0].facts.get("bandwidth", {}).get("link")
-    return found
-
-
-def ranks(group: Group) -> tuple[Rank, ...]:
-    """Return what became of each rank."""
-    records = []
-    for number, journal in sorted(group.journals.items()):
-        code = group.codes.get(number, 0 if journal.finished else None)
-        logs = group.logs_of(number)
-        records.append(
-            Rank(
-                rank=number,
-                pid=journal.pid,
-                exit=code if code is None or code >= 0 else None,
-                signal=-code if code is not None and code < 0 else None,
-                finished=journal.finished,
-                last_step=journal.step,
-                log=str(logs[0]) if logs else None,
-            )
+def ranks(group: Group, host: str) -> tuple[Rank, ...]:
+    """Return what became of each rank of a host."""
+    return tuple(
+        Rank(
+            rank=number,
+            host=host,
+            pid=journal.pid,
+            code=group.codes.get(number, 0 if journal.finished else None),
+            finished=journal.finished,
+            last_step=journal.step,
+            log=group.log_of(number),
         )
-    return tuple(records)
+        for number, journal in sorted(group.journals.items())
+    )
 
 
-def failed(result: Result | None, group: Group | None, remark: str | None) -> Failed | None:
+def failed(
+    result: Result | None, group: Group | None, remark: str | None, host: str
+) -> Failed | None:
     """Return the check that failed first, with the end of the log to look at; None on a pass.
 
     + group: what ran last; remark: what else was found out about it
     """
     if result is None:
         return None
-    rank = result.rank
-    logs = group.logs_of(rank) if group and rank is not None else []
     return Failed(
         id=result.id,
         sentence="; ".join(filter(None, (result.detail, remark))),
-        rank=rank,
-        log=str(logs[0]) if logs else None,
-        tail=tuple(group.tail(rank)) if group and result.status == "fail" else (),
+        rank=result.rank,
+        log=group.log_of(result.rank) if group else None,
+        tail=tuple(group.tail(result.rank)) if group and result.status == "fail" else (),
+        host=host,
     )
-
-
-def software(torch: Torch, bundle: Path) -> Software:
-    """Return which program, Python, torch and kernel the verdict is about."""
-    return Software(
-        smoke_test_sha256=hashlib.sha256(bundle.read_bytes()).hexdigest(),
-        python=platform.python_version(),
-        python_path=sys.executable,
-        torch=torch.version,
-        torch_path=torch.found,
-        kernel=platform.release(),
-        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-    )
-
-
-def rerun_command(options: Options, bundle: Path) -> str:
-    """Return the command that runs this test again by hand, with its verdict beside this."""
-    words = [sys.executable, str(bundle), "--mode", options.mode, "--host", options.host]
-    sizes = {"--ranks": options.ranks if options.mode != GPU else None, "--gpus": options.gpus}
-    sizes |= {"--deadline": options.deadline, "--allreduce-mib": options.allreduce_mib}
-    for name, value in sizes.items():
-        words += [name, str(value)] if value is not None else []
-    words += [] if options.compile else ["--no-compile"]
-    words += [] if options.limit_network else ["--open-network"]
-    output = options.output.with_name(f"{options.output.stem}.by-hand{options.output.suffix}")
-    return shlex.join([*words, "--output", str(output)])
-
-
-# -- evidence
 
 
 def evidence(
@@ -218,7 +154,7 @@ def evidence(
         size += len(json.dumps(each)) + 2
         if each["text"].strip() and size <= _ALL_BYTES:
             kept.append(each)
-    write_text(directory / "evidence.json", json.dumps(kept, indent=1) + "\n")
+    files.write_text(directory / "evidence.json", json.dumps(kept, indent=1) + "\n")
     return directory / "evidence.json"
 
 
@@ -231,16 +167,12 @@ def _of_process(group: Group, number: int) -> Iterator[dict[str, Any]]:
         yield _entry("rank", number, last_lines(log, _LINES))
     for path in directory.glob(f"nccl.*.{journal.pid}.log") if journal else ():
         yield _entry("nccl", number, last_lines(path, _LINES))
-    if stack := group.stack_of(number):
-        yield _entry("stage", number, last_lines(stack, _LINES))
+    yield _entry("stage", number, last_lines(hang.stack_file(directory, number), _LINES))
 
 
 def _entry(source: str, rank: int | None, lines: Sequence[str]) -> dict[str, Any]:
     text = "\n".join(lines[-_LINES:]).encode(errors="replace")[-_BYTES:]
     return {"source": source, "rank": rank, "text": text.decode(errors="ignore")}
-
-
-# -- told while it runs
 
 
 class Announcer:
@@ -249,9 +181,10 @@ class Announcer:
     def __init__(self, mode: str) -> None:
         self._label = f"[{mode}] "
 
-    def quote(self, line: str) -> None:
-        """Print a line of somebody's log, cut to the width."""
-        self._print(f"{self._label}| {line}"[:_WIDTH])
+    def quote(self, lines: Sequence[str]) -> None:
+        """Print the last lines of somebody's log, cut to the width."""
+        for line in lines[-15:]:
+            self._print(f"{self._label}| {line}"[:_WIDTH])
 
     def say(self, text: str) -> None:
         """Print `text`, wrapped to the width."""

@@ -20,7 +20,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import bandwidth, collectives, compiling, device, environment, libraries, step, store
+from . import (
+    bandwidth,
+    collectives,
+    compiling,
+    device,
+    environment,
+    hang,
+    libraries,
+    step,
+    store,
+)
 from .journal import AGENT, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
@@ -73,7 +83,6 @@ _ALONE: Mapping[str, Callable[[Rank], None]] = {
 _TOGETHER: Mapping[str, Callable[[Rank], None]] = {
     "store": store.measure,
     "all_reduce": collectives.all_reduce,
-    "small_all_reduce": collectives.small_all_reduce,
     "others": collectives.others,
     "pairs": collectives.pairs,
     "step": step.measure,
@@ -90,7 +99,7 @@ def main(text: str) -> int:
     settings, rank = json.loads(text), int(os.environ["RANK"])
     directory = Path(settings["directory"])
     # A file of its own, which neither a full log nor whoever holds standard error can keep from it.
-    stacks = stack_file(directory, rank).open("w")
+    stacks = hang.stack_file(directory, rank).open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     journal = Writer(directory, rank)
     try:
@@ -100,11 +109,6 @@ def main(text: str) -> int:
         traceback.print_exc()
         return 1
     return 0
-
-
-def stack_file(directory: Path, rank: int) -> Path:
-    """Return the file for the stacks of a rank, which it writes when it gets SIGUSR1."""
-    return directory / f"rank{rank}.stack"
 
 
 def _imported(journal: Writer, **more: Any) -> Any:
@@ -158,8 +162,8 @@ def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: i
 
 
 def agent(directory: Path, arguments: list[str]) -> int:
-    """Be torchrun, after a look at the torch that it uses; write the exit codes of ranks that
-    failed (negative: signals) to a file.
+    """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
+    failed (negative: signals).
     """
     journal = Writer(directory, AGENT)
     try:
@@ -169,22 +173,18 @@ def agent(directory: Path, arguments: list[str]) -> int:
             value.update(store.serve_one())
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+        journal.step("starting the ranks")
+        torchrun: Any = torch.distributed.run
+        try:
+            torchrun.run(torchrun.parse_args(arguments))
+        except ChildFailedError as error:
+            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            journal.fact("codes", codes)
+            traceback.print_exc()
+            return 1
     except Exception as error:
         journal.error(error)
         traceback.print_exc()
         return 1
-    journal.finished()
-    torchrun: Any = torch.distributed.run
-    try:
-        torchrun.run(torchrun.parse_args(arguments))
-    except ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        failures_file(directory).write_text(json.dumps(codes))
-        traceback.print_exc()
-        return 1
     return 0
-
-
-def failures_file(directory: Path) -> Path:
-    """Return the file with the exit codes of ranks that failed."""
-    return directory / "failures.json"

@@ -8,13 +8,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from ..terminal import columns, paragraph, wrapped
+from ..terminal import columns
 from . import host, presets, runs, several, starting
 from .host import TrainError
 from .listing import duration, loss_words, step_words, table
@@ -30,45 +29,32 @@ _COMPLETES = "_TRAIN_COMPLETE"
 
 def main(words: Sequence[str]) -> int:
     """Do what the words say; return 0 done, 1 refused, 2 a mistake in the words, 130 Ctrl-C."""
-    words, further = _split(words)
+    at = words.index("--") if "--" in words else len(words)
+    own, further = [*words[:at]], [*words[at + 1 :]]
     try:
         if os.environ.get(_COMPLETES):
             train.main([], prog_name="train", complete_var=_COMPLETES)
-        if further and words[:1] != ["start"]:
-            raise click.UsageError(f"nothing goes behind -- of `train {words[0] if words else ''}`")
-        code = train.main(words, prog_name="train", standalone_mode=False, obj=further)
+        if further and own[:1] != ["start"]:
+            raise click.UsageError(f"nothing goes behind -- of `train {own[0] if own else ''}`")
+        code = train.main(own, prog_name="train", standalone_mode=False, obj=further)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except click.ClickException as error:
-        _say(f"train: {error.format_message()}")
+        starting.say(f"train: {error.format_message()}")
         return 2
     except TrainError as error:
-        _say(str(error))
+        starting.say(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return ENOUGH
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         what = f": {error.filename}" if error.filename else ""
-        _say(f"train cannot go on{what}: {error.strerror}{host.no_room(error)}")
+        starting.say(f"train cannot go on{what}: {error.strerror}{host.no_room(error)}")
     return 1
-
-
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    at = words.index("--") if "--" in words else len(words)
-    return [*words[:at]], [*words[at + 1 :]]
-
-
-def _say(text: str) -> None:
-    for line in text.splitlines() if sys.stderr.isatty() else ():
-        before = " " * (len(line) - len(line.lstrip(" ")))
-        print("\n".join(paragraph(line, before, f"{before}  ", width=columns())), file=sys.stderr)
-    if not sys.stderr.isatty():
-        print(text, file=sys.stderr)
 
 
 # -- what a shell completes
@@ -102,13 +88,6 @@ def _settings(context: click.Context, begun: str) -> list[str]:
     return [f"{each}=" for each in ("ranks", *known)]
 
 
-@_offers
-def _gpus(context: click.Context, begun: str) -> list[str]:
-    before, comma, _ = begun.rpartition(",")
-    known = (str(gpu.index) for gpu in host.gpus())
-    return [f"{before}{comma}{each}" for each in known if each not in before.split(",")]
-
-
 # -- the commands
 
 
@@ -118,24 +97,21 @@ def _run_argument(
     return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs(meant))
 
 
-_PRESET = click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="K=V", shell_complete=_settings,
     help="Another value of an argument; may be given again for others.",
 )  # fmt: skip
 _COUNT = click.IntRange(0, 999)
+_JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
 _PART = click.option(  # by the controller
     "--part", hidden=True, callback=lambda context, option, text: several.part_of(text)
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
 
 
 def _shared(command: Any) -> Any:
     """Add the options of all that start something."""
     for option in (
-        click.option(
-            "--gpus", metavar="0,1", shell_complete=_gpus, help="Indices or UUIDs; default: all."
-        ),
+        click.option("--gpus", metavar="0,1", help="Indices or UUIDs; default: all."),
         click.option("--queue", is_flag=True, help="Wait, in order, where they are taken."),
         click.option("--unproven", is_flag=True, help="Although no smoke test holds; it is noted."),
     ):
@@ -149,7 +125,7 @@ def train() -> None:
 
 
 @train.command("start", epilog="What stands behind -- goes to the program: -- ARGS.")
-@_PRESET
+@click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
 @_SET
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
 @click.option("--like", metavar="RUN", shell_complete=_runs(), help="Repeat this run.")
@@ -222,12 +198,10 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
         print(f"there is no run yet: {runs.begin_one(site)}")
         return 0
     by_name = {run.run: run for run in known}
-    _print(
-        ["run", "state", "step", "loss", "on", "began"],
-        [_row(each, by_name[each["run"]]) for each in told],
-    )
+    head = ["run", "state", "step", "loss", "on", "began"]
+    _print(head, [_row(each, by_name[each["run"]]) for each in told])
     for each in filter(None, (each.get("damaged") for each in told)):
-        print("\n".join(wrapped(each, width=columns())))
+        print(each)
     if len(told) < len(known):
         print(f"{len(known) - len(told)} more: `train list --all`")
     return 0
@@ -241,8 +215,8 @@ def _listed(known: list[Run], everything: bool, points: int) -> Iterator[dict[st
             continue
         history = run.history()
         waited = history.stalled(time.time()) if run.state == "running" else None
-        told = {**run.listed(), "last": history.now or None, "stalled_seconds": waited}
-        told["outcome"] = "stalled" if waited else told["outcome"]
+        told = {**run.listed(), "last": history.last or None, "stalled_seconds": waited}
+        told |= {"outcome": "stalled"} if waited else {}
         if points and place >= len(known) - _CURVES:
             told["losses"] = sampled(history.losses, points)
         yield {**told, "unresolved": run.run in failed}
@@ -250,11 +224,11 @@ def _listed(known: list[Run], everything: bool, points: int) -> Iterator[dict[st
 
 def _row(told: dict[str, Any], run: Run) -> list[str]:
     last, state = told["last"] or {}, told["outcome"]
-    if told["stalled_seconds"]:
-        state = f"stalled {duration(told['stalled_seconds'])}"
+    state += f" {duration(told['stalled_seconds'])}" if told["stalled_seconds"] else ""
     state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
     state += ", a try" if run.trial else ""
-    shown = [run.run, state, step_words(last), loss_words(last), runs.on_what(run)]
+    on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
+    shown = [run.run, state, step_words(last), loss_words(last), on]
     return [*(each or "-" for each in shown), run.created[:16].replace("T", " ")]
 
 
@@ -314,42 +288,31 @@ def _logs(run: str | None, follow: bool, rank: int, launcher: bool, attempt: int
         known = sorted(each.name for each in path.parent.glob("*.log"))
         has = f"its attempt {path.parent.name} has {', '.join(known) or 'no logs'}"
         raise TrainError(f"run {chosen.run} is {chosen.outcome} and has no {name}: {has}")
-    if follow:
-        return _follow(chosen, attempt, name)
-    for each in (*_older(path), path):
-        with each.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-    sys.stdout.flush()
-    return 0
+    return _printed(chosen, attempt, name, follow)
 
 
-def _follow(run: Run, attempt: int | None, name: str) -> int:
-    """Print a log as it grows; a file that was rotated is read to its end before the next one."""
-    inode = -1
+def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> int:
+    """Print a log, as it grows if asked to; a rotated file is read to its end before the next."""
+    inode, at = -1, 0
     while True:
-        ended = not run.alive()
+        ended = not (follow and run.alive())
         path = runs.read(run.folder).attempt(attempt) / name
-        files = [each for each in (*_older(path), path) if each.exists()]
-        inodes = [each.stat().st_ino for each in files]
-        if inode not in inodes:
-            at, inode = 0, -1
-        for each in files[0 if inode < 0 else inodes.index(inode) :]:
+        files = [*sorted(path.parent.glob(f"{name}.[0-9]*"), reverse=True), path]
+        inodes = [each.stat().st_ino if each.exists() else 0 for each in files]
+        for each in files[inodes.index(inode) if inode in inodes else 0 :]:
+            if not each.exists():
+                continue
             with each.open("rb") as file:
                 now = os.fstat(file.fileno()).st_ino
-                at = at if now == inode else 0
-                file.seek(at)
+                file.seek(at if now == inode else 0)
                 shutil.copyfileobj(file, sys.stdout.buffer)
                 at, inode = file.tell(), now
         sys.stdout.flush()
         if ended:
-            print(f"run {run.run} has ended: {runs.read(run.folder).outcome}", file=sys.stderr)
+            if follow:
+                starting.say(f"run {run.run} has ended: {runs.read(run.folder).outcome}")
             return 0
         time.sleep(0.3)
-
-
-def _older(path: Path) -> list[Path]:
-    """Return what a log was rotated to, the oldest first."""
-    return sorted(path.parent.glob(f"{path.name}.[0-9]*"), reverse=True)
 
 
 @train.command("completion")

@@ -147,6 +147,16 @@ class Gpu:
     limit: float | None
     slowed: str
 
+    @property
+    def words(self) -> str:
+        """What it does, on one line."""
+        told = [f"GPU {self.index}", "" if self.percent is None else f"{self.percent:.0f} %"]
+        told += [f"{self.used_mib / 1024:.1f}/{self.total_mib / 1024:.1f} GiB"]
+        told += ["" if self.celsius is None else f"{self.celsius:.0f} °C"]
+        limit = "" if self.limit is None else f"/{self.limit:.0f}"
+        told += ["" if self.watts is None else f"{self.watts:.0f}{limit} W", self.slowed]
+        return " ".join(filter(None, told))
+
 
 _FIELDS = (
     *("index", "uuid", "memory.total", "memory.used", "utilization.gpu", "temperature.gpu"),

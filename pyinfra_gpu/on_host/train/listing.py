@@ -1,11 +1,9 @@
-"""The runs of a host as a table: of `list` on the host, and of the controller for several hosts."""
+"""What is known of a run, in words and as a table: on its host, and from the controller."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-
-from ..terminal import WIDTH, wrapped
 
 Style = Callable[[str, str], str]
 """Colours a text after what a word says."""
@@ -14,14 +12,13 @@ Style = Callable[[str, str], str]
 def duration(seconds: float) -> str:
     """Return a time in its two largest units, such as "1 h 39 min"."""
     whole = max(0, round(seconds))
-    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+    for size, unit, smaller, below in (
+        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
+    ):  # fmt: skip
         if whole >= size:
             rest = whole % size // smaller
             return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min" + (f" {rest} s" if rest and minutes < 10 else "")
+    return f"{whole} s"
 
 
 def step_words(known: Mapping[str, Any]) -> str:
@@ -30,7 +27,6 @@ def step_words(known: Mapping[str, Any]) -> str:
 
 
 def loss_words(known: Mapping[str, Any]) -> str:
-    """Return a loss, also one that is no number."""
     if word := known.get("not_finite"):
         return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
     value = known.get("loss")
@@ -52,28 +48,18 @@ def speed_words(known: Mapping[str, Any]) -> str:
 def table(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    width: int = WIDTH,
+    width: int,
     style: Style = lambda text, word: text,
 ) -> Iterator[str]:
-    """Yield a table, or where the terminal is too narrow for it a few lines of each row.
+    """Yield a table's lines; one row after the other where the terminal is too narrow for it.
 
     + style: for the column "state"
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    state = head.index("state") if "state" in head else 1
+    state = head.index("state") if "state" in head else None
     for row in (head, *rows) if fits else rows:
-        if fits:
-            cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-            if row is not head and row[state]:
-                cells[state] = cells[state].replace(row[state], style(row[state], row[state]))
-            yield "  ".join(cells).rstrip()
-            continue
-        named = zip(head[state + 1 :], row[state + 1 :], strict=True)
-        told = (f"{name} {cell}" for name, cell in named if cell not in ("", "-"))
-        yield from wrapped(" ".join(row[:state]), "", "  ", width=width)
-        for each in filter(None, (row[state], ", ".join(told))):
-            yield from (
-                style(line, row[state]) if each == row[state] else line
-                for line in wrapped(each, "  ", "  ", width=width)
-            )
+        cells = [cell.ljust(size if fits else 0) for cell, size in zip(row, widths, strict=True)]
+        if state is not None and row is not head:
+            cells[state] = style(cells[state], row[state])
+        yield "  ".join(cells if fits else filter(None, cells)).rstrip()

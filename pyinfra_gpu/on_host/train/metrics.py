@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import pkgutil
 import re
 import threading
@@ -184,60 +183,18 @@ class Metrics:
 
 @dataclass
 class History:
-    """What `metrics.jsonl` says, followed as it grows."""
+    """What an attempt's log said of its steps.
 
-    path: Path
+    + last: what is known of the last step; + losses: the curve of all attempts
+    + not_finite: since which step the loss is no number, and what it is
+    + moments: (time, step) of the last steps
+    """
+
     last: Metric = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     not_finite: tuple[int | None, str] | None = None
     lines: int = 0
     moments: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    _offset: int = 0
-    _attempt: int = 0
-
-    def follow(self) -> History:
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) < self._offset:  # it was thinned out
-                self.__init__(self.path)  # type: ignore[misc]
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
-                    self._add(json.loads(line))
-        return self
-
-    def _add(self, told: Metric) -> None:
-        self.lines += 1
-        self.begin(int(told.get("attempt", 0)))
-        numbers = {name: each for name, each in told.items() if _finite(each)}
-        self.last.update(numbers)
-        step, when = numbers.get("step"), moment(told.get("time"))
-        if step is not None and when is not None:
-            if self.moments and step < self.moments[-1][1]:
-                self.moments.clear()
-            if not self.moments or step > self.moments[-1][1]:
-                self.moments.append((when, int(step)))
-        if "loss" in numbers:
-            self.not_finite = None
-            self.losses.append(numbers["loss"])
-        elif told.get("not_finite") in ("nan", "inf", "-inf") and self.not_finite is None:
-            self.not_finite = step, told["not_finite"]
-
-    def begin(self, attempt: int) -> None:
-        """Of what an earlier attempt told, only the curve is kept."""
-        if attempt > self._attempt > 0:
-            self.last, self.not_finite = {}, None
-            self.moments.clear()
-        self._attempt = max(attempt, self._attempt)
-
-    @property
-    def now(self) -> Metric:
-        """What is known of the last step; a loss that is no number any more is None."""
-        if self.not_finite is None:
-            return self.last
-        return {**self.last, "loss": None, "not_finite": self.not_finite[1]}
 
     @property
     def pace(self) -> float | None:
@@ -256,9 +213,37 @@ class History:
     def stalled(self, moment_: float) -> float | None:
         return stalled([when for when, _ in self.moments], moment_)
 
+    def add(self, told: Metric, *, current: bool) -> None:
+        if told.get("loss") is not None:
+            self.losses.append(told["loss"])
+        if not current:
+            return
+        self.lines += 1
+        step = told.get("step")
+        if told.get("loss") is not None:
+            self.not_finite = None
+            self.last.pop("not_finite", None)
+        elif "not_finite" in told and self.not_finite is None:
+            self.not_finite = step, told["not_finite"]
+        self.last.update(told)
+        when = moment(told.get("time"))
+        if step is None or when is None:
+            return
+        if self.moments and step < self.moments[-1][1]:
+            self.moments.clear()
+        if not self.moments or step > self.moments[-1][1]:
+            self.moments.append((when, step))
 
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+
+def history(path: Path, attempt: int) -> History:
+    """Return what `metrics.jsonl` says; of other attempts only the curve."""
+    found = History()
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # torn by a power cut
+                told = json.loads(line)
+                found.add(told, current=told["attempt"] == attempt)
+    return found
 
 
 def sampled(losses: Sequence[float], points: int) -> list[float]:

@@ -31,6 +31,7 @@ _SECRET_VALUE = re.compile(
     r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"
     r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
 )
+_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _SWITCH = {"true": True, "on": True, "yes": True, "1": True}
 _SWITCH |= {"false": False, "off": False, "no": False, "0": False}
 
@@ -118,30 +119,27 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
 
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before = preset.arguments[name]
-    whole = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
-    if whole and int(text) < 1 and BATCH.fullmatch(name):
-        raise TrainError(f"--set {name} takes a number above 0: nothing is learned from no sample")
-    if isinstance(before, bool):
-        if text.lower() in _SWITCH:
+    kind = "a text in printable characters"
+    try:
+        if isinstance(before, bool):
+            kind = "on or off"
             return _SWITCH[text.lower()]
-        kind = "on or off"
-    elif isinstance(before, (int, float)):
-        # An argument that is 0 may be a rate or a share as well.
-        if whole and not isinstance(before, float):
-            return int(text)
-        if isinstance(before, float) or before == 0:
-            try:
-                return float(text)
-            except ValueError:
-                pass
-        kind = "a number" if isinstance(before, float) or before == 0 else "a whole number"
-    elif text.isprintable() and 0 < len(text) <= LONGEST:
-        place = unknown_place(text, (*PLACES, *preset.arguments))
-        if not place:
-            return int(text) if whole else text
-        kind = f"no {{{place}}}: the places are {', '.join(PLACES)} and arguments, not {{{place}}}"
-    else:
-        kind = f"a text in printable characters, at most {LONGEST}"
+        value = int(text) if _WHOLE.fullmatch(text) and not isinstance(before, float) else None
+        if value is not None and value < 1 and BATCH.fullmatch(name):
+            kind = "a number above 0"
+        elif value is not None:
+            return value
+        elif isinstance(before, float) or before == 0:  # 0 may be a rate or a share as well
+            kind = "a number"
+            return float(text)
+        elif isinstance(before, int):
+            kind = "a whole number"
+        elif place := unknown_place(text, (*PLACES, *preset.arguments)):
+            kind = f"no {{{place}}}: the places are {', '.join(PLACES)} and its arguments"
+        elif text.isprintable() and 0 < len(text) <= LONGEST:
+            return text
+    except (KeyError, ValueError):
+        pass
     was = "" if isinstance(before, str) else f", as in preset {preset.name}, where it is {before}"
     raise TrainError(f"--set {name} takes {kind}{was}: give one, or put --{name}=VALUE behind --")
 

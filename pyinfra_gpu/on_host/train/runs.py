@@ -19,7 +19,7 @@ from ..terminal import some
 from . import checkpoints as saved
 from . import code, presets, units
 from .host import CPU, Site, TrainError, boot_id, moment, now
-from .metrics import History
+from .metrics import History, history
 
 SCHEMA = 1
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
@@ -200,9 +200,7 @@ class Run:
 
     def history(self) -> History:
         """Return what the last attempt's log says of its steps, and the curve of all attempts."""
-        history = History(self.folder / "metrics.jsonl").follow()
-        history.begin(len(self.attempts))
-        return history
+        return history(self.folder / "metrics.jsonl", len(self.attempts))
 
     @contextlib.contextmanager
     def locked(self, name: str, patience: float, busy: str) -> Iterator[None]:
@@ -428,10 +426,3 @@ def _forget(site: Site, run: Run) -> None:
     for name in ("attempts", code.WORKTREE):
         if not any(each.is_relative_to(folder / name) for each in kept):
             shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def on_what(run: Run) -> str:
-    """Return what a run has, in a word or two."""
-    if run.gpus == [CPU]:
-        return "CPU"
-    return f"{len(run.gpus)} GPU" if run.gpus else "-"

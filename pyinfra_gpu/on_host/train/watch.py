@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from ..terminal import columns, draws, shortened
 from . import host, runs
 from .host import CPU, TrainError, moment
 from .listing import duration, loss_words, speed_words
-from .metrics import History
+from .metrics import History, sampled
 from .runs import Run, tail_of, unstamped
 
 if TYPE_CHECKING:
@@ -30,15 +29,11 @@ _CURVE = 5  # lines
 
 @dataclass
 class Seen:
-    """A run as it was at a moment."""
+    """A run as it was at a moment, with its steps so far."""
 
     run: Run
     history: History
     now: float
-    gpus: Sequence[host.Gpu] = ()
-    no_gpus: str = ""
-    last_line: str = ""
-    saved: str = ""
 
     @property
     def state(self) -> str:
@@ -52,33 +47,60 @@ class Seen:
     def wrong(self) -> bool:
         return self.run.damaged != "" or (self.run.over and self.run.wrong)
 
-
-def look(folder: Path, history: History) -> Seen:
-    """Look at a run, its logs, its checkpoints and its GPUs."""
-    seen = Seen(runs.read(folder), history.follow(), time.time())
-    history.begin(len(seen.run.attempts))
-    if seen.run.gpus not in ([], [CPU]) and not seen.run.over:
-        try:
-            seen.gpus = [gpu for gpu in host.gpus() if gpu.uuid in seen.run.gpus]
-        except TrainError as error:
-            seen.no_gpus = shortened(str(error), 100)
-    for log in seen.run.logs()[:1] if "step" not in history.last else ():
-        lines = [line for line in tail_of(log, 64 << 10) if line.strip()]
-        seen.last_line = shortened(unstamped(lines[-1]), 300) if lines else ""
-    if seen.run.spec:
+    def told(self) -> Iterator[tuple[str, str]]:
+        """Yield (name, words) of what is known of it, for a line or a screen."""
+        known, history, run = self.history.last, self.history, self.run
+        if run.waits:
+            until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
+            yield "waits", f"until {until} for {run.waits.get('for')}"
+        if (step := known.get("step")) is not None:
+            epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
+            steps = known.get("steps")
+            share = f"/{steps} ({min(1.0, step / steps):.1%})" if steps else ""
+            yield "step", f"{epoch}{step}{share}"
+        if loss := loss_words(known):
+            since = history.not_finite and history.not_finite[0]
+            yield "loss", loss + (f" since step {since}" if since is not None else "")
+        if speed := speed_words(known):
+            yield "speed", speed
+        if history.left is not None and not run.over and history.stalled(self.now) is None:
+            until = time.strftime("%H:%M", time.localtime(self.now + history.left))
+            yield "left", f"{duration(history.left)}, until {until}; {history.pace:.3g} s a step"
         with contextlib.suppress(OSError, TypeError, ValueError):
-            if (point := seen.run.newest()) is not None:
-                seen.saved = point.path.name
-                if not seen.run.over:
-                    seen.saved += f", {duration(seen.now - point.changed)} ago"
-    return seen
+            if run.spec and (point := run.newest()):
+                ago = "" if run.over else f", {duration(self.now - point.changed)} ago"
+                yield "saved", f"{point.path.name}{ago}"
+        for log in run.logs()[:1] if step is None else ():
+            if lines := [line for line in tail_of(log, 64 << 10) if line.strip()]:
+                yield "log", shortened(unstamped(lines[-1]), 300)
+
+    def machine(self) -> Iterator[str]:
+        """Yield what each GPU of it does, and the host's memory, while it is on."""
+        if self.run.over:
+            return
+        try:
+            known = [] if self.run.gpus in ([], [CPU]) else host.gpus()
+        except TrainError as error:
+            known = []
+            yield f"GPUs not known: {shortened(str(error), 100)}"
+        for gpu in known:
+            if gpu.uuid in self.run.gpus:
+                yield gpu.words
+        total, available = host.memory_gib()
+        yield f"RAM {total - available:.1f}/{total:.1f} GiB"
+
+
+def look(folder: Path) -> Seen:
+    """Look at a run and its steps."""
+    run = runs.read(folder)
+    return Seen(run, run.history(), time.time())
 
 
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where it failed."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     drawn = draws(sys.stdout) and utf8 and columns() >= NARROW and not plain
-    seen = look(folder, History(folder / "metrics.jsonl"))
+    seen = look(folder)
     try:
         seen = (_screens if drawn else _lines)(folder, seen, once)
     except KeyboardInterrupt:
@@ -90,7 +112,7 @@ def watch(folder: Path, *, plain: bool, once: bool) -> int:
 def _lines(folder: Path, seen: Seen, once: bool) -> Seen:
     shown, printed = (-1, ""), float("-inf")
     while True:
-        now = (seen.history.lines, seen.run.state)
+        now = (seen.history.lines, seen.state)
         ends = once or seen.run.over
         if ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
             print(line(seen), flush=True)
@@ -98,7 +120,7 @@ def _lines(folder: Path, seen: Seen, once: bool) -> Seen:
         if ends:
             return seen
         time.sleep(1)
-        seen = look(folder, seen.history)
+        seen = look(folder)
 
 
 def _screens(folder: Path, seen: Seen, once: bool) -> Seen:
@@ -111,60 +133,15 @@ def _screens(folder: Path, seen: Seen, once: bool) -> Seen:
             while not seen.run.over:
                 live.update(screen(seen), refresh=True)
                 time.sleep(1)
-                seen = look(folder, seen.history)
+                seen = look(folder)
     console.print(screen(seen))
     return seen
 
 
-# -- how it is shown
-
-
-def _told(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yield (name, words) of what is known of a run, for a line or a screen."""
-    known, history, run = seen.history.now, seen.history, seen.run
-    if run.waits:
-        until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
-        yield "waits", f"until {until} for {run.waits.get('for')}"
-    if (step := known.get("step")) is not None:
-        epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
-        steps = known.get("steps")
-        share = f"/{steps} ({min(1.0, step / steps):.1%})" if steps else ""
-        yield "step", f"{epoch}{step}{share}"
-    if loss := loss_words(known):
-        since = history.not_finite and history.not_finite[0]
-        yield "loss", loss + (f" since step {since}" if since is not None else "")
-    if speed := speed_words(known):
-        yield "speed", speed
-    still = run.over or history.stalled(seen.now) is not None
-    if (left := history.left) is not None and not still:
-        until = time.strftime("%H:%M", time.localtime(seen.now + left))
-        yield "left", f"{duration(left)}, until {until}; {history.pace:.3g} s a step"
-    if seen.saved:
-        yield "saved", seen.saved
-    if seen.last_line:
-        yield "log", seen.last_line
-
-
-def _machine(seen: Seen) -> Iterator[str]:
-    if seen.run.over:
-        return
-    if seen.no_gpus:
-        yield f"GPUs not known: {seen.no_gpus}"
-    for gpu in seen.gpus:
-        told = [f"GPU {gpu.index}", "" if gpu.percent is None else f"{gpu.percent:.0f} %"]
-        told += [f"{gpu.used_mib / 1024:.1f}/{gpu.total_mib / 1024:.1f} GiB"]
-        told += ["" if gpu.celsius is None else f"{gpu.celsius:.0f} °C"]
-        limit = "" if gpu.limit is None else f"/{gpu.limit:.0f}"
-        told += ["" if gpu.watts is None else f"{gpu.watts:.0f}{limit} W", gpu.slowed]
-        yield " ".join(filter(None, told))
-    total, available = host.memory_gib()
-    yield f"RAM {total - available:.1f}/{total:.1f} GiB"
-
-
 def line(seen: Seen) -> str:
     """Return a run on one line."""
-    told = (words if name == "speed" else f"{name} {words}" for name, words in _told(seen))
-    return " | ".join([time.strftime("%T"), seen.state, *told, *_machine(seen)])
+    told = (words if name == "speed" else f"{name} {words}" for name, words in seen.told())
+    return " | ".join([time.strftime("%T"), seen.state, *told, *seen.machine()])
 
 
 def screen(seen: Seen) -> RenderableType:
@@ -186,28 +163,26 @@ def screen(seen: Seen) -> RenderableType:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="ellipsis", no_wrap=True)
-    for name, words in _told(seen):
+    for name, words in seen.told():
         rows.add_row(name, Text(words))
     if known.get("steps"):
         rows.add_row("", ProgressBar(known["steps"], known.get("step", 0), width=40))
     curve = [Text(row, style="cyan") for row in chart(seen.history.losses, columns() - 2)]
-    machine = [Text(text, no_wrap=True) for text in _machine(seen)]
     hint = f"train {'why' if run.wrong else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run goes on; `train stop` ends it"
     what = Text(" · ".join(about), style="dim", no_wrap=True, overflow="ellipsis")
+    machine = [Text(each, no_wrap=True) for each in seen.machine()]
     return Group(head, what, Text(), rows, *curve, Text(), *machine, Text(hint, style="dim"))
 
 
-def chart(values: Sequence[float], width: int) -> list[str]:
+def chart(losses: Sequence[float], width: int) -> list[str]:
     """Return a curve in lines of blocks; the first steps are far above all others, so they end."""
-    if len(values) < 2:
+    if len(losses) < 2:
         return []
-    count = min(width, len(values))
-    ends = [round(n * len(values) / count) for n in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
-    low, high = bounds(means)
+    values = sampled(losses, width)
+    low, high = bounds(values)
     scale = (_CURVE * 8 - 1) / (high - low) if high > low else 0
-    levels = [1 + round((min(value, high) - low) * scale) for value in means]
+    levels = [1 + round((min(value, high) - low) * scale) for value in values]
     rows = reversed(range(_CURVE))
     return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]
 

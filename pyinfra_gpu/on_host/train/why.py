@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..diagnosis.causes import Step
-from ..terminal import columns, paragraph, shortened, wrapped
+from ..terminal import columns, paragraph
 from . import checkpoints, checks, host, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
@@ -23,11 +23,10 @@ from .presets import BATCH
 from .runs import Run, rank_of, tail_of, unstamped
 
 if TYPE_CHECKING:
-    from ..diagnosis.explain import Found
+    from ..diagnosis.explain import Answer
 
 _TAIL = 256 << 10
 _MOST_LOGS = 16
-_LAST_LINES = 6
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -39,6 +38,7 @@ class Explanation:
     """What `why --json` prints, beside the text that people read.
 
     + ended: when its rank failed, or it ended otherwise; + across: the hosts of such a run
+    + answer: the catalogue's, of a run that failed
     """
 
     run: str
@@ -46,38 +46,27 @@ class Explanation:
     outcome: str
     id: str | None = None
     rank: int | None = None
-    evidence: list[str] = field(default_factory=list)
     cause: str | None = None
     facts: list[str] = field(default_factory=list)
     passing: bool = False
     across: list[str] | None = None
     ended: float | None = None
-    failed: bool = False
-
-    root: Found | None = None
-    steps: list[Step] = field(default_factory=list)
+    answer: Answer | None = None
 
     def as_json(self) -> dict[str, Any]:
-        told = {key: value for key, value in asdict(self).items() if key not in ("root", "steps")}
-        return {**told, "fix": [str(step) for step in self.steps], "text": self.text(columns())}
+        told = {key: value for key, value in asdict(self).items() if key != "answer"}
+        root = self.answer.found[0] if self.answer and self.answer.found else None
+        told |= {"evidence": [root.line] if root else [], "text": self.text(columns())}
+        return {**told, "fix": [str(step) for step in root.fix] if root else []}
 
     def text(self, width: int) -> str:
         from ..diagnosis import writing
 
-        lines = wrapped(self.what, width=width)
+        lines = paragraph(self.what, width=width)
         for fact in self.facts:
             lines += paragraph(fact, "  ", "  ", width=width)
-        if not self.failed:
-            return "\n".join(lines)
-        if self.root:
-            lines += ["", *writing.cause(self.root, width=width), "", "What to do"]
-        else:
-            rank = f" --rank {self.rank}" if self.rank else ""
-            lines += ["", "No cause found: none of the failures known here explains it."]
-            lines.append(f"The log ends with this (`train logs {self.run}{rank}` shows it):")
-            lines += [f"  > {shortened(each, max(20, width - 4))}" for each in self.evidence]
-        for step in writing.steps(self.steps, width=width):
-            lines += step
+        if self.answer:
+            lines += ["", *writing.lines(self.answer, width=width)]
         return "\n".join(lines)
 
 
@@ -85,7 +74,7 @@ def why(site: Site, name: str | None) -> Explanation:
     """Explain a run; without a name the newest, or the newest unresolved one where that is well."""
     run = runs.chosen(site, name)
     explanation = explain(site, run)
-    if name is None and not explanation.failed:
+    if name is None and explanation.answer is None:
         known = runs.all_of(site)
         failed = runs.unresolved(known)
         older = next((each for each in reversed(known) if each.run in failed), None)
@@ -112,34 +101,37 @@ def explain(site: Site, run: Run) -> Explanation:
         facts=[*_facts(site, run)],
         across=run.across,
         ended=ended,
-        failed=run.wrong or bool(ours),
     )
-    if found.failed:
-        diagnosed(run, found, ours)
-        _what_else(run, found)
+    if run.wrong or ours:
+        _diagnose(run, found, ours)
     return found
 
 
-def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
-    """Fill in the cause by the catalogue: the only place here that knows `on_host.diagnosis`."""
+def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
+    """Add what the catalogue says, and what helps whatever the cause."""
     from ..diagnosis.causes import carried
     from ..diagnosis.explain import explain
 
+    if run.across:
+        others = ", ".join(name for name in run.across)
+        found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
     first, known = found.rank, carried()
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
     texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
-    texts |= {"launcher": _text(_launcher(run)), "kernel": _kernel(run), "train": "\n".join(ours)}
-    answer = explain({name: text for name, text in texts.items() if text}, known, _host_facts())
-    if not answer.found:
-        shown = logs[0] if logs and _text(logs[0]).strip() else _launcher(run)
-        found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
-        return
-    root = answer.found[0]
-    found.root, found.id, found.cause = root, root.name, root.cause
-    found.passing = known.entries[root.name].transient
-    found.rank = root.rank if first is None else first
-    found.evidence = [root.line]
-    found.steps = [*(_smaller(run) if root.name == _MEMORY else ()), *root.fix]
+    texts |= {"launcher": _text(run.attempt() / "launcher.log"), "kernel": _kernel(run)}
+    texts = {name: text for name, text in texts.items() if text}
+    told = explain({**texts, "train": "\n".join(ours)}, known, _host_facts())
+    answer = found.answer = replace(told, failed=True)
+    if answer.found:
+        root = answer.found[0]
+        found.id, found.cause = root.name, root.cause
+        found.passing = known.entries[root.name].transient
+        found.rank = root.rank if first is None else first
+        smaller = _smaller(run) if root.name == _MEMORY else ()
+        found.answer = replace(answer, found=(replace(root, fix=(*smaller, *root.fix)),))
+    if run.wrong and found.id != _MEMORY and (point := run.resumable()):
+        where = " --across GROUP" if run.across else ""
+        found.facts.append(f"`train resume {run.run}{where}` goes on from {point.path.name}")
 
 
 def _host_facts() -> dict[str, str]:
@@ -161,30 +153,13 @@ def _smaller(run: Run) -> Iterator[Step]:
         yield Step(f"Halve {most}, which is {sizes[most]}", typed)
 
 
-def _what_else(run: Run, found: Explanation) -> None:
-    """Add what helps whatever the cause: a checkpoint to go on from, other hosts, a full disk."""
-    if run.across:
-        others = ", ".join(name for name in run.across)
-        found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
-    if not run.wrong or found.id == _MEMORY:
-        return
-    try:
-        point = run.resumable()
-    except (OSError, TypeError, ValueError):
-        point = None
-    if point is not None and not any("train resume" in str(each) for each in found.steps):
-        where = " --across GROUP" if run.across else ""
-        onward = Step(f"Go on from {point.path.name}", f"train resume {run.run}{where}")
-        found.steps = [*found.steps[:2], onward]
-
-
 def _what(run: Run, history: History, ended: float | None) -> str:
     name, at = f"run {run.run}", history.last.get("step")
     place = "" if run.across and at is None else " before its first step"
     place = place if at is None else f" at step {at:,.0f}"
     well = "nothing has failed"
     if history.not_finite:
-        well = f"its loss is {loss_words(history.now)} since step {history.not_finite[0] or 0}"
+        well = f"its loss is {loss_words(history.last)} since step {history.not_finite[0] or 0}"
     if not run.over and not run.wrong:
         if run.state in ("queued", "waiting"):
             return f"{name} waits: nothing has failed"
@@ -223,29 +198,15 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
         yield f"it waits until {at} for {what}"
     if last is not None and last.first_failed_rank is not None and run.nproc > 1:
         yield f"rank {last.first_failed_rank} of {run.nproc} failed first; the others were ended"
-    if last is not None and last.exit not in (None, 0, 1) and last.exit is not None:
+    if last is not None and last.exit not in (None, 0, 1):
         number = -last.exit if last.exit < 0 else last.exit - 128
         yield f"exit code {last.exit}" + (f" ({_SIGNALS[number]})" if number in _SIGNALS else "")
-    if run.wrong:
-        for folder, free in _disks(run):
-            if free < 64:
-                yield f"the disk that holds {folder} is full now: {free} MiB are free"
-
-
-def _disks(run: Run) -> Iterator[tuple[Path, int]]:
-    """Yield (folder, MiB that are free) of each file system that the run writes to."""
-    folders = [run.folder.parent]
-    if run.checkpoints:
+    folders = [run.folder.parent] if run.wrong else []
+    if run.wrong and run.checkpoints:
         folders.append(above(checkpoints.folder_of(run.checkpoints)))
-    seen = set()
-    for folder in folders:
-        try:
-            device, free = folder.stat().st_dev, shutil.disk_usage(folder).free >> 20
-        except OSError:
-            continue
-        if device not in seen:
-            seen.add(device)
-            yield folder, free
+    for folder in {each.stat().st_dev: each for each in reversed(folders)}.values():
+        if (free := shutil.disk_usage(folder).free >> 20) < 64:
+            yield f"the disk that holds {folder} is full now: {free} MiB are free"
 
 
 def _own_words(run: Run, history: History, until: float) -> Iterator[str]:
@@ -262,10 +223,6 @@ def _own_words(run: Run, history: History, until: float) -> Iterator[str]:
     if history.not_finite:
         at, word = history.not_finite
         yield f"train: the loss is {word} since step {at or 0}"
-
-
-def _launcher(run: Run) -> Path:
-    return run.attempt() / "launcher.log"
 
 
 def _text(log: Path) -> str:

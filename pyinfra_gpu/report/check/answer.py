@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke, smoke_across
@@ -50,41 +50,73 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=_WORST_FIRST.index, default="unknown")
 
 
-class StageAnswer(NamedTuple):
-    """One stage of a host; `found` says in a few words what it looked like."""
+def verdict_of(stage: StageJudgement) -> Verdict:
+    """Return the verdict of one stage."""
+    if stage.unread:
+        return "unknown"
+    return worst([_EFFECTS[each.effect] for each in stage.findings] or ["declared"])
 
-    name: str
-    verdict: Verdict
-    found: str
+
+def found_in(stage: StageJudgement) -> str:
+    """Say in a few words what a stage looked like."""
+    return "; ".join(each.found for each in stage.findings) or stage.summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostAnswer:
     """One host.
 
-    + reason: one sentence on why it is undetermined, or who keeps it from its pending restart
-    + unreachable: whether it was not even connected to
-    + findings: every deviation, and the notes, which are no drift (effect "note")
-    + not_checked: stages that were not judged, since the next deploy stops before them
+    + stages: as they were judged, as far as the next deploy would come; () where they were not
+    + problem: one sentence on why they were not; unreachable: it was not even connected to
     + facts: versions, as the run's report has them
-    + smoke: the smoke test's last verdict; smoke_is_good: whether it is valid for what is installed
+    + smoke: the smoke test's last verdict
     + across: what the host's stamp says of a multi-node step that is still valid
     + history: what happened to packages lately, oldest first
     """
 
     name: str
-    verdict: Verdict
+    stages: tuple[StageJudgement, ...] = ()
     rehearsal: bool = False
-    reason: str | None = None
+    problem: str | None = None
     unreachable: bool = False
-    findings: tuple[Finding, ...] = ()
-    stages: tuple[StageAnswer, ...] = ()
-    not_checked: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: Explained | Unknown | None = None
-    smoke_is_good: bool = False
     across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the stages."""
+        return worst(map(verdict_of, self.stages))
+
+    @property
+    def reason(self) -> str | None:
+        """One sentence on why it is undetermined, or who keeps it from its pending restart."""
+        users = self.facts.get("gpu_users")
+        if self.verdict == "restart" and isinstance(users, list) and users:
+            return f"the GPUs are in use by {some([*map(str, users)], 4)}"
+        return self.problem or "; ".join(text for e in self.stages for text in e.unread) or None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every deviation, and the notes, which are no drift (effect "note")."""
+        return tuple(finding for stage in self.stages for finding in stage.findings)
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """The stages that were not judged, since the next deploy stops before them."""
+        judged = {each.stage for each in self.stages}
+        stopped = any(each.stops for each in self.stages)
+        return tuple(each for each in Stage if each not in judged) if stopped else ()
+
+    @property
+    def smoke_is_good(self) -> bool:
+        """Whether the smoke test's verdict is valid for what is installed."""
+        return any(
+            not each.unread and each.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
+            for each in self.stages
+            if each.stage is Stage.SMOKE
+        )
 
     @property
     def deviations(self) -> tuple[Finding, ...]:
@@ -112,7 +144,7 @@ class HostAnswer:
             "reason": self.reason,
             "deviations": [finding_as_json(each) for each in self.findings],
             "warnings": list(self.notes),
-            "stages": {each.name: each.verdict for each in self.stages},
+            "stages": {each.stage.value: verdict_of(each) for each in self.stages},
             "not_checked": list(self.not_checked),
             "facts": self.facts,
             "smoke": told,
@@ -196,35 +228,7 @@ def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostA
 
     + known: what else is known of the host, by the fields of `HostAnswer`
     """
-    stages = _with_consequences(stages)
-    answers = tuple(map(_stage, stages))
-    verdict = worst(each.verdict for each in answers)
-    reason = "; ".join(text for stage in stages for text in stage.unread) or None
-    users = known.get("facts", {}).get("gpu_users")
-    if verdict == "restart" and isinstance(users, list) and users:
-        reason = f"the GPUs are in use by {some([*map(str, users)], 4)}"
-    judged = {each.stage for each in stages}
-    stopped = any(each.stops for each in stages)
-    return HostAnswer(
-        name=name,
-        verdict=verdict,
-        reason=reason,
-        findings=tuple(finding for stage in stages for finding in stage.findings),
-        stages=answers,
-        not_checked=tuple(each for each in Stage if each not in judged) if stopped else (),
-        smoke_is_good=any(
-            not each.unread and each.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
-            for each in stages
-            if each.stage is Stage.SMOKE
-        ),
-        **known,
-    )
-
-
-def _stage(stage: StageJudgement) -> StageAnswer:
-    verdicts = [_EFFECTS[each.effect] for each in stage.findings] or ["declared"]
-    found = "; ".join(each.found for each in stage.findings) or stage.summary
-    return StageAnswer(stage.stage.value, "unknown" if stage.unread else worst(verdicts), found)
+    return HostAnswer(name=name, stages=tuple(_with_consequences(stages)), **known)
 
 
 def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:

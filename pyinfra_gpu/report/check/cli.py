@@ -15,7 +15,6 @@ from rich.live import Live
 from pyinfra_gpu.completion import offer
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.render import blocks_of, render
 from pyinfra_gpu.report.check.running import Request, known, run
@@ -92,7 +91,6 @@ def handle(options: argparse.Namespace) -> int:
             shown = printed(blocks_of(answers, whole=options.verbose), columns())
             show(f"{shown}\n\nended before the other hosts had answered", "check")
         raise
-    keep(answer)
     if options.json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
     else:
@@ -118,11 +116,3 @@ def look(request: Request, answers: list[HostAnswer] | None = None) -> Answer:
                 line.update(safe(text), refresh=True)
 
         return run(request, arrived)
-
-
-def keep(answer: Answer) -> None:
-    """Keep the verdicts for later reports; where that fails, the answer still stands."""
-    try:
-        past.remember(answer, past.file_for(answer.inventory))
-    except OSError as error:
-        print(f"this check could not be saved for later reports: {error}", file=sys.stderr)

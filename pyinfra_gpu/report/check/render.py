@@ -11,7 +11,15 @@ from rich.text import Text
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, worst_first
+from pyinfra_gpu.report.check.answer import (
+    WORDS,
+    Answer,
+    HostAnswer,
+    Verdict,
+    found_in,
+    verdict_of,
+    worst_first,
+)
 from pyinfra_gpu.report.screen import (
     BLANK,
     Sentence,
@@ -94,7 +102,9 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
             blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
     rows = [("note", note) for note in first.notes if whole]
     rows += [
-        (e.name, e.found) for e in first.stages if whole and e.verdict == "declared" and e.found
+        (each.stage.value, found_in(each))
+        for each in first.stages
+        if whole and verdict_of(each) == "declared" and found_in(each)
     ]
     if number := len(first.not_checked):
         stages = f"{number} stage{'s' if number > 1 else ''}"

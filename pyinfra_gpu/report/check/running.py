@@ -181,8 +181,7 @@ def look_at(state: State, host: Host) -> HostAnswer:
         )
     return HostAnswer(
         name=host.name,
-        verdict="unknown",
         rehearsal=host.data.get("rehearsal") is True,
-        reason=reason,
+        problem=reason,
         unreachable=unreachable,
     )

@@ -75,16 +75,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add, folder = parser.add_argument, Path("collected")
     text = "the folder for the archives; default: collected"
     add("--folder", type=Path, default=folder, help=text)
-    text = "only print the commands that root would run on a host"
-    add("--commands", action="store_true", help=text)
     parser.set_defaults(handler=handle)
 
 
 def handle(options: argparse.Namespace) -> int:
     """Gather, write, list; return the exit code."""
-    if options.commands:
-        programs = "\n".join(on_host.text(path) for path in _PROGRAMS)
-        return show("\n".join(re.findall(r"^item \S+ '.*'$", programs, re.MULTILINE)), "collect")
     found: dict[str, Collected] = {}
     names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
     lines = [f"! {reason}" for reason in reasons]

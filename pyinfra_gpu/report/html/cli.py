@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check import past
-from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look, request_of
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, look, request_of
 from pyinfra_gpu.report.check.render import summary
 from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.report.train.asking import ask_all
@@ -41,10 +40,8 @@ def handle(options: argparse.Namespace) -> int:
         return _failed(options.output, "it is not a file; -o - prints the page")
     request = request_of(options)
     answer = look(request)
-    keep(answer)
     runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
-    earlier = past.earlier(past.file_for(answer.inventory))
-    text = page(answer, earlier, {host.name: host for host in runs})
+    text = page(answer, {host.name: host for host in runs})
     if target is None:
         return show(text, "report") or answer.exit_code
     try:

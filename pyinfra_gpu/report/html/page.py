@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,16 +17,19 @@ from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AnyVerdict
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, worst, worst_first
-from pyinfra_gpu.report.check.past import Past
+from pyinfra_gpu.report.check.answer import (
+    WORDS,
+    Answer,
+    HostAnswer,
+    found_in,
+    verdict_of,
+    worst_first,
+)
 from pyinfra_gpu.report.smoke import across_figures, figures, why
 from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.render import told_of
 
 _HERE = Path(__file__).parent
-_CHECKS = 30
-"""So many earlier checks are shown."""
-
 _STATES = {  # of a stage: symbol and word
     "declared": ("✓", "ok"),
     "drift": ("≠", "drift"),
@@ -56,27 +59,16 @@ def _template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def page(
-    answer: Answer, earlier: Sequence[Past] = (), trained: Mapping[str, HostRuns] | None = None
-) -> str:
+def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
     """Return the whole page; everything in it that comes from a host is escaped.
 
-    + earlier: what checks of the same inventory said before, oldest first
     + trained: the training runs of each host that was asked for them
     """
-    found = {stage.name for host in answer.hosts for stage in host.stages}
-    names = {host.name for host in answer.hosts}
-    # A check that was limited to other hosts, or to some of these, says nothing of them all.
-    of_all = [each for each in earlier if names and names <= each.hosts.keys()]
+    found = {stage.stage for host in answer.hosts for stage in host.stages}
     return _template().render(
         answer=answer,
         hosts=worst_first(answer.hosts),
-        stages=[stage.value for stage in Stage if stage.value in found],
-        checks=[(e.when, worst(e.hosts[name] for name in names)) for e in of_all[-_CHECKS:]],
-        checks_of={
-            name: [(e.when, e.hosts[name]) for e in earlier if name in e.hosts][-_CHECKS:]
-            for name in names
-        },
+        stages=[stage.value for stage in Stage if stage in found],
         runs={
             name: host
             for name, host in (trained or {}).items()
@@ -91,16 +83,17 @@ def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
 
     A stage with nothing to do on this kind of host is not ok, nor is a test that is skipped.
     """
-    stage = next((each for each in host.stages if each.name == name), None)
+    stage = next((each for each in host.stages if each.stage == name), None)
     if stage is None:
         return "cut", "the check did not come this far"
-    if stage.verdict != "declared":
-        return stage.verdict, stage.found
-    if any(each.id is Id.SMOKE_SKIPPED and each.stage == name for each in host.findings):
-        return "skipped", stage.found
-    if not stage.found or stage.found in (NONE_DECLARED, NO_REPOSITORY):
-        return "none", stage.found or "nothing is declared for it here"
-    return stage.verdict, stage.found
+    verdict, found = verdict_of(stage), found_in(stage)
+    if verdict != "declared":
+        return verdict, found
+    if stage.findings.of(Id.SMOKE_SKIPPED):
+        return "skipped", found
+    if not found or found in (NONE_DECLARED, NO_REPOSITORY):
+        return "none", found or "nothing is declared for it here"
+    return verdict, found
 
 
 def _value(fact: object) -> str:

@@ -22,7 +22,6 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 Words = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=8192)]
-Texts = Annotated[tuple[Text, ...], Field(max_length=64)]
 
 
 class _Told(BaseModel):
@@ -93,18 +92,14 @@ class Runs(_Told):
 
 
 class Why(_Told):
-    """Why a run failed: `text` is what the launcher shows on its host."""
+    """Why a run failed: `text` is what the launcher shows on its host; the rest is passed on."""
+
+    model_config = ConfigDict(extra="allow")
 
     run: Name
     what: Text
     outcome: Words = ""
-    id: Words | None = None
-    rank: int | None = None
-    evidence: Texts = ()
-    cause: Text | None = None
-    fix: Texts = ()
-    facts: Texts = ()
-    across: Texts | None = None
+    across: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
     ended: Number | None = None
     text: Text = ""
 

@@ -60,9 +60,9 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
     blocks: dict[tuple[str, ...], list[str]] = {}
     named = len(answer.hosts) > 1
     for host in answer.hosts:
-        said = [line for each in host.lines for line in _whole(each, host.ok, width)]
+        said = [*host.lines]
         if host.explained is not None:
-            said = _explained(host.explained, follows.get(host.name, ""), width)
+            said = _explained(host.explained, follows.get(host.name))
         if host.reason:
             said += paragraph(host.reason, "! ", "  ", width=width)
         named = named or not host.ok or host.reason is not None
@@ -75,17 +75,9 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
     return "\n\n".join(told)
 
 
-def _whole(line: str, ok: bool, width: int) -> list[str]:
-    """Return a line as it is; a refusal or a warning as lines of the terminal's width."""
-    if ok and not line.startswith("warning: "):
-        return [line]
-    before = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
-    return paragraph(line, before, f"{before}  ", width=width)
-
-
-def _explained(told: Why, elsewhere: str, width: int) -> list[str]:
+def _explained(told: Why, elsewhere: str | None) -> list[str]:
     if elsewhere:
-        return wrapped(f"{told.what}; {elsewhere}", width=width)
+        return [one_line(f"{told.what}; {elsewhere}")]
     lines = told.text.splitlines() or [told.what]
     return [" " * (len(line) - len(line.lstrip(" "))) + one_line(line) for line in lines]
 

@@ -66,7 +66,7 @@ def test_a_program_that_is_missing_is_named() -> None:
 
 def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
     code = (
-        "import sys, pyinfra_gpu.operations.driver_packages, pyinfra_gpu.operations.pytorch;"
+        "import sys, pyinfra_gpu.operations.driver, pyinfra_gpu.operations.pytorch;"
         " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -25,7 +25,7 @@ def run(**fields: Any) -> Run:
 def section(*runs: Run, **fields: Any) -> str:
     answer = host("ws1")
     trained = {"ws1": HostRuns(name="ws1", runs=runs, **fields)}
-    text = page(Answer(inventory="x", checked="", seconds=1, hosts=(answer,)), (), trained)
+    text = page(Answer(inventory="x", checked="", seconds=1, hosts=(answer,)), trained)
     _, found, rest = text.partition("<h3>Training runs</h3>")
     return rest.partition("</details>")[0] if found else ""
 

@@ -8,7 +8,7 @@
 # cut off cannot be configured: dpkg(1), "half-installed" and "reinst-required". apt-get 2.6 takes it
 # for installed where its version is the wanted one, and `apt-get -f install` would remove it. So its
 # very archive is unpacked once more, which moves no other package; where it is on offer no longer, a
-# transaction to another version may help. What was on hold is on hold again when this ends.
+# transaction to another version may help. What was on hold stays so.
 set -u
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 set_up() { dpkg --force-confold --configure -a; }
@@ -43,14 +43,16 @@ configured() { set_up || { forgotten "$modules" && set_up; }; }
 
 states=$(dpkg-query -W -f '${db:Status-Abbrev}|${binary:Package}=${Version}\n')
 cut_off=$(echo "$states" | sed -n 's/^[ih]\(H.\|.R\)|//p')
-held="$(echo "$states" | sed -n 's/^h\(H.\|.R\)|\(.*\)=.*/\2/p') $(left_off_hold "$1")"
-folder=$(mktemp -d "$1/pyinfra-gpu-apt.XXXXXX") || exit 1
-held_until_ended "$1" "$folder" $held
+held=$(echo "$states" | sed -n 's/^h\(H.\|.R\)|\(.*\)=.*/\2/p')
 [ "$cut_off" ] || { configured; exit; }
-cd "$folder" || exit 1
+folder=$(mktemp -d "$1/pyinfra-gpu-apt.XXXXXX") && cd "$folder" || exit 1
+trap 'rm -rf "$folder"' EXIT
 for package in $cut_off; do
 	apt-get -q download "$package" || echo "$package was cut off and cannot be fetched again" >&2
 done
 set -- *.deb
 [ ! -e "$1" ] || dpkg --force-confold --unpack "$@"
 configured
+status=$?
+[ ! "$held" ] || apt-mark hold $held >/dev/null
+exit $status
