@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared
-from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
@@ -76,7 +76,7 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.training and (told := waits_for(record)):
+    if spec.training and (told := deferred_by(record)):
         found = f"{told} {'are' if told.startswith('runs ') else 'is'} on"
         action = "nothing that it uses is changed meanwhile"
         yield note(Id.TRAINING_RUN_ON, found, "to go on", action)

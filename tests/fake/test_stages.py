@@ -107,9 +107,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         ),
         [FILES],
     ),
-    "without root nothing can be given to anybody": (
+    "without root nothing can be given to anybody, and nobody is asked for linger": (
         FakeHost(
             data={**USUAL, "privilege": "none"},
+            plain={"launcher.linger": "0"},
             entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"},
         ),
         [],
