@@ -53,7 +53,6 @@ class Id(StrEnum):
     DRIVER_KEYRING_REPLACED = "driver.keyring-replaced"
     DRIVER_SOURCE_DIFFERS = "driver.source-differs"
     DRIVER_PINS_DIFFER = "driver.pins-differ"
-    DRIVER_PIN_PACKAGE_MISSING = "driver.pin-package-missing"
     DRIVER_NOT_INSTALLED = "driver.not-installed"
     DRIVER_VERSION_DIFFERS = "driver.version-differs"
     DRIVER_FILES_DAMAGED = "driver.files-damaged"

@@ -208,16 +208,6 @@ class Catalogue(model.Entry):
         known = self.distributions.get(os_id)
         return None if known is None else known.driver(branch, modules, packages)
 
-    def pin_package(self, os_id: str, branch: int, version: str | None) -> str:
-        """Return the package that holds the driver to a branch, or to a version where one is given.
-
-        Raises KeyError for a distribution that `driver_packages` knows nothing about.
-        """
-        known = self.distributions[os_id]
-        if version is not None:
-            return known.names.pin_version.replace("{version}", version)
-        return known.names.pin_branch.replace("{branch}", str(branch))
-
     def archive_branches(self, distribution: str) -> tuple[int, ...] | None:
         """Return the branches of a release's own archive ("ubuntu 24.04"); None = not known."""
         os_id, _, os_version = distribution.partition(" ")
@@ -225,7 +215,7 @@ class Catalogue(model.Entry):
         return None if archive is None else archive.releases.get(os_version)
 
     def headers_package(self, os_id: str, kernel: str) -> str:
-        """Return the package with the headers of `kernel` (`uname -r`); KeyError as above."""
+        """Return the package with the headers of `kernel` (`uname -r`); KeyError: not known."""
         return self.distributions[os_id].names.headers.replace("{kernel}", kernel)
 
     def toolkit_package(self, release: str) -> str:

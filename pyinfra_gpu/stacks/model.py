@@ -222,8 +222,6 @@ class PackageNames(Entry):
     """Packages whose names hold a kernel, a branch or a version."""
 
     headers: Annotated[Text, Field(pattern=r"\{kernel\}$")]
-    pin_branch: Annotated[Text, Field(pattern=r"\{branch\}$")]
-    pin_version: Annotated[Text, Field(pattern=r"\{version\}$")]
 
 
 class DistributionPackages(Entry):

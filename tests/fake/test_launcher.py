@@ -168,7 +168,7 @@ def gpu_host(runs: list[str]) -> GpuHost:
         lists={
             "driver.user": ["pid 712 (python)"],
             "launcher.run": runs,
-            "nvidia.package": [*packages, "nvidia-driver-pinning-580 580-1 0 1", *kept],
+            "nvidia.package": [*packages, *kept],
         },
     )
 

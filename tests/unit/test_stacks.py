@@ -303,13 +303,11 @@ def test_a_branch_has_packages_of_just_the_flavours_it_offers(
         assert offered == set(branch.modules)
 
 
-def test_pin_headers_and_toolkit_packages_follow_their_templates() -> None:
-    assert KNOWN.pin_package("debian", 580, None) == "nvidia-driver-pinning-580"
-    assert KNOWN.pin_package("ubuntu", 580, "580.95.05") == "nvidia-driver-pinning-580.95.05"
+def test_headers_and_toolkit_packages_follow_their_templates() -> None:
     assert KNOWN.headers_package("debian", "6.1.0-9-amd64") == "linux-headers-6.1.0-9-amd64"
     assert KNOWN.toolkit_package("13.0") == "cuda-toolkit-13-0"
     with pytest.raises(KeyError):
-        KNOWN.pin_package("fedora", 580, None)
+        KNOWN.headers_package("fedora", "6.1.0")
 
 
 @pytest.mark.parametrize(
