@@ -1,4 +1,4 @@
-"""What a deploy leaves alone while a training run is on: all that the run uses."""
+"""What a deploy leaves alone while a training run is running: all that it uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
     # It stops a run that would load another driver; with these stages put off, none is loaded.
     Id.PREFLIGHT_GPUS_IN_USE,
-    *(each for each in training.CHECKOUT if each is not Id.TRAINING_REMOTE_DIFFERS),
+    *training.CHECKOUT,
     Id.TRAINING_REQUIREMENTS_DIFFER,
 )
 
@@ -36,7 +36,7 @@ def undetermined(spec: HostSpec, record: Record, stage: Stage) -> str | None:
     runs = record.launcher.runs
     if spec.training is None or stage not in _STAGES or not isinstance(runs, Unknown):
         return None
-    return f"cannot tell whether a training run is on: {runs.reason}"
+    return f"cannot tell whether a training run is running: {runs.reason}"
 
 
 def deferred(found: Iterable[Finding], runs: str) -> list[Finding]:

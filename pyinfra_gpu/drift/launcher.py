@@ -41,11 +41,10 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether the owner's manager, of which runs are units, is on and outlives logins.
+    """Judge whether the owner's manager, of which runs are units, runs and outlives logins.
 
     Without root nobody is asked: the launcher does it, or says who can. One that somebody stopped,
-    or that ended by itself, comes back at the next boot. With a unit that somebody forbade no run
-    starts.
+    or that ended by itself, comes back at the next boot. With a masked unit no run starts.
     """
     if spec.training is None:
         return
@@ -76,8 +75,8 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.training and (told := deferred_by(record)):
-        found = f"{told} {'are' if told.startswith('runs ') else 'is'} on"
+    if spec.training and (runs := deferred_by(record)):
+        found = f"{runs} {'are' if runs.startswith('runs ') else 'is'} running"
         action = "nothing that it uses is changed meanwhile"
         yield note(Id.TRAINING_RUN_ON, found, "to go on", action)
 
