@@ -32,7 +32,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        packages.present(name="Install what the stages need", spec=wanted)
+        packages.present(name="Install distribution packages", spec=wanted)
     """
     del found
     if absent := missing(spec, known(record.packages.installed), record.system.python3):

@@ -405,7 +405,7 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
     results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
     assert (results.error_ops, results.success_ops) == (0, 6)
-    assert made.state.op_meta[last].names == {"Environment | Write the environment file"}
+    assert made.state.op_meta[last].names == {"Environment | Write the environment files"}
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem
     assert made.failed() == {"ws1"}  # so pyinfra's exit code is 1
