@@ -334,22 +334,19 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     + going: only one that is on; + across: of those without a name, only one of several hosts
     """
     known = names(site)
+    like = [n for n in known if name is None or n.startswith(name) or n.endswith(name)]
     if name is None and not (going or across):
-        found = known[-1:]
-    elif name is None:
-        runs = [run for run in all_of(site) if not (going and run.over)]
-        found = [run.run for run in runs if run.across or not across]
-        found = found if going else found[-1:]
-    elif name in known:
-        found = [name]
-    else:
-        found = [n for n in known if name and (n.startswith(name) or n.endswith(name))]
-        if going and len(found) > 1:
-            found = [n for n in found if not read(site.runs / n).over] or found
+        like = like[-1:]
+    found = [read(site.runs / n) for n in ([name] if name in known else like)]
+    meant = [run for run in found if not (going and run.over)]
+    if name is None:
+        found = [run for run in meant if run.across or not across][0 if going else -1 :]
+    elif len(found) > 1:
+        found = meant or found
     if len(found) == 1:
-        return read(site.runs / found[0])
+        return found[0]
     if found:
-        several = some([*reversed(found)], 8)
+        several = some([run.run for run in reversed(found)], 8)
         raise TrainError(f"{name or 'that'} may be {len(found)} runs ({several}): say which one")
     if name is not None:
         raise TrainError(f"there is no run {name}: see `train list`")
