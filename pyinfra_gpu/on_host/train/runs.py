@@ -26,10 +26,6 @@ NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.AS
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a supervisor with its lock
 _UNRESOLVED_S = 7 * 86400.0
-_INSIDE = (
-    "spec", "words", "code", "part", "devices", "queue", "retried",
-    "after_reboot", "resumed_from",
-)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -107,10 +103,8 @@ class Run:
 
     def listed(self) -> dict[str, Any]:
         """Return what `list --json` shows of it."""
-        document = {name: each for name, each in self.as_json().items() if name not in _INSIDE}
-        if self.damaged:
-            document["damaged"] = self.damaged
-        return {**document, "outcome": self.outcome}
+        damaged = {"damaged": self.damaged} if self.damaged else {}
+        return {**self.as_json(), **damaged, "outcome": self.outcome}
 
     def save(self) -> None:
         files.write(self.folder / "run.json", self.as_json())
@@ -261,10 +255,7 @@ def read(folder: Path) -> Run:
     if run.damaged:
         run.state = "running" if run.alive() else "damaged"
         return run
-    begun = run.last is not None and run.last.outcome is None
-    recent = time.time() - _changed(folder) < _BEGINNING_S
-    starts = run.state == "starting" and not begun and recent
-    if not (run.over or starts or run.alive()):
+    if not (run.over or _begins(run) or run.alive()):
         run = _read(folder)  # it may have ended since
         if run.last is not None and run.last.outcome is None:
             run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
@@ -273,6 +264,13 @@ def read(folder: Path) -> Run:
         what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
         run.state, run.waits = "waiting", {**what, "until": now(left)}
     return run
+
+
+def _begins(run: Run) -> bool:
+    begun = run.last is not None and run.last.outcome is None
+    if run.state != "starting" or begun:
+        return False
+    return time.time() - _changed(run.folder) < _BEGINNING_S
 
 
 def _waits_s(run: Run) -> float:
