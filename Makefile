@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: gpu-kit rehearsal test test-pytorch-source quick night check deploy clean requirements
+.PHONY: gpu-kit rehearsal test quick night check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -38,10 +38,6 @@ check: $(VENV)/installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-
-# A part of the real PyTorch, really built on a throwaway Debian 13; outside CI. Six minutes of a core.
-test-pytorch-source: $(VENV)/installed
-	@$(BIN)/python -m pytest tests/pytorch_source -q
 
 # What `tests/gpu/run OUT` needs on a machine with GPUs, where nothing of this project is installed.
 gpu-kit: $(VENV)/installed

@@ -1,15 +1,16 @@
 """What fits together: rules over a host's data and, once it was looked at, over the host itself.
 
 `resolve` begins a deploy: it returns a host's spec, or raises one sentence. `check_host` asks the
-same rules again with what a look found: a GPU nobody declared is judged like a declared one.
+same rules again with what a look found: a GPU nobody declared is judged like a declared one. A rule
+yields what does not fit: the key to blame, what is wrong with it, what is allowed, what to do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from packaging.version import Version
 
@@ -33,6 +34,7 @@ Due = Literal["driver", "toolkit"]
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of the same machine
 TURING, BLACKWELL = Version("7.5"), Version("10.0")
+_NOBODY = "no stack serves this host: leave it out of the inventory"
 
 
 class Refusal(str):
@@ -69,18 +71,13 @@ class HostFacts:
     due: frozenset[Due] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What a rule found: the key to blame, what is wrong with its value, and what is allowed.
-
-    `fix` is what to set; `advice` is what can be done on the host instead.
-    """
+class Problem(NamedTuple):
+    """What a rule found: the key to blame, what is wrong with it, what is allowed, what to do."""
 
     key: str
     found: str
     allowed: str
-    fix: str = ""
-    advice: str = ""
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +118,6 @@ class Case:
         return self.nvidia and self.spec.rehearsal and self.spec.pytorch.build == "cpu"
 
     @property
-    def major(self) -> int:
-        """The major number of the GPU's compute capability; 0 where it is not known."""
-        return Version(self.capability).major if self.capability else 0
-
-    @property
     def gpu(self) -> Gpu | None:
         """The declared GPU model."""
         return None if self.spec.gpu.model is None else self.known.gpus[self.spec.gpu.model]
@@ -143,14 +135,10 @@ class Case:
         return self.known.torch.get(self.spec.pytorch.version)
 
     @property
-    def cuda(self) -> CudaRelease | None:
-        """The CUDA release; None on cpu stacks."""
-        return None if self.spec.cuda.release is None else self.known.cuda[self.spec.cuda.release]
-
-    @property
     def toolkit(self) -> CudaRelease | None:
         """The CUDA release whose toolkit is installed; None where none is."""
-        return self.cuda if self.spec.cuda.toolkit else None
+        cuda = self.spec.cuda
+        return self.known.cuda[cuda.release] if cuda.release and cuda.toolkit else None
 
     @property
     def machine(self) -> str | None:
@@ -158,14 +146,6 @@ class Case:
         if self.facts is not None:
             return MACHINES.get(self.facts.architecture, self.facts.architecture)
         return None if self.gpu is None else self.gpu.machine
-
-    @property
-    def python(self) -> str | None:
-        """The interpreter's version: the host's, else the one that the data names."""
-        if self.facts is not None and self.facts.python is not None:
-            return self.facts.python
-        named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", self.spec.pytorch.python)
-        return named[1] if named else None
 
     @property
     def loaded(self) -> str | None:
@@ -185,7 +165,7 @@ class Case:
     @property
     def branch(self) -> DriverBranch | None:
         """What is known about the driver's branch; of an unknown one, about the next older one."""
-        if self.loaded is None and self.spec.driver.branch is None:
+        if not self.nvidia or (self.loaded is None and self.spec.driver.branch is None):
             return None
         major = Version(self.driver).major
         older = [number for number in self.known.driver_branches if number <= major]
@@ -211,42 +191,52 @@ class Case:
         named = mirror.url.split("/")
         return next((each for each in releases.values() if each.distro in named), None)
 
-    @property
-    def archive(self) -> tuple[int, ...] | None:
-        """The branches of the distribution's archive, where the driver is to come from it."""
-        if self.spec.driver.source != "distribution" or self.facts is None or not self.nvidia:
-            return None
-        return self.known.archive_branches(self.facts.distribution or "")
-
     def installs(self, what: Due) -> bool:
         """Tell whether the next run installs it; by data alone, it does."""
         return self.facts is None or what in self.facts.due
 
-    def wheels(self) -> list[WheelArchs]:
-        """Return the GPU code in this build's wheels: for the machine, or for all of them."""
-        machines = self.known.wheel_archs.get(self.spec.pytorch.build, {})
-        if self.machine is None:
-            return list(machines.values())
-        return [machines[self.machine]] if self.machine in machines else []
+    def wheels(self, build: str | None = None) -> list[WheelArchs]:
+        """Return the GPU code in a build's wheels: for the machine, or for all of them."""
+        machines = self.known.wheel_archs.get(build or self.spec.pytorch.build, {})
+        return [each for name, each in machines.items() if self.machine in (None, name)]
+
+    def take(self, key: str, good: Callable[[Stack], bool]) -> str:
+        """Return the remedy for a value that does not fit: a stack that does, or the stack's own.
+
+        + good: whether a stack that has a GPU fits
+        """
+        if good(self.stack):
+            return f"remove {key}: the stack's own fits"
+        names = [s.name for s in self.known.stacks.values() if s.driver and s.cuda and good(s)]
+        more = "and remove keys that change its versions"
+        return f"set stack = {' or '.join(map(repr, names[:2]))} {more}" if names else ""
+
+    def take_driver(self, good: Callable[[Stack], bool]) -> str:
+        """Return the remedy for a driver: to declare another does not change what is loaded."""
+        if self.loaded is None:
+            return self.take("driver_branch", good)
+        ours = self.spec.driver
+        wanted = ours.version or f"branch {ours.branch}, {ours.minimum} or newer,"
+        return f"install driver {wanted} on the host and reboot it"
 
 
-Check = Callable[[Case], Problem | None]
+Check = Callable[[Case], Iterator[Problem]]
 RULES: dict[str, Check] = {}
 """Rules by id, in the order in which a person should learn of problems."""
 OF_WHEELS: set[str] = set()
 """Those about published wheels: none is installed where torch is a nightly, or built."""
 
 
-def rule(name: str, *, of_wheels: bool = False) -> Callable[[Check], Check]:
-    """Register a rule."""
+def rule(check: Check) -> Check:
+    """Register a rule, of which the first problem counts; its id is the function's name."""
+    RULES[check.__name__.replace("_", "-")] = check
+    return check
 
-    def register(check: Check) -> Check:
-        RULES[name] = check
-        if of_wheels:
-            OF_WHEELS.add(name)
-        return check
 
-    return register
+def rule_of_wheels(check: Check) -> Check:
+    """Register a rule about published wheels."""
+    OF_WHEELS.add(check.__name__.replace("_", "-"))
+    return rule(check)
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -256,14 +246,9 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     combination cannot work: always one sentence that says what to change.
     """
     spec = declared.resolve(data, host)
-    check_spec(spec)
-    return spec
-
-
-def check_spec(spec: HostSpec) -> None:
-    """Raise SpecError with the first reason why the data alone shows that this cannot work."""
     for _, refusal in refusals(spec):
         raise SpecError(refusal)
+    return spec
 
 
 def check_host(spec: HostSpec, facts: HostFacts) -> list[Refusal]:
@@ -285,82 +270,59 @@ def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[s
             continue
         for capability, on_host in gpus:
             case = Case(spec, catalogue(), facts, capability, on_host)
-            if problem := check(case):
+            for problem in check(case):
                 yield name, _refusal(case, problem)
+                break
 
 
 def _refusal(case: Case, problem: Problem) -> Refusal:
-    remedy = ", or ".join(filter(None, (problem.fix, problem.advice)))
-    remedy = remedy or "no stack serves this host: leave it out of the inventory"
-    where, value = f"host {case.spec.host}", case.value(problem.key)
-    refusal = Refusal(
-        sentence(where, problem.key, value, problem.found, allowed=problem.allowed, remedy=remedy)
-    )
-    refusal.found = one_line(f"{problem.key} = {shown(problem.key, value)} {problem.found}")
-    refusal.allowed, refusal.remedy = one_line(problem.allowed), one_line(remedy)
+    key, found, allowed, fix = problem
+    where, value, remedy = f"host {case.spec.host}", case.value(key), fix or _NOBODY
+    refusal = Refusal(sentence(where, key, value, found, allowed=allowed, remedy=remedy))
+    refusal.found = one_line(f"{key} = {shown(key, value)} {found}")
+    refusal.allowed, refusal.remedy = one_line(allowed), one_line(remedy)
     return refusal
 
 
-def own_or_other(
-    case: Case, key: str, value: Callable[[Stack], object], good: Callable[[Stack], bool]
-) -> str:
-    """Return the remedy "set ...": the stack's own value where that is good, else a good stack."""
-    if good(case.stack):
-        return f"set {key} = {value(case.stack)!r}"
-    others = (s for s in case.known.stacks.values() if s.accelerator == "nvidia" and good(s))
-    return next((_take(case, each) for each in others), "")
+def cuda_of(build: str) -> str | None:
+    """Return the CUDA release of a torch build: "13.0" of "cu130", None of "cpu"."""
+    return f"{build[2:-1]}.{build[-1]}" if build.startswith("cu") else None
 
 
-def _take(case: Case, stack: Stack) -> str:
-    """Return the remedy to choose another stack; keys that override it would stay in its way."""
-    own, spec = case.stack, case.spec
-    given = {
-        "driver_branch": (spec.driver.branch, own.driver and own.driver.branch),
-        "driver_version": (spec.driver.version, None),
-        "cuda_release": (spec.cuda.release, own.cuda),
-        "cuda_version": (spec.cuda.version, None),
-        "pytorch_version": (spec.pytorch.version, own.torch.version),
-        "pytorch_build": (spec.pytorch.build, own.torch.build),
-    }
-    keys = [key for key, (value, default) in given.items() if value != default]
-    return f"set stack = {stack.name!r}" + (f" and remove {' and '.join(keys)}" if keys else "")
+def capabilities(archs: Iterable[int]) -> list[str]:
+    """Return compute capabilities as text: "12.0" for 120."""
+    return [f"{arch // 10}.{arch % 10}" for arch in archs]
 
 
-def _serves_gpu(case: Case, stack: Stack) -> bool:
-    """Tell whether driver, toolkit and torch of a stack know the GPU."""
-    if stack.driver is None or stack.cuda is None or case.capability is None:
-        return False
-    branch = case.known.driver_branches[stack.driver.branch]
-    toolkit = WheelArchs(archs=case.known.cuda[stack.cuda].archs, ptx=None)
-    machines = case.known.wheel_archs[stack.torch.build]
-    wheels = [each for name, each in machines.items() if case.machine in (None, name)]
-    return (
-        _knows(branch, case.capability)
-        and _serves(branch, case.capability)
-        and _has_code(toolkit, case.capability)
-        and any(_has_code(each, case.capability) for each in wheels)
-    )
+def _has_code(archs: Iterable[int], capability: str) -> bool:
+    """Tell whether a GPU runs some of this code as it is: of the same major, no newer minor."""
+    major, minor = map(int, capability.split("."))
+    return any(arch // 10 == major and arch % 10 <= minor for arch in archs)
 
 
 def _knows(branch: DriverBranch, capability: str) -> bool:
-    newest = branch.newest
-    return newest is None or Version(newest).major >= Version(capability).major
+    return branch.newest is None or Version(branch.newest).major >= Version(capability).major
 
 
 def _serves(branch: DriverBranch, capability: str) -> bool:
     return Version(branch.oldest) <= Version(capability)
 
 
-def _other_driver(case: Case, good: Callable[[Stack], bool]) -> tuple[str, str]:
-    """Return (what to set, what to do on the host) where the driver will not do.
+def _serves_gpu(case: Case) -> Callable[[Stack], bool]:
+    """Return what tells whether driver, toolkit and torch of a stack know the GPU."""
 
-    To declare another branch does not change what is loaded.
-    """
-    if case.loaded is None:
-        return own_or_other(case, "driver_branch", lambda s: s.driver and s.driver.branch, good), ""
-    declared = case.spec.driver
-    wanted = declared.version or f"branch {declared.branch}, {declared.minimum} or newer,"
-    return "", f"install driver {wanted} on the host and reboot it"
+    def good(stack: Stack) -> bool:
+        if stack.driver is None or stack.cuda is None or case.capability is None:
+            return False
+        branch = case.known.driver_branches[stack.driver.branch]
+        return (
+            _knows(branch, case.capability)
+            and _serves(branch, case.capability)
+            and _has_code(case.known.cuda[stack.cuda].archs, case.capability)
+            and any(_has_code(w.archs, case.capability) for w in case.wheels(stack.torch.build))
+        )
+
+    return good
 
 
 def _from_branch(minimum: str) -> Callable[[Stack], bool]:
@@ -370,538 +332,362 @@ def _from_branch(minimum: str) -> Callable[[Stack], bool]:
 
 def _of_driver(case: Case, finding: str) -> str:
     """Return what is wrong with driver_branch, or with the loaded driver in its place."""
-    if case.loaded is None:
-        return finding
-    return f"is declared, but the loaded driver {case.loaded} {finding}"
-
-
-def cuda_of(build: str) -> str | None:
-    """Return the CUDA release of a torch build: "13.0" of "cu130", None of "cpu"."""
-    return f"{build[2:-1]}.{build[-1]}" if build.startswith("cu") else None
-
-
-def capabilities(archs: tuple[int, ...] | list[int]) -> list[str]:
-    """Return compute capabilities as text: "12.0" for 120."""
-    return [f"{arch // 10}.{arch % 10}" for arch in archs]
-
-
-def _has_code(wheel: WheelArchs, capability: str) -> bool:
-    """Tell whether a wheel holds code this GPU runs as it is: same major, not a newer minor."""
-    major, minor = map(int, capability.split("."))
-    return any(arch // 10 == major and arch % 10 <= minor for arch in wheel.archs)
+    return f"is declared, but the loaded driver {case.loaded} {finding}" if case.loaded else finding
 
 
 # --- The rules ---
 
 
-@rule("gpu-count")
-def gpu_count(case: Case) -> Problem | None:
+@rule
+def gpu_count(case: Case) -> Iterator[Problem]:
     """A host without GPUs is declared by its stack: a missing GPU is never taken for a choice."""
     count, stack = case.spec.gpu.count, case.stack.name
     if case.nvidia and count == 0:
         cpu = next(s.name for s in case.known.stacks.values() if s.accelerator == "cpu")
-        found, allowed = f"leaves the NVIDIA stack {stack} without a GPU", "1 to 16"
+        found = f"leaves the NVIDIA stack {stack} without a GPU"
         fix = f"set gpu_count to the number of GPUs, or stack = {cpu!r}"
+        yield Problem("gpu_count", found, "1 to 16 with this stack", fix)
     elif not case.nvidia and count > 0:
-        found, allowed = f"counts GPUs that the cpu stack {stack} would not use", "0"
-        fix = "set gpu_count = 0"
-    else:
-        return None
-    return Problem("gpu_count", found, f"{allowed} with this stack", fix)
+        found = f"counts GPUs that the cpu stack {stack} would not use"
+        yield Problem("gpu_count", found, "0 with this stack", "set gpu_count = 0")
 
 
-@rule("gpu-model")
-def gpu_model(case: Case) -> Problem | None:
+@rule
+def gpu_model(case: Case) -> Iterator[Problem]:
     """The host's GPU is not the declared one."""
     gpu = case.gpu
-    if gpu is None or not case.on_host or case.capability == gpu.compute_capability:
-        return None
-    mixed = case.facts is not None and len(set(case.facts.compute_capabilities)) > 1
-    models = [m.name for m in case.known.gpus.values() if m.compute_capability == case.capability]
-    fix = "set gpu_model to the one that is in the host, or to None"
-    if mixed or len(models) == 1:
-        fix = f"set gpu_model = {None if mixed else models[0]!r}"
-    return Problem(
-        "gpu_model",
-        f"is declared, which has compute capability {gpu.compute_capability}, "
-        f"but the host has a GPU of {case.capability}",
-        ", ".join(models) or "a model with that compute capability, or None",
-        fix,
-        "take the other GPUs out" if mixed else "",
-    )
+    if gpu is not None and case.on_host and case.capability != gpu.compute_capability:
+        same = [m.name for m in case.known.gpus.values() if m.compute_capability == case.capability]
+        yield Problem(
+            "gpu_model",
+            f"is declared, which has compute capability {gpu.compute_capability}, "
+            f"but the host has a GPU of {case.capability}",
+            ", ".join(same) or "a model with that compute capability, or None",
+            "set gpu_model to what is in the host; with GPUs of several kinds set it to None, or"
+            " take the others out",
+        )
 
 
-@rule("build-of-accelerator")
-def build_of_accelerator(case: Case) -> Problem | None:
+@rule
+def build_of_accelerator(case: Case) -> Iterator[Problem]:
     """The CPU build cannot use a GPU; a CUDA build without one is gigabytes for nothing."""
     cpu, stack = case.spec.pytorch.build == "cpu", case.stack
-    if cpu != case.nvidia or case.simulated:
-        return None
-    if cpu:
+    fix = f"set pytorch_build = {stack.torch.build!r}"
+    if cpu and case.nvidia and not case.simulated:
         found = f"cannot use the GPUs of the NVIDIA stack {stack.name}"
-        allowed = "a cuNNN build with an NVIDIA stack"
-    else:
+        yield Problem("pytorch_build", found, "a cuNNN build with an NVIDIA stack", fix)
+    elif not cpu and not case.nvidia:
         found = f"needs a GPU, and the stack {stack.name} is for hosts without one"
-        allowed = "'cpu' with a cpu stack"
-    return Problem("pytorch_build", found, allowed, f"set pytorch_build = {stack.torch.build!r}")
+        yield Problem("pytorch_build", found, "'cpu' with a cpu stack", fix)
 
 
-@rule("torch-unknown", of_wheels=True)
-def torch_unknown(case: Case) -> Problem | None:
+@rule_of_wheels
+def torch_unknown(case: Case) -> Iterator[Problem]:
     """A release we know nothing about cannot be checked."""
-    if case.release is not None:
-        return None
-    known = sorted(case.known.torch, key=Version)
-    older = [
-        version
-        for version in known
-        if Version(version) <= Version(case.spec.pytorch.version)
-        and case.spec.pytorch.build in case.known.torch[version].builds
-    ]
-    return Problem(
-        "pytorch_version",
-        "is not a torch release this project knows",
-        ", ".join(known),
-        f"set pytorch_version = {(older or [case.stack.torch.version])[-1]!r}",
-    )
+    if case.release is None:
+        known = ", ".join(sorted(case.known.torch, key=Version))
+        found = "is not a torch release this project knows"
+        fix = f"set pytorch_version = {case.stack.torch.version!r}, or another of these"
+        yield Problem("pytorch_version", found, known, fix)
 
 
-@rule("build-not-published", of_wheels=True)
-def build_not_published(case: Case) -> Problem | None:
+@rule_of_wheels
+def build_not_published(case: Case) -> Iterator[Problem]:
     """Each torch release is built for a few CUDA releases only."""
-    release, own = case.release, case.spec.cuda.release
-    if release is None or case.spec.pytorch.build in release.builds:
-        return None
-    fitting = [
-        build
-        for build in release.builds
-        if build == "cpu" or (own and Version(cuda_of(build) or "0") <= Version(own))
-    ]
-    return Problem(
-        "pytorch_build",
-        f"is not published for torch {release.version}",
-        f"{', '.join(release.builds)} with torch {release.version}",
-        f"set pytorch_build = {fitting[-1]!r}",
-    )
+    release = case.release
+    if release is not None and case.spec.pytorch.build not in release.builds:
+        allowed = f"{', '.join(release.builds)} with torch {release.version}"
+        found, fix = (
+            f"is not published for torch {release.version}",
+            "set pytorch_build to one of these",
+        )
+        yield Problem("pytorch_build", found, allowed, fix)
 
 
-@rule("machine-without-wheel", of_wheels=True)
-def machine_without_wheel(case: Case) -> Problem | None:
+@rule_of_wheels
+def machine_without_wheel(case: Case) -> Iterator[Problem]:
     """torch is published for few machines."""
     machines = case.known.wheel_archs.get(case.spec.pytorch.build)
-    if case.machine is None or machines is None or case.machine in machines:
-        return None
-    return Problem(
-        "pytorch_build",
-        f"has no wheel for the machine {case.machine}",
-        f"{' or '.join(machines)} with {case.spec.pytorch.build}",
-        advice=f"use a host whose machine is {' or '.join(machines)}",
-    )
+    if case.machine is not None and machines is not None and case.machine not in machines:
+        named = " or ".join(machines)
+        found = f"has no wheel for the machine {case.machine}"
+        allowed = f"{named} with {case.spec.pytorch.build}"
+        yield Problem("pytorch_build", found, allowed, f"use a host whose machine is {named}")
 
 
-@rule("index-of-other-build", of_wheels=True)
-def index_of_other_build(case: Case) -> Problem | None:
+@rule_of_wheels
+def index_of_other_build(case: Case) -> Iterator[Problem]:
     """PyTorch's indexes hold one build each; a foreign one would win over the declared build."""
+    build = case.spec.pytorch.build
     for key in ("pytorch_index_url", "pytorch_extra_index_url"):
-        url = str(case.value(key) or "")
-        named = re.search(r"/whl/(?:nightly/|test/)?(cpu|cu\d{3})/?$", url)
-        if named and named[1] != case.spec.pytorch.build:
-            return Problem(
-                key,
-                f"holds the build {named[1]}, and pytorch_build is {case.spec.pytorch.build!r}",
-                f"an index of {case.spec.pytorch.build}",
-                f"set {key} = {case.known.index_of(case.spec.pytorch.build)!r}",
-            )
-    return None
+        named = re.search(r"/whl/(?:nightly/|test/)?(cpu|cu\d{3})/?$", str(case.value(key) or ""))
+        if named and named[1] != build:
+            found = f"holds the build {named[1]}, and pytorch_build is {build!r}"
+            fix = f"set {key} = {case.known.index_of(build)!r}"
+            yield Problem(key, found, f"an index of {build}", fix)
 
 
-@rule("package-index-serves-other-build", of_wheels=True)
-def package_index_serves_other_build(case: Case) -> Problem | None:
+@rule_of_wheels
+def package_index_serves_other_build(case: Case) -> Iterator[Problem]:
     """The package index has one build per release and machine; not the same one on each machine."""
-    version, build, machine = case.spec.pytorch.version, case.spec.pytorch.build, case.machine
-    if machine is None or case.release is None or not case.known.serves(version, build):
-        return None
-    if case.spec.pytorch.index_url is not None or case.spec.pytorch.extra_index_url is not None:
-        return None
-    served = case.release.pypi.get(machine)
-    if served == build or not case.wheels():
-        return None
-    return Problem(
-        "pytorch_build",
-        f"is not what the package index serves for torch {version} on {machine}"
-        + (f": that is {served}" if served else ""),
-        f"an index of {build} for {machine}",
-        f"set pytorch_index_url = {case.known.index_of(build)!r}",
-    )
+    torch, machine, release = case.spec.pytorch, case.machine, case.release
+    if torch.index_url or torch.extra_index_url or machine is None or release is None:
+        return
+    served = release.pypi.get(machine)
+    usual = case.known.serves(torch.version, torch.build)
+    if usual and served != torch.build and case.wheels():
+        found = f"is not what the package index serves for torch {torch.version} on {machine}"
+        found += f": that is {served}" if served else ""
+        fix = f"set pytorch_index_url = {case.known.index_of(torch.build)!r}"
+        yield Problem("pytorch_build", found, f"an index of {torch.build} for {machine}", fix)
 
 
-@rule("python")
-def python(case: Case) -> Problem | None:
+@rule
+def python(case: Case) -> Iterator[Problem]:
     """Each torch release has wheels for a range of Pythons."""
-    if case.release is None or case.python is None:
-        return None
+    named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", case.spec.pytorch.python)
+    text = (case.facts.python if case.facts else None) or (named[1] if named else None)
+    if case.release is None or text is None:
+        return
     oldest, newest = case.release.python
-    there, torch = Version(case.python), f"torch {case.release.version}"
+    there, torch = Version(text), f"torch {case.release.version}"
+    allowed = f"Python {oldest} to {newest} with {torch}"
     if there < Version(oldest):
-        how, fix = "too old", ""
-        advice = f"install Python {oldest} or newer on the host and set pytorch_python to it"
+        fix = f"install Python {oldest} or newer on the host and set pytorch_python to it"
+        yield Problem("pytorch_python", f"is Python {text}, too old for {torch}", allowed, fix)
     elif there.release[:2] > Version(newest).release[:2]:
-        how, fix, advice = "too new", f"set pytorch_python = {newest!r}", ""
-    else:
-        return None
-    found = f"is Python {case.python}, {how} for {torch}"
-    return Problem(
-        "pytorch_python", found, f"Python {oldest} to {newest} with {torch}", fix, advice
-    )
+        fix = f"set pytorch_python = {newest!r}"
+        yield Problem("pytorch_python", f"is Python {text}, too new for {torch}", allowed, fix)
 
 
-@rule("c-library", of_wheels=True)
-def c_library(case: Case) -> Problem | None:
+@rule_of_wheels
+def c_library(case: Case) -> Iterator[Problem]:
     """A manylinux_2_28 wheel does not load on an older C library."""
     there = case.facts.glibc if case.facts else None
     needed = case.release.glibc if case.release else None
-    if there is None or needed is None or Version(there) >= Version(needed):
-        return None
-    return Problem(
-        "pytorch_version",
-        f"needs glibc {needed}, and the host has {there}",
-        f"glibc {needed} or newer",
-        "install a newer distribution on the host, Debian 11 or Ubuntu 22.04 at least",
-    )
+    if there is not None and needed is not None and Version(there) < Version(needed):
+        found = f"needs glibc {needed}, and the host has {there}"
+        fix = "install a newer distribution on the host, Debian 11 or Ubuntu 22.04 at least"
+        yield Problem("pytorch_version", found, f"glibc {needed} or newer", fix)
 
 
-@rule("driver-version")
-def driver_version(case: Case) -> Problem | None:
-    """A branch and a version that is not of it contradict each other; neither is a guess."""
-    version, branch = case.spec.driver.version, case.spec.driver.branch
-    if version is None or branch is None or Version(version).major == branch:
-        return None
-    named = Version(version).major
-    return Problem(
-        "driver_version",
-        f"is not a version of branch {branch}",
-        f"a version that begins with {branch}, or None",
-        f"set driver_branch = {named}" if named in case.known.driver_branches else
-        "set driver_version = None",
-    )  # fmt: skip
+@rule
+def version_of_other(case: Case) -> Iterator[Problem]:
+    """A version that is not of its branch, or its release, contradicts it; neither is a guess."""
+    driver, cuda = case.spec.driver, case.spec.cuda
+    if driver.version and driver.branch and not driver.version.startswith(f"{driver.branch}."):
+        found, named = f"is not a version of branch {driver.branch}", driver.version.split(".")[0]
+        allowed = f"a version that begins with {driver.branch}., or None"
+        fix = f"set driver_branch = {named}, or driver_version = None"
+        yield Problem("driver_version", found, allowed, fix)
+    if cuda.version and cuda.release and not cuda.version.startswith(f"{cuda.release}."):
+        found, named = f"is not a version of CUDA {cuda.release}", cuda.version.rpartition(".")[0]
+        allowed = f"a version that begins with {cuda.release}., or None"
+        fix = f"set cuda_release = {named!r}, or cuda_version = None"
+        yield Problem("cuda_version", found, allowed, fix)
 
 
-@rule("cuda-version")
-def cuda_version(case: Case) -> Problem | None:
-    """A toolkit package carries its release in its name, so a version of another is not in it."""
-    version, release = case.spec.cuda.version, case.spec.cuda.release
-    if version is None or release is None or version.startswith(f"{release}."):
-        return None
-    named = version.rpartition(".")[0]
-    return Problem(
-        "cuda_version",
-        f"is not a version of CUDA {release}",
-        f"a version that begins with {release}., or None",
-        f"set cuda_release = {named!r}" if named in case.known.cuda else "set cuda_version = None",
-    )
-
-
-@rule("driver-of-gpu")
-def driver_of_gpu(case: Case) -> Problem | None:
+@rule
+def driver_of_gpu(case: Case) -> Iterator[Problem]:
     """A driver does not know GPUs that came after it, and newer branches drop old ones."""
     branch, capability = case.branch, case.capability
-    if not case.nvidia or capability is None or branch is None:
-        return None
-    branches = case.known.driver_branches.values()
+    if branch is None or capability is None:
+        return
+    every, fix = case.known.driver_branches.values(), case.take_driver(_serves_gpu(case))
     if not _knows(branch, capability):
-        first = min((b.branch for b in branches if _knows(b, capability)), default=0)
-        found, allowed = f"does not know {case.gpu_name}", f"branch {first} or newer"
+        first = min((b.branch for b in every if _knows(b, capability)), default=0)
+        found = _of_driver(case, f"does not know {case.gpu_name}")
+        yield Problem("driver_branch", found, f"branch {first} or newer for this GPU", fix)
     elif not _serves(branch, capability):
-        last = max((b.branch for b in branches if _serves(b, capability)), default=0)
-        found, allowed = f"no longer serves {case.gpu_name}", f"branch {last} or older"
-    else:
-        return None
-    remedy = _other_driver(case, lambda stack: _serves_gpu(case, stack))
-    found, allowed = _of_driver(case, found), f"{allowed} for this GPU"
-    return Problem("driver_branch", found, allowed, *remedy)
+        last = max((b.branch for b in every if _serves(b, capability)), default=0)
+        found = _of_driver(case, f"no longer serves {case.gpu_name}")
+        yield Problem("driver_branch", found, f"branch {last} or older for this GPU", fix)
 
 
-@rule("driver-of-cuda")
-def driver_of_cuda(case: Case) -> Problem | None:
-    """Below its minimum a CUDA release does not start at all."""
-    if case.spec.driver.minimum is None or case.cuda is None:
-        return None
-    minimum = case.spec.driver.minimum if case.loaded else case.cuda.minimum_driver
-    if not case.driver_is_below(minimum):
-        return None
-    return Problem(
-        "driver_branch",
-        _of_driver(case, f"is too old for CUDA {case.cuda.release}"),
-        f"driver {minimum} or newer with CUDA {case.cuda.release}",
-        *_other_driver(case, _from_branch(minimum)),
-    )
-
-
-@rule("driver-version-too-old")
-def driver_version_too_old(case: Case) -> Problem | None:
+@rule
+def driver_of_cuda(case: Case) -> Iterator[Problem]:
     """Below its minimum a CUDA release does not start, or cannot compile at run time."""
-    version, minimum = case.spec.driver.version, case.spec.driver.minimum
-    if version is None or minimum is None or Version(version) >= Version(minimum):
-        return None
-    return Problem(
-        "driver_version",
-        f"is too old for CUDA {case.spec.cuda.release}",
-        f"{minimum} or newer with CUDA {case.spec.cuda.release}",
-        "set driver_version = None",
-    )
+    driver, release = case.spec.driver, case.spec.cuda.release
+    if driver.minimum is None or release is None:
+        return
+    minimum = driver.minimum if case.loaded else case.known.cuda[release].minimum_driver
+    if case.driver_is_below(minimum):
+        found = _of_driver(case, f"is too old for CUDA {release}")
+        allowed = f"driver {minimum} or newer with CUDA {release}"
+        yield Problem("driver_branch", found, allowed, case.take_driver(_from_branch(minimum)))
+    elif driver.version is not None and Version(driver.version) < Version(driver.minimum):
+        allowed = f"{driver.minimum} or newer with CUDA {release}"
+        fix = "set driver_version = None"
+        yield Problem("driver_version", f"is too old for CUDA {release}", allowed, fix)
 
 
-@rule("driver-of-wheel", of_wheels=True)
-def driver_of_wheel(case: Case) -> Problem | None:
+@rule_of_wheels
+def driver_of_wheel(case: Case) -> Iterator[Problem]:
     """torch brings its own CUDA libraries, and these have a minimum driver too."""
     build = cuda_of(case.spec.pytorch.build)
     if build is None or not case.nvidia:
-        return None
+        return
     major = build.partition(".")[0]
     same = [each for name, each in case.known.cuda.items() if name.split(".")[0] == major]
-    if not same or not case.driver_is_below(same[0].minimum_driver):
-        return None
-    minimum = same[0].minimum_driver
-    return Problem(
-        "pytorch_build",
-        f"brings CUDA {build}, which does not start on {case.driver_name}",
-        f"driver {minimum} or newer with CUDA {major}.x builds",
-        *_other_driver(case, _from_branch(minimum)),
-    )
+    if same and case.driver_is_below(same[0].minimum_driver):
+        minimum = same[0].minimum_driver
+        found = f"brings CUDA {build}, which does not start on {case.driver_name}"
+        allowed = f"driver {minimum} or newer with CUDA {major}.x builds"
+        yield Problem("pytorch_build", found, allowed, case.take_driver(_from_branch(minimum)))
 
 
-@rule("branch-not-carried")
-def branch_not_carried(case: Case) -> Problem | None:
-    """NVIDIA's repository of a newer distribution begins with a newer branch."""
-    carried, branch = case.repository, case.spec.driver.branch
-    if case.spec.driver.source != "nvidia" or not case.installs("driver"):
-        return None
-    if carried is None or branch is None or carried.carries(branch):
-        return None
-    oldest, newest = carried.branches
-    return Problem(
-        "driver_branch",
-        f"is not in NVIDIA's repository for {carried.distro}",
-        f"branch {oldest} {'or newer' if newest is None else f'to {newest}'} on {carried.distro}",
-        _carried_stack(case, carried),
-        advice=_elsewhere(case, lambda other: other.carries(branch)),
-    )
+@rule
+def not_carried(case: Case) -> Iterator[Problem]:
+    """NVIDIA's repository of a newer distribution begins with a newer branch and toolkit."""
+    carried, branch, toolkit = case.repository, case.spec.driver.branch, case.toolkit
+    if carried is None:
+        return
+
+    def has_both(stack: Stack) -> bool:
+        driver = stack.driver is not None and carried.carries(stack.driver.branch)
+        return driver and stack.cuda is not None and carried.carries_toolkit(stack.cuda)
+
+    found = f"is not in NVIDIA's repository for {carried.distro}"
+    ours = case.spec.driver.source == "nvidia" and case.installs("driver")
+    if ours and branch is not None and not carried.carries(branch):
+        oldest, newest = carried.branches
+        allowed = f"branch {oldest} {'or newer' if newest is None else f'to {newest}'}"
+        fix = case.take("driver_branch", has_both)
+        yield Problem("driver_branch", found, f"{allowed} on {carried.distro}", fix)
+    elif toolkit and case.installs("toolkit") and not carried.carries_toolkit(toolkit.release):
+        allowed = f"CUDA {carried.oldest_toolkit} or newer on {carried.distro}"
+        yield Problem("cuda_release", found, allowed, case.take("cuda_release", has_both))
 
 
-def _carried_stack(case: Case, carried: Repository) -> str:
-    """Return "set stack = ..." for the first stack of which a repository has all."""
-    fits = (
-        stack
-        for stack in case.known.stacks.values()
-        if stack.driver is not None and carried.carries(stack.driver.branch)
-        if stack.cuda is not None and carried.carries_toolkit(stack.cuda)
-    )
-    return next((_take(case, stack) for stack in fits), "")
-
-
-def _elsewhere(case: Case, has: Callable[[Repository], bool]) -> str:
-    """Return which releases have it, where the host's own was read on the host."""
-    others = [name for name, each in case.known.repositories.releases.items() if has(each)]
-    if case.facts is None or not others:
-        return ""
-    return f"install the host anew with one of {', '.join(others)}"
-
-
-@rule("branch-not-in-archive")
-def branch_not_in_archive(case: Case) -> Problem | None:
+@rule
+def not_in_archive(case: Case) -> Iterator[Problem]:
     """A distribution's own archive has the branches of its day, and keeps to them."""
-    own, branch = case.archive, case.spec.driver.branch
-    if own is None or branch is None or branch in own or not case.installs("driver"):
-        return None
-    name = f"the archive of {case.facts.distribution}" if case.facts else "its archive"
-    return Problem(
-        "driver_source",
-        f"offers branch {' and '.join(map(str, own))} in {name}, and driver_branch = "
-        f"{branch} is declared",
-        f"a driver_branch that {name} carries",
-        own_or_other(
-            case,
-            "driver_branch",
-            lambda s: s.driver and s.driver.branch,
-            lambda s: s.driver is not None and s.driver.branch in own,
-        ),
-        "set driver_source = 'nvidia'",
-    )
+    branch, where = case.spec.driver.branch, case.facts.distribution if case.facts else None
+    own = case.known.archive_branches(where) if where else None
+    ours = case.nvidia and case.spec.driver.source == "distribution" and case.installs("driver")
+    if ours and own is not None and branch is not None and branch not in own:
+        offers = f"offers branch {' and '.join(map(str, own))} in the archive of {where}"
+        yield Problem(
+            "driver_source",
+            f"{offers}, and driver_branch = {branch} is declared",
+            f"a driver_branch that the archive of {where} carries",
+            f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'",
+        )
 
 
-@rule("modules")
-def modules(case: Case) -> Problem | None:
+@rule
+def modules(case: Case) -> Iterator[Problem]:
     """From branch 615 on there are open modules only; Blackwell and Grace need them, and GPUs older
     than Turing cannot use them, for want of a GPU System Processor.
     """
     branch, flavour = case.branch, case.spec.driver.modules
-    if not case.nvidia or branch is None:
-        return None
+    if branch is None:
+        return
     if flavour not in branch.modules:
-        return Problem(
-            "driver_modules",
-            f"does not exist with {case.driver_name}",
-            f"{' or '.join(map(repr, branch.modules))} from branch {branch.branch} on",
-            "set driver_modules = 'open'",
-        )
-    newest = case.capability is not None and Version(case.capability) >= BLACKWELL
-    ours = case.gpu is not None and case.gpu.open_modules == "required" and not gpu_model(case)
+        allowed = f"{' or '.join(map(repr, branch.modules))} from branch {branch.branch} on"
+        found, fix = f"does not exist with {case.driver_name}", "set driver_modules = 'open'"
+        yield Problem("driver_modules", found, allowed, fix)
+    gpu, capability = case.gpu, Version(case.capability) if case.capability else None
+    grace = gpu is not None and gpu.open_modules == "required" and not any(gpu_model(case))
     closed = case.facts is not None and case.facts.open_modules is False
-    if (newest or ours) and (closed or flavour != "open"):
-        problem = f"does not bring up {case.gpu_name}"
-        if flavour == "open":
-            loaded = "is declared, but the proprietary modules are loaded"
-            problem = f"{loaded}, and these do not bring up {case.gpu_name}"
+    if grace or (capability is not None and capability >= BLACKWELL):
+        allowed = "'open' for Blackwell and Grace"
         reboot = f"install the open modules of branch {case.spec.driver.branch} and reboot the host"
-        right = "" if flavour == "open" else "set driver_modules = 'open'"
-        return Problem(
-            "driver_modules",
-            problem,
-            "'open' for Blackwell and Grace",
-            " and ".join(filter(None, (right, reboot if closed else ""))),
-        )
-    if flavour == "open" and case.capability and Version(case.capability) < TURING:
-        return Problem(
-            "driver_modules",
-            f"does not bring up {case.gpu_name}, which is older than Turing",
-            "'proprietary' for GPUs older than Turing",
-            "set driver_modules = 'proprietary'",
-        )
-    return None
+        if flavour != "open":
+            found = f"does not bring up {case.gpu_name}"
+            fix = f"set driver_modules = 'open'{f' and {reboot}' if closed else ''}"
+            yield Problem("driver_modules", found, allowed, fix)
+        elif closed:
+            found = "is declared, but the proprietary modules are loaded, and these do not bring up"
+            yield Problem("driver_modules", f"{found} {case.gpu_name}", allowed, reboot)
+    elif flavour == "open" and capability is not None and capability < TURING:
+        found = f"does not bring up {case.gpu_name}, which is older than Turing"
+        fix = "set driver_modules = 'proprietary'"
+        yield Problem("driver_modules", found, "'proprietary' for GPUs older than Turing", fix)
 
 
-@rule("toolkit-of-gpu")
-def toolkit_of_gpu(case: Case) -> Problem | None:
+@rule
+def toolkit_of_gpu(case: Case) -> Iterator[Problem]:
     """A toolkit makes no code for GPUs that came after it, and newer ones drop old GPUs."""
     if case.toolkit is None or case.capability is None:
-        return None
+        return
     oldest, newest = capabilities([min(case.toolkit.archs), max(case.toolkit.archs)])
+    of, fix = f"with CUDA {case.toolkit.release}", case.take("cuda_release", _serves_gpu(case))
     if Version(case.capability) < Version(oldest):
         found, allowed = f"no longer makes code for {case.gpu_name}", f"{oldest} or newer"
-    elif case.major > Version(newest).major:
+        yield Problem("cuda_release", found, f"compute capability {allowed} {of}", fix)
+    elif Version(case.capability).major > Version(newest).major:
         found, allowed = f"does not yet make code for {case.gpu_name}", f"{newest} or older"
-    else:
-        return None
-    allowed = f"compute capability {allowed} with CUDA {case.toolkit.release}"
-
-    fix = own_or_other(case, "cuda_release", lambda s: s.cuda, lambda s: _serves_gpu(case, s))
-    return Problem("cuda_release", found, allowed, fix)
+        yield Problem("cuda_release", found, f"compute capability {allowed} {of}", fix)
 
 
-@rule("code-of-toolkit")
-def code_of_toolkit(case: Case) -> Problem | None:
-    """nvcc stops at an architecture it does not know, and at one it no longer knows."""
-    if case.toolkit is None:
-        return None
-    missing = [arch for arch in case.spec.cuda.archs if arch not in case.toolkit.archs]
-    if not missing:
-        return None
-    made = capabilities([arch for arch in case.spec.cuda.archs if arch in case.toolkit.archs])
-    return Problem(
-        "cuda_archs",
-        f"holds {', '.join(capabilities(missing))}, for which CUDA {case.toolkit.release} makes no "
-        "code",
-        f"{', '.join(capabilities(case.toolkit.archs))} with CUDA {case.toolkit.release}",
-        f"set cuda_archs = {made or None!r}",
-    )
+@rule
+def code_of_compiler(case: Case) -> Iterator[Problem]:
+    """nvcc stops at an architecture it does not know, and at one it no longer knows.
 
-
-@rule("code-of-build")
-def code_of_build(case: Case) -> Problem | None:
-    """A build stops at an architecture that its nvcc does not know; without the GPU's own, hours of
-    compiling would end in a torch that launches no kernel.
+    A build of torch without the GPU's own would be hours of compiling that launch no kernel.
     """
-    building, capability = case.spec.pytorch.building, case.capability
-    if building is None or case.cuda is None:
-        return None
-    known, release = capabilities(case.cuda.archs), case.cuda.release
-    missing = [arch for arch in building.archs if arch not in known]
-    own = WheelArchs(archs=tuple(int(a.replace(".", "")) for a in building.archs), ptx=None)
-    fix = f"set pytorch_archs = {[capability] if capability else None!r}"
-    if missing:
-        found = f"holds {', '.join(missing)}, for which CUDA {release} makes no code"
-        return Problem("pytorch_archs", found, f"{', '.join(known)} with CUDA {release}", fix)
-    if case.nvidia and capability and not _has_code(own, capability):
-        found, allowed = f"makes no code for {case.gpu_name}", f"{capability} among them"
-        return Problem("pytorch_archs", found, allowed, fix)
-    return None
+    building, release = case.spec.pytorch.building, case.spec.cuda.release
+    if release is None:
+        return
+    known = capabilities(case.known.cuda[release].archs)
+    own = capabilities(case.spec.cuda.archs) if case.toolkit else []
+    for key, archs in (("cuda_archs", own), ("pytorch_archs", building.archs if building else ())):
+        if missing := [arch for arch in archs if arch not in known]:
+            found = f"holds {', '.join(missing)}, for which CUDA {release} makes no code"
+            fix = f"set {key} = {[arch for arch in archs if arch in known] or None!r}"
+            yield Problem(key, found, f"{', '.join(known)} with CUDA {release}", fix)
+    if building is not None and case.nvidia and case.capability is not None:
+        made = [int(arch.replace(".", "")) for arch in building.archs]
+        if not _has_code(made, case.capability):
+            found, allowed = f"makes no code for {case.gpu_name}", f"{case.capability} among them"
+            fix = f"set pytorch_archs = {[case.capability]!r}"
+            yield Problem("pytorch_archs", found, allowed, fix)
 
 
-@rule("build-of-other-cuda")
-def build_of_other_cuda(case: Case) -> Problem | None:
+@rule
+def build_of_other_cuda(case: Case) -> Iterator[Problem]:
     """A wheel that is built here is of the toolkit that builds it, whatever it is called."""
-    if case.spec.pytorch.building is None or case.cuda is None or case.simulated:
-        return None
-    right = f"cu{case.cuda.release.replace('.', '')}"
-    if case.spec.pytorch.build == right:
-        return None
-    found = f"would be built with CUDA {case.cuda.release}"
-    fix = f"set pytorch_build = {right!r}"
-    return Problem("pytorch_build", found, f"{right} with that toolkit", fix)
+    release = case.spec.cuda.release
+    if case.spec.pytorch.building is None or release is None or case.simulated:
+        return
+    right = f"cu{release.replace('.', '')}"
+    if case.spec.pytorch.build != right:
+        found, fix = f"would be built with CUDA {release}", f"set pytorch_build = {right!r}"
+        yield Problem("pytorch_build", found, f"{right} with that toolkit", fix)
 
 
-@rule("toolkit-not-carried")
-def toolkit_not_carried(case: Case) -> Problem | None:
-    """As of the branch; where the driver is missing too, that says it all."""
-    carried, toolkit = case.repository, case.toolkit
-    if carried is None or toolkit is None or not case.installs("toolkit"):
-        return None
-    if carried.carries_toolkit(toolkit.release) or branch_not_carried(case):
-        return None
-    return Problem(
-        "cuda_release",
-        f"is not in NVIDIA's repository for {carried.distro}",
-        f"CUDA {carried.oldest_toolkit} or newer on {carried.distro}",
-        _carried_stack(case, carried),
-        _elsewhere(case, lambda other: other.carries_toolkit(toolkit.release)),
-    )
-
-
-@rule("nccl", of_wheels=True)
-def nccl(case: Case) -> Problem | None:
+@rule_of_wheels
+def nccl(case: Case) -> Iterator[Problem]:
     """An NCCL older than the GPU fails in the first all-reduce, after everything else worked."""
-    if not case.nvidia or case.release is None:
-        return None
+    if not case.nvidia or case.release is None or case.capability is None:
+        return
     build = case.release.builds.get(case.spec.pytorch.build)
-    minimum = case.known.nccl_minimum.get(str(case.major))
-    if build is None or build.nccl is None or minimum is None:
-        return None
-    if Version(build.nccl) >= Version(minimum):
-        return None
-    return Problem(
-        "pytorch_version",
-        f"brings NCCL {build.nccl}, whose all-reduce fails on {case.gpu_name}",
-        f"a torch with NCCL {minimum} or newer for this GPU",
-        own_or_other(
-            case, "pytorch_version", lambda s: s.torch.version, lambda s: _serves_gpu(case, s)
-        ),
-    )
+    minimum = case.known.nccl_minimum.get(str(Version(case.capability).major))
+    if build and build.nccl and minimum and Version(build.nccl) < Version(minimum):
+        found = f"brings NCCL {build.nccl}, whose all-reduce fails on {case.gpu_name}"
+        allowed = f"a torch with NCCL {minimum} or newer for this GPU"
+        fix = case.take("pytorch_version", _serves_gpu(case))
+        yield Problem("pytorch_version", found, allowed, fix)
 
 
-@rule("code-of-wheel", of_wheels=True)
-def code_of_wheel(case: Case) -> Problem | None:
+@rule_of_wheels
+def code_of_wheel(case: Case) -> Iterator[Problem]:
     """Without code for the GPU every kernel launch fails: "no kernel image is available"."""
     wheels, capability = case.wheels(), case.capability
     if not case.nvidia or capability is None or not wheels or case.spec.pytorch.build == "cpu":
-        return None
-    number = int(capability.replace(".", ""))
-    if any(_has_code(each, capability) or (each.ptx or number + 1) <= number for each in wheels):
-        return None
-
-    archs = sorted({arch for wheel in wheels for arch in wheel.archs})
-    where = f" on {case.machine}" if case.machine else ""
-    return Problem(
-        "pytorch_build",
-        f"has no code for {case.gpu_name}{where}",
-        f"compute capabilities {', '.join(capabilities(archs))} with it",
-        own_or_other(
-            case, "pytorch_build", lambda s: s.torch.build, lambda s: _serves_gpu(case, s)
-        ),
-    )
+        return
+    number, archs = int(capability.replace(".", "")), {a for each in wheels for a in each.archs}
+    translated = any(each.ptx is not None and each.ptx <= number for each in wheels)
+    if not translated and not _has_code(archs, capability):
+        found = f"has no code for {case.gpu_name}{f' on {case.machine}' if case.machine else ''}"
+        allowed = f"compute capabilities {', '.join(capabilities(sorted(archs)))} with it"
+        fix = case.take("pytorch_build", _serves_gpu(case))
+        yield Problem("pytorch_build", found, allowed, fix)
 
 
-@rule("build-newer-than-driver")
-def build_newer_than_driver(case: Case) -> Problem | None:
+@rule
+def build_newer_than_driver(case: Case) -> Iterator[Problem]:
     """Within one CUDA major an older driver runs a newer toolkit's finished code, and no PTX of it.
 
     It ends with CUDA_ERROR_UNSUPPORTED_PTX_VERSION, so a wheel without finished code for the GPU
@@ -909,50 +695,39 @@ def build_newer_than_driver(case: Case) -> Problem | None:
     torch.compile makes is no matter: Triton's own assembler writes finished code.
     """
     build, branch = cuda_of(case.spec.pytorch.build), case.branch
-    if not case.nvidia or build is None or branch is None or branch.cuda is None:
-        return None
+    if build is None or branch is None or branch.cuda is None:
+        return
     ours, theirs = Version(build), Version(branch.cuda)
-    if ours <= theirs or ours.major != theirs.major:
-        return None
     strict = ours >= Version(case.known.strict_cuda)
     wheels, capability = case.wheels(), case.capability
-    known = capability is not None and bool(wheels)
-    if not strict and (not known or any(_has_code(each, str(capability)) for each in wheels)):
-        return None
-    nccl = ", and NCCL of such a build did not start" if strict else ""
-    return Problem(
-        "pytorch_build",
-        f"is of CUDA {build}, newer than {case.driver_name} translates code of "
-        f"(CUDA {branch.cuda}){nccl}",
-        f"builds up to CUDA {branch.cuda} with {case.driver_name}",
-        own_or_other(
-            case,
+    finished = (
+        not wheels or capability is None or any(_has_code(w.archs, capability) for w in wheels)
+    )
+    if ours > theirs and ours.major == theirs.major and (strict or not finished):
+        more = ", and NCCL of such a build did not start" if strict else ""
+        newer = f"is of CUDA {build}, newer than {case.driver_name} translates code of"
+        fix = case.take("pytorch_build", lambda s: Version(s.cuda or "99") <= theirs)
+        host = f", or {case.take_driver(_from_branch('0'))}" if case.loaded else ""
+        yield Problem(
             "pytorch_build",
-            lambda stack: stack.torch.build,
-            lambda stack: bool(stack.cuda) and Version(str(stack.cuda)) <= theirs,
-        ),
-        _other_driver(case, _from_branch("0"))[1],
-    )
+            f"{newer} (CUDA {branch.cuda}){more}",
+            f"builds up to CUDA {branch.cuda} with {case.driver_name}",
+            f"{fix}{host}",
+        )
 
 
-@rule("compiler")
-def compiler(case: Case) -> Problem | None:
+@rule
+def compiler(case: Case) -> Iterator[Problem]:
     """nvcc stops at a host compiler newer than it knows, and needs the language of newer ones."""
-    asked, toolkit = case.spec.cuda.host_compiler, case.toolkit
-    if asked is not None:
-        name, _, number = asked.partition("-")
-    elif case.facts is not None and case.facts.gcc is not None:
-        name, number = "gcc", str(case.facts.gcc)
-    else:
-        return None
-    bounds = None if toolkit is None else toolkit.clang if name == "clang" else toolkit.gcc
-    if toolkit is None or bounds is None or bounds[0] <= int(number) <= bounds[1]:
-        return None
-    what = "is" if asked else f"leaves the host its own {name} {number}, which is"
-    how = "too new" if int(number) > bounds[1] else "too old"
-    return Problem(
-        "host_compiler",
-        f"{what} {how} for CUDA {toolkit.release}",
-        f"{name} {bounds[0]} to {bounds[1]} with CUDA {toolkit.release}",
-        f"set host_compiler = '{name}-{bounds[1]}'",
-    )
+    asked, toolkit, facts = case.spec.cuda.host_compiler, case.toolkit, case.facts
+    if toolkit is None or not (asked or (facts and facts.gcc is not None)):
+        return
+    name, _, number = (asked or f"gcc-{facts.gcc if facts else ''}").partition("-")
+    bounds = toolkit.clang if name == "clang" else toolkit.gcc
+    if bounds is not None and not bounds[0] <= int(number) <= bounds[1]:
+        what = "is" if asked else f"leaves the host its own {name} {number}, which is"
+        how = "too new" if int(number) > bounds[1] else "too old"
+        allowed = f"{name} {bounds[0]} to {bounds[1]} with CUDA {toolkit.release}"
+        fix = f"set host_compiler = '{name}-{bounds[1]}'"
+        found = f"{what} {how} for CUDA {toolkit.release}"
+        yield Problem("host_compiler", found, allowed, fix)

@@ -13,7 +13,7 @@ import platform
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,13 +104,12 @@ class BaseImage:
         return self.repository / KEY_NAME
 
 
-def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
+def image_digest(apt: AptConfiguration) -> str:
     """Return the name of the image made from APT: it depends on everything the image does."""
     parts = [
         apt.distribution,
         apt.sources_text(),
         PACKAGES,
-        *more,
         *INSTALLABLE,
         *INSTALLABLE_ALONE,
         *MASKED,
@@ -139,7 +138,7 @@ def _python_version(root: Path) -> str:
     return target.name.removeprefix("python")
 
 
-def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
+def _bootstrap(apt: AptConfiguration, work: Path) -> None:
     """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
     lists = (" ".join(MASKED), " ".join(INSTALLABLE_ALONE), *INSTALLABLE)
     hook = f'sh {shlex.quote(str(FINISH))} "$1" {shlex.join(lists)}'
@@ -149,7 +148,7 @@ def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
         "--mode=root",
         "--quiet",
         "--variant=apt",
-        f"--include={','.join([PACKAGES, *more])}",
+        f"--include={PACKAGES}",
         '--aptopt=Acquire::Languages "none"',
         *(f"--aptopt={option}" for option in apt.options),
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
@@ -167,17 +166,17 @@ def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
     )
 
 
-def _build(apt: AptConfiguration, more: Sequence[str], folder: Path) -> None:
+def _build(apt: AptConfiguration, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     work.chmod(0o755)
     try:
-        _bootstrap(apt, more, work)
+        _bootstrap(apt, work)
         packages = list((work / "root/installable").glob("*.deb"))
         make_repository(packages, work / "debian", suite=apt.codename)
         (work / "root/installable").rmdir()
         known = {
-            "digest": image_digest(apt, more),
+            "digest": image_digest(apt),
             "codename": apt.codename,
             "python": _python_version(work / "root"),
             "packages": len(packages),
@@ -188,24 +187,22 @@ def _build(apt: AptConfiguration, more: Sequence[str], folder: Path) -> None:
         remove_tree(work)
 
 
-def ensure_base_image(apt: AptConfiguration, say: Say, more: Sequence[str] = ()) -> BaseImage:
+def ensure_base_image(apt: AptConfiguration, say: Say) -> BaseImage:
     """Return the base image for APT, building it first where the cache has none.
-
-    + more: packages that it has beside those of a freshly installed machine
 
     Raises LabError where it cannot be built.
     """
-    folder = cache_folder() / f"base-{apt.codename}-{image_digest(apt, more)}"
+    folder = cache_folder() / f"base-{apt.codename}-{image_digest(apt)}"
     with locked(cache_folder() / "base.lock"):
-        return _load(folder) or _make(apt, more, folder, say)
+        return _load(folder) or _make(apt, folder, say)
 
 
-def _make(apt: AptConfiguration, more: Sequence[str], folder: Path, say: Say) -> BaseImage:
+def _make(apt: AptConfiguration, folder: Path, say: Say) -> BaseImage:
     for leftover in folder.parent.glob("base-*.part"):
         remove_tree(leftover)  # of a build that was killed; no other runs under the lock
     say("building the base image (about 30 s, once) ...")
     started = time.monotonic()
-    _build(apt, more, folder)
+    _build(apt, folder)
     image = _load(folder)
     if image is None:
         raise LabError(f"the base image in {folder} cannot be read: remove that folder")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyinfra_gpu_rehearsal.aptconfig import RELEASES
 from pyinfra_gpu_rehearsal.commands import remove_tree
@@ -14,11 +14,9 @@ from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
+from pyinfra_gpu_rehearsal.placing import labs
 from pyinfra_gpu_rehearsal.run import run as rehearse
-from pyinfra_gpu_rehearsal.state import Machine, cache_folder, local_prefix
-
-# Does one command; None = it succeeded, otherwise its exit code.
-Handler = Callable[[argparse.Namespace], int | None]
+from pyinfra_gpu_rehearsal.state import cache_folder
 
 
 def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> int:
@@ -29,11 +27,19 @@ def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = N
 
     A LabError is shown as its one sentence.
     """
-    _add_commands(parser)
-    arguments = parser.parse_args(words)
-    handler: Handler = arguments.handler
+    directory = "the lab's folder (default: %(default)s)"
+    parser.add_argument("--directory", default=".rehearsal", help=directory)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (act, help_, arguments) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_, description=help_)
+        command.set_defaults(act=act)
+        for argument in arguments.split():
+            command.add_argument(argument, **ARGUMENTS[argument])
+    asked = vars(parser.parse_args(words))
+    act, lab = asked.pop("act"), Lab(Path(asked.pop("directory")))
+    asked.pop("command")
     try:
-        return handler(arguments) or 0
+        return act(lab, **asked) or 0
     except LabError as error:
         print(error, file=sys.stderr)
         return 1
@@ -42,44 +48,21 @@ def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = N
         return 130
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    return rehearse(Path(arguments.directory))
+def _up(lab: Lab, count: int, machine: str | None, os: str) -> None:
+    lab.up(count, machine=machine, release=os)
+    _list(lab)
 
 
-def _lab(arguments: argparse.Namespace) -> Lab:
-    return Lab(Path(arguments.directory))
-
-
-def _up(arguments: argparse.Namespace) -> None:
-    lab = _lab(arguments)
-    lab.up(arguments.count, machine=arguments.machine, release=arguments.os)
-    _table(lab)
-
-
-def _down(arguments: argparse.Namespace) -> None:
-    _lab(arguments).down()
-
-
-def _clean(arguments: argparse.Namespace) -> None:
-    _lab(arguments).down()
-    shutil.rmtree(local_prefix(), ignore_errors=True)
-    if Machine().labs():
+def _clean(lab: Lab) -> None:
+    lab.down()
+    if labs():
         print("other throwaway hosts are up on this machine: their base image is kept")
         return
-    folder = cache_folder()
-    remove_tree(folder)
-    print(f"removed {folder}; a Debian package that was installed for it (mmdebstrap) stays")
+    remove_tree(cache_folder())
+    print(f"removed {cache_folder()}; a Debian package that was installed for it stays")
 
 
-def _list(arguments: argparse.Namespace) -> None:
-    lab = _lab(arguments)
-    if lab.all_hosts():
-        _table(lab)
-    else:
-        print(NONE_UP)
-
-
-def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str, str]:
+def _row(lab: Lab, host: LabHost) -> tuple[str, ...]:
     command = f"ssh -F {lab.shown_ssh_config} {host.name}"
     machine = host.machine.name if host.machine else "no GPU"
     if not host.is_on():
@@ -88,114 +71,92 @@ def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str, str]:
     return host.name, host.address, state, f"{host.boot_age():.0f} s", machine, command
 
 
-def _table(lab: Lab) -> None:
+def _list(lab: Lab) -> None:
     head = ("name", "address", "state", "booted", "machine (rehearsal)", "enter it with")
     rows = [head, *(_row(lab, host) for host in lab.all_hosts())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    if len(rows) == 1:
+        print(NONE_UP)
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print(
-            "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
-        )
+        words = (word.ljust(width) for word, width in zip(row, widths, strict=True))
+        print("  ".join(words).rstrip())
 
 
-def _fresh(arguments: argparse.Namespace) -> None:
-    _lab(arguments).fresh(arguments.name)
-    print(f"{arguments.name} is a bare machine again")
+def _fresh(lab: Lab, name: str) -> None:
+    lab.fresh(name)
+    print(f"{name} is a bare machine again")
 
 
-def _snapshot(arguments: argparse.Namespace) -> None:
-    _lab(arguments).snapshot(arguments.name, arguments.snapshot)
-    print(f"{arguments.name} is kept as {arguments.snapshot}")
+def _snapshot(lab: Lab, name: str, snapshot: str) -> None:
+    lab.snapshot(name, snapshot)
+    print(f"{name} is kept as {snapshot}")
 
 
-def _restore(arguments: argparse.Namespace) -> None:
-    _lab(arguments).restore(arguments.name, arguments.snapshot)
-    print(f"{arguments.name} is again as it was in {arguments.snapshot}")
+def _restore(lab: Lab, name: str, snapshot: str) -> None:
+    lab.restore(name, snapshot)
+    print(f"{name} is again as it was in {snapshot}")
 
 
-def _reboot(arguments: argparse.Namespace) -> None:
-    _lab(arguments).host(arguments.name).reboot()
-    print(f"{arguments.name} has rebooted")
+def _reboot(lab: Lab, name: str) -> None:
+    lab.host(name).reboot()
+    print(f"{name} has rebooted")
 
 
-def _power_off(arguments: argparse.Namespace) -> None:
-    _lab(arguments).host(arguments.name).power_off()
-    print(f"{arguments.name} has no power")
+def _power_off(lab: Lab, name: str) -> None:
+    lab.host(name).power_off()
+    print(f"{name} has no power")
 
 
-def _power_on(arguments: argparse.Namespace) -> None:
-    host = _lab(arguments).host(arguments.name)
+def _power_on(lab: Lab, name: str) -> None:
+    host = lab.host(name)
     host.power_on()
     host.wait_ready()
-    print(f"{arguments.name} is on")
+    print(f"{name} is on")
 
 
-def _network(arguments: argparse.Namespace) -> None:
-    _lab(arguments).host(arguments.name).network(arguments.what, arguments.ms)
-    done = {"cut": "cut", "restore": "as it should be", "delay": f"slowed by {arguments.ms} ms"}
-    print(f"the network of {arguments.name} is {done[arguments.what]}")
+def _network(lab: Lab, name: str, network: str, ms: int) -> None:
+    lab.host(name).network(network, ms)
+    done = {"cut": "cut", "restore": "as it should be", "delay": f"slowed by {ms} ms"}
+    print(f"the network of {name} is {done[network]}")
 
 
-def _disk(arguments: argparse.Namespace) -> None:
-    host = _lab(arguments).host(arguments.name)
-    if arguments.what == "full":
-        host.fill_disk()
-        print(f"/opt of {arguments.name} is full")
-    else:
-        host.free_disk()
-        print(f"/opt of {arguments.name} has space again")
+def _disk(lab: Lab, name: str, disk: str) -> None:
+    host = lab.host(name)
+    (host.fill_disk if disk == "full" else host.free_disk)()
+    print(f"/opt of {name} is full" if disk == "full" else f"/opt of {name} has space again")
 
 
-def _add_commands(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--directory", default=".rehearsal", help="the lab's folder (default: %(default)s)"
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(name: str, handler: Handler, help_: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=help_, description=help_)
-        command.set_defaults(handler=handler)
-        return command
-
-    add("run", _run, "make two throwaway hosts, deploy to them twice, and show what happened")
-    up = add("up", _up, "make throwaway hosts, or switch them on again")
-    up.add_argument("count", nargs="?", type=int, default=2, help="how many (default: 2)")
-    up.add_argument(
-        "--machine",
-        choices=tuple(MACHINES),
-        help="make those that are new with simulated GPUs (default: without)",
-    )
-    up.add_argument(
-        "--os",
-        choices=tuple(RELEASES),
-        default="",
-        help="what runs on them (default: what runs on those that are there, else on this machine)",
-    )
-    add("down", _down, "remove the hosts and everything made for them")
-    add("clean", _clean, "remove the hosts, the base image and the downloaded wheels")
-    add("list", _list, "show the hosts and how to enter them")
-    for name, handler, help_ in (
-        ("fresh", _fresh, "make a host a bare machine again"),
-        ("reboot", _reboot, "reboot a host in good order"),
-        ("power-off", _power_off, "cut a host's power"),
-        ("power-on", _power_on, "switch a host on again"),
-    ):
-        add(name, handler, help_).add_argument("name", help="gpu1, gpu2 ...")
-    for name, handler, help_ in (
-        ("snapshot", _snapshot, "keep what a host has on its disk, to come back to it"),
-        ("restore", _restore, "bring a host back to a snapshot"),
-    ):
-        command = add(name, handler, help_)
-        command.add_argument("name", help="gpu1, gpu2 ...")
-        command.add_argument("snapshot", help="the name of the snapshot")
-    _add_faults(add)
-
-
-def _add_faults(add: Callable[[str, Handler, str], argparse.ArgumentParser]) -> None:
-    network = add("network", _network, "break or restore a host's network")
-    network.add_argument("name", help="gpu1, gpu2 ...")
-    network.add_argument("what", choices=("cut", "restore", "delay"))
-    network.add_argument("ms", nargs="?", type=int, default=0, help="delay in milliseconds")
-    disk = add("disk", _disk, "fill or free the disk under a host's /opt")
-    disk.add_argument("name", help="gpu1, gpu2 ...")
-    disk.add_argument("what", choices=("full", "free"))
+# What is done with a lab and the arguments, what it is for, and those arguments.
+COMMANDS: dict[str, tuple[Callable[..., int | None], str, str]] = {
+    "run": (rehearse, "make two throwaway hosts, deploy to them twice, and show what happened", ""),
+    "up": (_up, "make throwaway hosts, or switch them on again", "count --machine --os"),
+    "down": (Lab.down, "remove the hosts and everything made for them", ""),
+    "clean": (_clean, "remove the hosts, the base image and the downloaded wheels", ""),
+    "list": (_list, "show the hosts and how to enter them", ""),
+    "fresh": (_fresh, "make a host a bare machine again", "name"),
+    "reboot": (_reboot, "reboot a host in good order", "name"),
+    "power-off": (_power_off, "cut a host's power", "name"),
+    "power-on": (_power_on, "switch a host on again", "name"),
+    "snapshot": (_snapshot, "keep what a host has on its disk", "name snapshot"),
+    "restore": (_restore, "bring a host back to a snapshot", "name snapshot"),
+    "network": (_network, "break or restore a host's network", "name network ms"),
+    "disk": (_disk, "fill or free the disk under a host's /opt", "name disk"),
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "name": {"help": "gpu1, gpu2 ..."},
+    "snapshot": {"help": "the name of the snapshot"},
+    "network": {"choices": ("cut", "restore", "delay")},
+    "ms": {"nargs": "?", "type": int, "default": 0, "help": "delay in milliseconds"},
+    "disk": {"choices": ("full", "free")},
+    "count": {"nargs": "?", "type": int, "default": 2, "help": "how many (default: 2)"},
+    "--machine": {
+        "choices": tuple(MACHINES),
+        "help": "make those that are new with simulated GPUs (default: without)",
+    },
+    "--os": {
+        "choices": tuple(RELEASES),
+        "default": "",
+        "help": "what runs on them (default: what runs on those that are there, else here)",
+    },
+}

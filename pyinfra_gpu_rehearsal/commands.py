@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyinfra_gpu_rehearsal.errors import LabError
+
+Answer = TypeVar("Answer")
 
 
 def last_line(text: str) -> str:
@@ -70,6 +73,26 @@ def run(
         said = last_line(done.stderr or done.stdout)
         raise LabError(f"{purpose} failed: {words[0]} exit {done.returncode}: {said}")
     return done
+
+
+def until(seen: Callable[[], Answer], timeout: float, every: float = 0.01) -> Answer:
+    """Ask again and again until the answer is true, and return the last answer.
+
+    + timeout: seconds, after which it is given up; every: seconds from one question to the next
+    """
+    limit = time.monotonic() + timeout
+    while not (answer := seen()) and time.monotonic() < limit:
+        time.sleep(every)
+    return answer
+
+
+def point(link: Path, target: Path) -> None:
+    """Make LINK a link to TARGET, whatever it was before."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.unlink(missing_ok=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
 
 
 def remove_tree(path: Path) -> None:

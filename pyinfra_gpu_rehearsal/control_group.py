@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.commands import last_line, run
+from pyinfra_gpu_rehearsal.commands import last_line, run, until
 from pyinfra_gpu_rehearsal.errors import LabError
 
 ENTER_GROUP = Path(__file__).parent / "on_host/enter_group.sh"
@@ -67,12 +67,14 @@ class Group:
         """End every process in this group and below it at once, and wait until they are gone."""
         if not self.path.exists():
             return
-        deadline = time.monotonic() + timeout
-        while self.populated():
-            self._kill_once()
-            if time.monotonic() > deadline:
-                raise LabError(f"processes in {self.path} did not end within {timeout:g} s")
-            time.sleep(0.005)
+
+        def ended() -> bool:
+            if self.populated():
+                self._kill_once()
+            return not self.populated()
+
+        if not until(ended, timeout):
+            raise LabError(f"processes in {self.path} did not end within {timeout:g} s")
 
     def _kill_once(self) -> None:
         at_once = self.path / "cgroup.kill"
@@ -113,13 +115,14 @@ class Group:
 
         Raises LabError where it does not within TIMEOUT seconds.
         """
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+
+        def only() -> int | None:
             found = self.processes()
-            if len(found) == 1 and process_comm(found[0]) == comm:
-                return found[0]
-            time.sleep(0.002)
-        raise LabError(f"{purpose} failed: it did not start within {timeout:g} s")
+            return found[0] if len(found) == 1 and process_comm(found[0]) == comm else None
+
+        if (found := until(only, timeout, every=0.002)) is None:
+            raise LabError(f"{purpose} failed: it did not start within {timeout:g} s")
+        return found
 
 
 def wait_until_ready(group: Group, log: Path, *, purpose: str, timeout: float = 10) -> None:
@@ -127,8 +130,10 @@ def wait_until_ready(group: Group, log: Path, *, purpose: str, timeout: float = 
 
     Raises LabError, with LOG's last line, where it ends before or takes longer than TIMEOUT s.
     """
-    deadline = time.monotonic() + timeout
-    while "ready" not in (said := log.read_text(errors="replace")).splitlines():
-        if time.monotonic() > deadline or not group.populated():
-            raise LabError(f"{purpose} failed: {last_line(said)}")
-        time.sleep(0.01)
+
+    def said() -> str:
+        return log.read_text(errors="replace")
+
+    until(lambda: "ready" in said().splitlines() or not group.populated(), timeout)
+    if "ready" not in said().splitlines():
+        raise LabError(f"{purpose} failed: {last_line(said())}")

@@ -1,22 +1,154 @@
-"""One throwaway host: its power button, its faults and its GPUs."""
+"""One throwaway host: its processes, its power button, its faults and its GPUs."""
 
 from __future__ import annotations
 
 import secrets
 import socket
+import subprocess
 import time
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import faults, network
-from pyinfra_gpu_rehearsal.boot import button_command
-from pyinfra_gpu_rehearsal.commands import last_line
+from pyinfra_gpu_rehearsal import network
+from pyinfra_gpu_rehearsal.commands import last_line, run, until
+from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.host_processes import HostProcesses
 from pyinfra_gpu_rehearsal.nvidia.gpu import GpuControls
+from pyinfra_gpu_rehearsal.nvidia.hardware import CONNECT_GPUS
+from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
+from pyinfra_gpu_rehearsal.state import HostRecord
+
+ON_HOST = Path(__file__).parent / "on_host"
+NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--time")
+USERS = {"root": ("0", "/root"), "ubuntu": ("1000", "/home/ubuntu")}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# A host's root may do all that stays within the host, but not touch the real kernel or disks.
+_TAKEN = "-sys_module,-sys_rawio,-sys_time,-mknod"
+FEWER_RIGHTS = ("setpriv", f"--bounding-set={_TAKEN}", f"--inh-caps={_TAKEN}")
+LONGEST_DELAY_MS = 5000
 
 
-class LabHost(HostProcesses):
+class LabHost:
     """A throwaway host. Made by Lab; its files below `upper` are all that it ever wrote."""
+
+    user = "ubuntu"
+    port = 22
+
+    def __init__(
+        self, record: HostRecord, *, subnet: network.Subnet, lab: Group, folder: Path
+    ) -> None:
+        self.name = record.name
+        self.last = record.last
+        self.machine = machine_named(record.machine) if record.machine else None
+        self.subnet = subnet
+        self.address = subnet.address(record.last)
+        self.group = lab.sub(record.name)
+        self.bridge = lab.sub("bridge")  # of the process that holds the lab's network
+        self.folder = folder
+        self.upper = folder / "up"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.address!r})"
+
+    # -- processes
+
+    @property
+    def network_holder(self) -> Group:
+        """The group of the process that holds the host's network namespace, on or off."""
+        return self.group.sub("network")
+
+    @property
+    def power(self) -> Group:
+        """The group of everything that runs while the host is on."""
+        return self.group.sub("on")
+
+    def pid(self) -> int | None:
+        """Return this machine's id of the host's first process, None while it is off."""
+        for folder in ("machine/init.scope", "machine"):
+            for pid in self.power.sub(folder).processes():
+                try:
+                    status = Path(f"/proc/{pid}/status").read_text()
+                except OSError:
+                    continue
+                ids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+                if ids.split()[-1] == "1" and "State:\tZ" not in status:
+                    return pid
+        return None
+
+    def is_on(self) -> bool:
+        """Tell whether the host has power, be it ready or still booting."""
+        return self.power.populated()
+
+    # -- commands
+
+    def run(
+        self, command: str, *, root: bool = True, check: bool = True, timeout: float = 300,
+        stdin: str | Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        """Run the shell COMMAND on the host without SSH and return what it printed.
+
+        + root: as root, otherwise as the host's user.
+        + timeout: seconds; the command is ended then.
+        + stdin: what the command can read, a text or a file of this machine; None = nothing.
+
+        Raises LabError where the host is off, the command fails (with check) or takes too long.
+        """
+        limit = ["timeout", "--kill-after=1", f"{timeout:g}"]
+        home = USERS["root" if root else self.user][1]
+        done = run(
+            [*self._inside(root=root), *limit, "sh", "-c", f"cd {home}; {command}"],
+            purpose=f"a command on {self.name}",
+            stdin=stdin,
+            timeout=timeout + 5,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            late = done.returncode in (124, 137)
+            said = f"no end after {timeout:g} s" if late else last_line(done.stderr or done.stdout)
+            raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
+        return done
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program on the host as its user, and return it with pipes for what it says.
+
+        It ends with the host's power at the latest.
+        """
+        command = [*self._inside(root=False), *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def _inside(self, *, root: bool) -> list[str]:
+        """Return the words before a command that is to run on the host."""
+        number, home = USERS["root" if root else self.user]
+        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
+        return [
+            *self._nsenter(),
+            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
+            *FEWER_RIGHTS, *user,
+        ]  # fmt: skip
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
+        self.run(f"cat >{target}", stdin=source)
+
+    def _nsenter(self) -> list[str]:
+        pid = self.pid()
+        if pid is None:
+            raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal power-on {self.name}`")
+        return ["nsenter", f"--target={pid}", *NAMESPACES, "--"]
+
+    def boot_id(self) -> str:
+        """Return the id of the host's current boot."""
+        return self.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()
+
+    def boot_age(self) -> float:
+        """Return the seconds since the host was switched on."""
+        return float(self.run("cat /proc/uptime").stdout.split()[0])
+
+    def ssh_sessions(self) -> int:
+        """Return how many SSH sessions were started in this boot."""
+        # By identifier: a session's own lines do not carry the name of sshd's unit.
+        log = self.run("journalctl --sync; journalctl --quiet --output=cat -t sshd").stdout
+        return sum(line.startswith("Starting session") for line in log.splitlines())
 
     @property
     def gpu(self) -> GpuControls:
@@ -43,9 +175,9 @@ class LabHost(HostProcesses):
         holder = self.network_holder.only_process(
             comm="sleep", purpose=f"finding the network of {self.name}"
         )
-        command = button_command(self.folder, self.power.path, self.name)
+        button: list[str | Path] = ["sh", ON_HOST / "button.sh", self.folder, self.power.path]
         self.power.sub("button").start(
-            ["nsenter", f"--net=/proc/{holder}/ns/net", *command],
+            [*in_network(holder), *button, self.name, CONNECT_GPUS, *FEWER_RIGHTS],
             log=self.folder / "console.log",
             purpose=f"switching {self.name} on",
         )
@@ -58,11 +190,9 @@ class LabHost(HostProcesses):
         """Let the host reboot in good order and wait until it is ready again."""
         before = self.pid()
         self.run("systemctl --no-block reboot")
-        deadline = time.monotonic() + 120
-        while self.pid() in (before, None):
-            if time.monotonic() > deadline or not self.is_on():
-                raise LabError(f"{self.name} did not come back from its reboot")
-            time.sleep(0.02)
+        until(lambda: self.pid() not in (before, None) or not self.is_on(), 120, every=0.02)
+        if self.pid() in (before, None):
+            raise LabError(f"{self.name} did not come back from its reboot")
         self.wait_ready()
 
     def wipe(self) -> None:
@@ -133,12 +263,42 @@ class LabHost(HostProcesses):
         + what: "cut" (silence: no answer, no refusal), "restore", or "delay".
         + ms: with "delay", the milliseconds each packet takes in each direction.
         """
-        faults.change_network(self, what, ms)
+        if what == "delay" and not 1 <= ms <= LONGEST_DELAY_MS:
+            raise LabError(f"a delay of {ms} ms is not possible: 1 to {LONGEST_DELAY_MS} are")
+        purpose = f"changing the network of {self.name}"
+        bridge = self.bridge.only_process(comm="sleep", purpose=purpose)
+        own = self.network_holder.only_process(comm="sleep", purpose=purpose)
+        # Off the bridge, frames to and from the host are lost without a word.
+        where = "nomaster" if what == "cut" else "master br0"
+        network.ip_batch(bridge, [f"link set {self.name} {where}"], purpose=purpose)
+        for holder, device in ((bridge, self.name), (own, "eth0")):
+            rule = [*in_network(holder), "tc", "qdisc"]
+            root = ["dev", device, "root"]
+            run([*rule, "del", *root], purpose="", check=False)  # there may be none
+            if what == "delay":
+                netem = ["netem", "delay", f"{ms}ms", "limit", "100000"]
+                purpose = "delaying packets, which needs the kernel's netem,"
+                run([*rule, "add", *root, *netem], purpose=purpose)
 
     def fill_disk(self) -> None:
         """Put a full file system under the host's /opt; what is there can still be read."""
-        faults.fill_disk(self)
+        if not self._is_full():
+            self._enter("fill_disk.sh", purpose=f"filling the disk of {self.name}")
 
     def free_disk(self) -> None:
         """Take the full file system away again."""
-        faults.free_disk(self)
+        if self._is_full():
+            self._enter("free_disk.sh", purpose=f"freeing the disk of {self.name}")
+
+    def _is_full(self) -> bool:
+        return self.run("mountpoint -q /dev/.full", check=False).returncode == 0
+
+    def _enter(self, program: str, *, purpose: str) -> None:
+        """Run a shell PROGRAM in the host's namespaces, with every right of this machine's root."""
+        text = (ON_HOST / program).read_text()
+        run([*self._nsenter(), "env", "-i", f"PATH={PATH}", "sh", "-c", text], purpose=purpose)
+
+
+def in_network(holder: int) -> list[str]:
+    """Return the words before a command that is to run in a process's network namespace."""
+    return ["nsenter", f"--net=/proc/{holder}/ns/net"]

@@ -8,29 +8,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import access, network, server, services, snapshots
+from pyinfra_gpu_rehearsal import access, network, placing, server, services, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
-from pyinfra_gpu_rehearsal.commands import remove_tree
+from pyinfra_gpu_rehearsal.commands import point, remove_tree
 from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.host import LabHost
-from pyinfra_gpu_rehearsal.kind import USUAL, Kind
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
-from pyinfra_gpu_rehearsal.placing import lab_place, point
+from pyinfra_gpu_rehearsal.placing import lab_place
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
 from pyinfra_gpu_rehearsal.state import (
     HostRecord,
     LabRecord,
-    Machine,
     bytecode_folder,
     locked,
     new_lab_id,
 )
-from pyinfra_gpu_rehearsal.wheelhouse import ensure_index, index_for
+from pyinfra_gpu_rehearsal.wheelhouse import index_for
 
 NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
 PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
@@ -40,19 +38,15 @@ class Lab:
     """The throwaway hosts that belong to one folder."""
 
     def __init__(
-        self, directory: Path = Path(".rehearsal"), *, training: Path | None = None,
-        kind: Kind = USUAL,
-    ) -> None:  # fmt: skip
+        self, directory: Path = Path(".rehearsal"), *, training: Path | None = None
+    ) -> None:
         """Stand for the lab in DIRECTORY, which need not exist; nothing is made yet.
 
         + training: the folder served as a git repository; None = examples/tiny-gpt of the
           project DIRECTORY lies in.
-        + kind: what its hosts are made of.
         """
-        self._kind = kind
         self.directory = directory.absolute()
         self.training = training or self.directory.parent / "examples/tiny-gpt"
-        self.machine = Machine()
 
     # -- what is there
 
@@ -177,11 +171,10 @@ class Lab:
             machine_named(machine)
         known = LabRecord.load(self.directory)
         gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
-        release = release or self._kind.release
         release = known.release_of(release) if known else release
         ensure_packages(say, gpu=gpu)
-        image = ensure_base_image(of_release(read_machine(), release), say, self._kind.packages)
-        wheels = self._wheels(image.python, release, say)
+        image = ensure_base_image(of_release(read_machine(), release), say)
+        wheels = index_for(image.python, say, needed=not release)
         with self._locked():
             record = self._open()
             record.release = release
@@ -191,42 +184,37 @@ class Lab:
             point(www / "simple", wheels)
             point(www / "debian", image.repository)
             self._publish(record, www, say)
-            self._start_services(record, www, say)
             if gpu:
                 self.nvidia.ensure(image, say)
             self._make_hosts(record, image, count, machine or "", say)
             return self._all(record)
 
-    def _wheels(self, python: str, release: str, say: Say) -> Path:
-        if self._kind.wheels is None:
-            return index_for(python, say, needed=not release)
-        return ensure_index(python, say, self._kind.wheels)
-
     def _open(self) -> LabRecord:
-        """Return the lab's record, made and entered in the machine's list where it is new."""
-        here = str(self.directory)
-        with self.machine.lock():
-            for orphan, group in self.machine.orphans().items():
-                services.remove(orphan, group)
-                self.machine.strike(orphan)  # the machine is not given back: ours comes
-            labs = self.machine.labs()
-            record = LabRecord.load(self.directory)
-            if record and labs.get(record.lab_id, {}).get("directory", here) != here:
+        """Return the lab's record, with its network and its file server on; new where it is new."""
+        with locked(placing.LOCK):
+            for orphan in placing.orphans():
+                services.remove(orphan, lab_place(orphan))
+            known, record = placing.labs(), LabRecord.load(self.directory)
+            if record and known.get(record.lab_id, self.directory) != self.directory:
                 record = None  # a copy of another lab's folder
-            if record is None or record.lab_id not in labs:
-                taken = [int(str(lab["subnet"])) for lab in labs.values()]
-                number = network.choose_subnet(network.networks_of_machine(), taken)
-                if record is None:
-                    lab_id = new_lab_id()
-                    place = str(lab_place(lab_id))
-                    record = LabRecord(lab_id=lab_id, subnet=number, group=place)
-                else:
-                    # Its machine was restarted: the hosts are off, and the network may be taken.
-                    services.remove(record.lab_id, Path(record.group))
-                    record.subnet = number
-                    record.group = str(lab_place(record.lab_id))
-                record.save(self.directory)
-                self.machine.enter(record, self.directory)
+            if record and record.lab_id in known:
+                group, subnet = self._group(record), self._subnet(record)
+                if services.are_there(group, subnet):
+                    return record
+            if record is None:
+                record = LabRecord(lab_id=new_lab_id(), subnet=0, group="")
+            # Its machine may have been restarted: the hosts are off, and its network may be taken.
+            place = lab_place(record.lab_id)
+            services.remove(record.lab_id, place)
+            record.group = str(place)
+            record.subnet = network.choose_subnet(network.networks_of_machine())
+            record.save(self.directory)
+            placing.claim(place, self.directory)
+            placing.raise_inotify()
+            www = self.directory / "www"
+            www.mkdir(exist_ok=True)
+            log = self.directory / "services.log"
+            services.start(self._group(record), self._subnet(record), www, log)
         return record
 
     def _forget_hosts(self, record: LabRecord, image: BaseImage, say: Say) -> None:
@@ -252,14 +240,6 @@ class Lab:
         if (name, commit) != (record.git_name, record.git_commit):
             record.git_name, record.git_commit = name, commit
             record.save(self.directory)
-
-    def _start_services(self, record: LabRecord, www: Path, say: Say) -> None:
-        """Make sure the lab's network and file server are there."""
-        subnet, group = self._subnet(record), self._group(record)
-        if services.are_there(group, subnet):
-            return
-        services.remove(record.lab_id, group.path)
-        services.start(group, subnet, www, self.directory / "services.log")
 
     def _make_hosts(
         self, record: LabRecord, image: BaseImage, count: int, machine: str, say: Say
@@ -361,9 +341,8 @@ class Lab:
         record = LabRecord.load(self.directory)
         if record is None:
             return
-        with self._locked(), self.machine.lock():
+        with self._locked(), locked(placing.LOCK):
             services.remove(record.lab_id, Path(record.group))
-            self.machine.leave(record.lab_id)
         say(f"switched {len(record.hosts)} throwaway hosts off; {self.directory} keeps their files")
 
     def down(self, *, say: Say = print) -> None:
@@ -375,9 +354,8 @@ class Lab:
             count = 0
             if record is not None:
                 count = len(record.hosts)
-                with self.machine.lock():
+                with locked(placing.LOCK):
                     services.remove(record.lab_id, Path(record.group))
-                    self.machine.leave(record.lab_id)
             remove_tree(self.directory)
         say(f"removed {count} throwaway hosts and {self.directory}")
 

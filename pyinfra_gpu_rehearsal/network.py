@@ -22,19 +22,17 @@ HOLDER = ("unshare", "--net", "sleep", "infinity")  # the process that holds a n
 SERVICES, MACHINE = 1, 254  # the last byte of their addresses
 
 
-def choose_subnet(occupied: Iterable[str], taken: Iterable[int]) -> int:
+def choose_subnet(occupied: Iterable[str]) -> int:
     """Return the first N whose 10.77.N.0/24 is free.
 
     + occupied: networks and addresses in use on this machine ("10.0.0.0/8", "192.0.2.2").
-    + taken: the N of other labs.
 
     Raises LabError where none is free.
     """
     networks = [ipaddress.ip_network(text, strict=False) for text in occupied]
-    used = set(taken)
     for number in range(1, 255):
         candidate = ipaddress.ip_network(f"10.77.{number}.0/24")
-        if number not in used and not any(candidate.overlaps(other) for other in networks):
+        if not any(candidate.overlaps(other) for other in networks):
             return number
     raise LabError("none of the networks 10.77.1.0/24 to 10.77.254.0/24 is free on this machine")
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,7 @@ from typing import Any
 import click
 
 from pyinfra_gpu.report.run import REPORT_VARIABLE
-from pyinfra_gpu_rehearsal import Lab, available, gpus_available
-from pyinfra_gpu_rehearsal.git_repository import publish
-from pyinfra_gpu_rehearsal.state import local_prefix
-from pyinfra_gpu_rehearsal.wheelhouse import ensure_index
+from pyinfra_gpu_rehearsal import Lab, LabError, available, gpus_available
 
 HOSTS = 2
 MACHINE = "2x RTX 5090"
@@ -28,23 +24,13 @@ MACHINE = "2x RTX 5090"
 _RULE = "=" * 80
 
 
-def run(directory: Path) -> int:
+def run(lab: Lab) -> int:
     """Rehearse the whole way; return 0 only if the second run changed nothing on any host.
 
-    + directory: the lab's folder
-
-    Where no hosts can be made, this machine is provisioned instead. Raises LabError.
+    Raises LabError, with what is needed, where this machine cannot make hosts.
     """
-    reason = available()
-    return _on_this_machine(directory, reason) if reason else _on_throwaway_hosts(Lab(directory))
-
-
-def _say(text: str) -> None:
-    click.echo(text)
-    sys.stdout.flush()
-
-
-def _on_throwaway_hosts(lab: Lab) -> int:
+    if reason := available():
+        raise LabError(reason)
     started = time.monotonic()
     used = [host.name for host in lab.all_hosts()]
     without = gpus_available()
@@ -59,7 +45,7 @@ def _on_throwaway_hosts(lab: Lab) -> int:
     _say(f"{len(hosts)} throwaway hosts are up after {time.monotonic() - started:.1f} s: {names}")
     # Where the inventory finds the hosts.
     os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
-    status = _twice("inventories/rehearsal.py", ())
+    status = _twice()
     _say("")
     _say(f"Look around on a host:    ssh -F {lab.shown_ssh_config} gpu1")
     _say("Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py")
@@ -68,42 +54,16 @@ def _on_throwaway_hosts(lab: Lab) -> int:
     return status
 
 
-def _on_this_machine(directory: Path, reason: str) -> int:
-    """Provision this machine instead, below the user's own directory and without root."""
-    _say(textwrap.fill(reason[:1].upper() + reason[1:], 80))
-    _say("So this machine is provisioned instead (inventories/local.py), without root.")
-    status = _twice("inventories/local.py", _local_data(directory.absolute() / "local"))
-    _say(f"What was made is below {local_prefix()}; `make clean` removes it.")
-    return status
+def _say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
 
 
-def _local_data(folder: Path) -> tuple[str, ...]:
-    """Return data that points this machine at wheels and a training repository on its own disk."""
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    index = ensure_index(python, _say)
-    folder.mkdir(parents=True, exist_ok=True)
-    commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
-    return (
-        f"prefix={local_prefix()}",
-        "rehearsal=true",
-        "stack=cpu-torch2.13",
-        "gpu_count=0",
-        "smoke=auto",
-        f"pytorch_python={sys.executable}",
-        f"pytorch_index_url={index.as_uri()}/",
-        "pytorch_extra_index_url=null",
-        "pytorch_lock=ignore",
-        f"training_repo={(folder / 'tiny-gpt.git').as_uri()}",
-        f"training_commit={commit}",
-        "training_requirements=pyproject.toml",
-    )
-
-
-def _twice(inventory: str, data: tuple[str, ...]) -> int:
-    first = _deploy(inventory, data, "First run: from bare machines to a checked training step")
+def _twice() -> int:
+    first = _deploy("First run: from bare machines to a checked training step")
     if first is None:
         return 1
-    second = _deploy(inventory, data, "Second run: the same command must change nothing")
+    second = _deploy("Second run: the same command must change nothing")
     if second is None:
         return 1
     still = ("as declared", "left alone")  # the latter: something that a deploy does not repair
@@ -116,12 +76,10 @@ def _twice(inventory: str, data: tuple[str, ...]) -> int:
     return 0
 
 
-def _deploy(inventory: str, data: tuple[str, ...], title: str) -> dict[str, Any] | None:
+def _deploy(title: str) -> dict[str, Any] | None:
     """Run pyinfra's own command line; return the run's verdict, or None when it failed."""
     pyinfra = shutil.which("pyinfra", path=str(Path(sys.executable).parent)) or "pyinfra"
-    command = [pyinfra, "-y", inventory, "deploy.py"]
-    for item in data:
-        command += ["--data", item]
+    command = [pyinfra, "-y", "inventories/rehearsal.py", "deploy.py"]
     _say(f"\n{_RULE}\n{title}\n$ {' '.join(['pyinfra', *command[1:]])}\n{_RULE}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"

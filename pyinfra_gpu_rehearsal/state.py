@@ -1,4 +1,4 @@
-"""What is written down about labs: each lab's own record, and the list of labs of this machine.
+"""What is written down about a lab, and where what all labs use is kept.
 
 A record is written before what it names is made, so that an `up` that was killed in the middle
 leaves nothing that the next `up` cannot find.
@@ -17,11 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import NAMES
 
 RECORD = "lab.json"
-INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-INOTIFY_WANTED = 8192  # a machine with systemd takes about 8, and the usual limit is 128 a user
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
@@ -40,7 +37,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
-            continue  # the last lab of the machine removed the folder just now
+            continue  # whoever held it removed the folder just now
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(path, descriptor):
@@ -92,9 +89,8 @@ class LabRecord:
             known = json.loads(path.read_text())
             hosts = {name: HostRecord(**host) for name, host in known.pop("hosts").items()}
             record = cls(**known, hosts=hosts)
-            if not re.fullmatch(r"[0-9a-f]{8}", record.lab_id) or not record.group.endswith(
-                f"/{NAMES}{record.lab_id}"
-            ):
+            fits = re.fullmatch(r"[0-9a-f]{8}", record.lab_id)
+            if not fits or not record.group.endswith(f"-{record.lab_id}"):
                 raise ValueError(f"lab_id {record.lab_id!r}")
             return record
         except FileNotFoundError:
@@ -127,11 +123,6 @@ def new_lab_id() -> str:
     return secrets.token_hex(4)
 
 
-def _run_folder() -> Path:
-    """Return where the list of labs is: gone, as the labs are, after a restart."""
-    return Path("/run/pyinfra-gpu")
-
-
 def cache_folder() -> Path:
     """Return the folder for what is made once and used by every lab of this user."""
     default = Path.home() / ".cache"
@@ -147,97 +138,3 @@ def bytecode_folder() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o1777)
     return folder
-
-
-def local_prefix() -> Path:
-    """Return the folder in which this very machine is provisioned where no hosts can be made.
-
-    Not the one of inventories/local.py: that may hold somebody's real environment.
-    """
-    default = Path.home() / ".local" / "share"
-    return Path(os.environ.get("XDG_DATA_HOME") or default).absolute() / "pyinfra-gpu-rehearsal"
-
-
-class Machine:
-    """The list of the labs on this machine, and what was changed on it for their sake."""
-
-    def __init__(self, folder: Path | None = None, *, inotify: Path = INOTIFY) -> None:
-        self.folder = folder or _run_folder()
-        self.inotify = inotify
-        self.list_file = self.folder / "labs.json"
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the machine's list of labs."""
-        with locked(self.folder / "lock"):
-            yield
-
-    def labs(self) -> dict[str, dict[str, object]]:
-        """Return the labs of this user: id -> {"directory": ..., "subnet": N, "group": ...}."""
-        try:
-            known: dict[str, dict[str, object]] = json.loads(self.list_file.read_text())
-        except FileNotFoundError:
-            return {}
-        return known
-
-    def enter(self, record: LabRecord, directory: Path) -> None:
-        """Put a lab on the list (to be called under the lock)."""
-        labs = self.labs()
-        labs[record.lab_id] = {
-            "directory": str(directory),
-            "subnet": record.subnet,
-            "group": record.group,
-        }
-        write_atomically(self.list_file, json.dumps(labs, indent=1) + "\n")
-        self._raise_inotify()
-
-    def strike(self, lab_id: str) -> None:
-        """Take a lab off the list, and leave all else: another one is entered next.
-
-        To be called under the lock, which is still held afterwards.
-        """
-        labs = self.labs()
-        labs.pop(lab_id, None)
-        write_atomically(self.list_file, json.dumps(labs, indent=1) + "\n")
-
-    def leave(self, lab_id: str) -> None:
-        """Take a lab off the list; the last one restores the machine (under the lock)."""
-        self.strike(lab_id)
-        if self.labs():
-            return
-        self._restore_inotify()
-        for name in ("labs.json", "inotify-was", "lock"):
-            (self.folder / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
-
-    def orphans(self) -> dict[str, Path]:
-        """Return the control groups of the labs whose own record is gone or is another lab's.
-
-        A record that is there and cannot be understood is somebody's, and no orphan's.
-        """
-        found: dict[str, Path] = {}
-        for lab_id, lab in self.labs().items():
-            path = Path(str(lab["directory"]), RECORD)
-            try:
-                known = json.loads(path.read_text())["lab_id"]
-            except (FileNotFoundError, NotADirectoryError):
-                known = None
-            except (OSError, ValueError, TypeError, KeyError):
-                continue
-            if known != lab_id:
-                found[lab_id] = Path(str(lab["group"]))
-        return found
-
-    def _raise_inotify(self) -> None:
-        before = int(self.inotify.read_text())
-        if before >= INOTIFY_WANTED or not os.access(self.inotify, os.W_OK):
-            return
-        (self.folder / "inotify-was").write_text(str(before))
-        self.inotify.write_text(str(INOTIFY_WANTED))
-
-    def _restore_inotify(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            before = (self.folder / "inotify-was").read_text()
-            if before and self.inotify.read_text().strip() == str(INOTIFY_WANTED):
-                self.inotify.write_text(before)

@@ -7,8 +7,6 @@ Laid out as a simple index (PEP 503) with digests, and with each wheel's metadat
 from __future__ import annotations
 
 import hashlib
-import html
-import importlib.util
 import os
 import platform
 import re
@@ -55,13 +53,11 @@ def _link(wheel: Path, metadata: bytes) -> str:
     """Return the line of a project's page for one wheel, with its digests."""
     with wheel.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    requires = re.search(rb"^Requires-Python: *(.+?)\r?$", metadata, re.MULTILINE)
-    python = f' data-requires-python="{html.escape(requires[1].decode())}"' if requires else ""
     told = f"sha256={hashlib.sha256(metadata).hexdigest()}"
     # "+" of a local version must be quoted: servers may take it for a blank.
     href = wheel.name.replace("+", "%2B")
     return (
-        f'<a href="{href}#sha256={digest}"{python} data-core-metadata="{told}"'
+        f'<a href="{href}#sha256={digest}" data-core-metadata="{told}"'
         f' data-dist-info-metadata="{told}">{wheel.name}</a><br>'
     )
 
@@ -87,41 +83,25 @@ def lay_out_index(folder: Path, index: Path) -> None:
     fresh.rename(index)
 
 
-def pip_command() -> list[str]:
-    """Return the words that call pip. Raises LabError where there is none."""
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip"]
-    found = shutil.which("pip3") or shutil.which("pip")
-    if found is None:
-        raise LabError("pip is needed to download wheels: run `python3 -m ensurepip`")
-    return [found]
+def download(wanted: Iterable[str], folder: Path, *options: str, python: str = "3.11") -> None:
+    """Download wheels into the new folder FOLDER.
 
+    + wanted: requirements; options: further ones of `pip download`
+    + python: version of the Python that they are for
 
-def _platform_words(python: str) -> list[str]:
-    machine = platform.machine()
-    words = ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
-    for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
-        words += ["--abi", abi]
+    Raises LabError where that fails.
+    """
+    words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    words += ["--no-input", "--dest", str(folder), *options]
+    words += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+    words += [f"--abi={abi}" for abi in (f"cp{python.replace('.', '')}", "abi3", "none")]
     # pip does not go down from a newer glibc to an older one by itself.
-    tags = [f"manylinux_2_{minor}" for minor in range(28, 16, -1)]
-    for tag in (*tags, "manylinux2014"):
-        words += ["--platform", f"{tag}_{machine}"]
-    return words
-
-
-def _download(python: str, folder: Path, wanted: tuple[str, ...]) -> None:
-    """Download the wheels for the hosts' python into the new folder FOLDER."""
-    command = [
-        *pip_command(), "download", "--quiet", "--disable-pip-version-check", "--no-input",
-        "--dest", str(folder), *_platform_words(python),
-    ]  # fmt: skip
-    first = run([*command, *wanted], purpose="", timeout=1800, check=False)
-    if first.returncode != 0:
-        run(
-            [*command, "--extra-index-url", CPU_INDEX, *wanted],
-            purpose="downloading the hosts' wheels",
-            timeout=1800,
-        )
+    tags = [f"manylinux_2_{minor}" for minor in range(28, 11, -1)]
+    for tag in (*tags, "manylinux2014", "manylinux2010"):
+        words.append(f"--platform={tag}_{platform.machine()}")
+    if run([*words, *wanted], purpose="", timeout=1800, check=False).returncode != 0:
+        words += ["--extra-index-url", CPU_INDEX]
+        run([*words, *wanted], purpose="downloading wheels", timeout=1800)
 
 
 def ensure_index(python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS) -> Path:
@@ -141,7 +121,7 @@ def ensure_index(python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS) 
             started = time.monotonic()
             shutil.rmtree(folder, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=folder.parent) as work:
-                _download(python, Path(work, "wheels"), wanted)
+                download(wanted, Path(work, "wheels"), python=python)
                 Path(work, "wheels").rename(folder)
             lay_out_index(folder, folder / INDEX)
             count = len(list(folder.glob("*.whl")))

@@ -10,7 +10,6 @@ from pyinfra_gpu.spec import HostSpec
 def driver(wanted: HostSpec) -> None:
     """First whom to trust, then the packages, then what kernels have of them."""
     packaged.trusted(name="Trust NVIDIA's repository", spec=wanted)
-    packaged.pinned(name="Pin the driver", spec=wanted)
     packaged.installed(name="Install the driver", spec=wanted)
     packaged.settled(name="Settle it for every boot", spec=wanted)
     driver_running.running(name="Load it", spec=wanted)

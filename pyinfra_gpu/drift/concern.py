@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pyinfra_gpu.drift.finding import Findings, Stage
 from pyinfra_gpu.drift.history import explain
@@ -12,11 +12,9 @@ from pyinfra_gpu.drift.layout import shut
 from pyinfra_gpu.drift.put_off import put_off, untold, waits_for
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.fields import Unknown
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages.model import PackageChange
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.spec import HostSpec
 
 
 class Concern(Protocol):

@@ -16,8 +16,6 @@ from pyinfra_gpu.drift.driver_inventory import (
     packages,
     without_headers,
 )
-from pyinfra_gpu.drift.driver_repository import pin_package, pins
-from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, repair
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import known
@@ -60,9 +58,6 @@ MOVES = (Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS)
 INSTALL = (*MOVES, Id.DRIVER_FILES_DAMAGED, Id.DRIVER_HEADERS_MISSING)
 """What `driver_packages.installed` repairs."""
 
-PIN = (Id.DRIVER_PIN_PACKAGE_MISSING,)
-"""What `driver_packages.pinned` repairs."""
-
 
 def driver_names(found: Packages) -> tuple[str, ...]:
     """Name the packages that the driver is made of, those with its libraries first.
@@ -86,23 +81,6 @@ def _known(spec: HostSpec, record: Record) -> Iterator[Finding]:
             " declare `driver_source = 'present'`"
         )
     yield from ()
-
-
-@of_ours
-def _pin_package(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.nvidia.packages)
-    name = pin_package(spec, record)
-    if name is None or not differs(record, pins(spec, record)[1]):
-        return
-    package = record.nvidia.package(name)
-    if package is None or not package.complete:
-        yield repair(
-            Id.DRIVER_PIN_PACKAGE_MISSING,
-            f"{name} is not installed",
-            "NVIDIA's own pin beside ours",
-            f"install {name}, before the driver",
-            (name,),
-        )
 
 
 @of_ours
@@ -205,7 +183,7 @@ def _installed(spec: HostSpec, record: Record) -> Packages:
     return packages(spec, record)
 
 
-RULES = (_known, _pin_package, _missing, _version, _incomplete, _headers, _files)
+RULES = (_known, _missing, _version, _incomplete, _headers, _files)
 
 
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)")

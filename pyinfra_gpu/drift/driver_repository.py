@@ -92,51 +92,23 @@ def trusted(spec: HostSpec, record: Record) -> Repository | None:
     return source
 
 
-def pin_package(spec: HostSpec, record: Record) -> str | None:
-    """Return the package that pins the driver, None where none is known for this distribution."""
-    branch, os_id = spec.driver.branch, str(record.system.os_id)
-    if branch is None or not from_nvidia(spec) or os_id not in catalogue().distributions:
-        return None
-    return catalogue().pin_package(os_id, branch, spec.driver.version)
-
-
-def pins(spec: HostSpec, record: Record) -> tuple[File, File]:
-    """Return the file of our pins, as it is beside NVIDIA's pin package and where it is alone."""
-    toolkit = None
+def pins(spec: HostSpec, record: Record) -> File:
+    """Return the file of our pins."""
+    driver, toolkit, own = spec.driver, None, archive(spec, record)
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
-    own = archive(spec, record)
-    together, alone = (
-        files.preferences(
-            spec.driver.branch or 0,
-            spec.driver.version,
-            toolkit,
-            absent_pin,
-            apart=own.apart if own else None,
-        ).encode()
-        for absent_pin in (None, pin_package(spec, record))
-    )
-    path = files.PREFERENCES
-    return File(path=path, content=together), File(path=path, content=alone)
+    apart = own.apart if own else None
+    text = files.preferences(driver.branch or 0, driver.version, toolkit, apart=apart)
+    return File(path=files.PREFERENCES, content=text.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A file of ours: how it may be, the way it is written first, and what it is for."""
+    """A file of ours, and what it is for."""
 
     id: Id
     expected: str
-    variants: tuple[File, ...]
-
-    @property
-    def file(self) -> File:
-        """The file as it is written."""
-        return self.variants[0]
-
-    def wrong(self, record: Record) -> str:
-        """Return what is there in its place; empty where it is as declared."""
-        there = [differs(record, each) for each in self.variants]
-        return there[0][0] if all(there) and there[0] else ""
+    file: File
 
 
 def declared(spec: HostSpec, record: Record) -> Iterator[Declared]:
@@ -151,12 +123,12 @@ def declared(spec: HostSpec, record: Record) -> Iterator[Declared]:
         pins(spec, record),
     )
     kept_off = "unattended-upgrades kept off NVIDIA's packages"
-    yield Declared(Id.DRIVER_PINS_DIFFER, kept_off, (held,))
+    yield Declared(Id.DRIVER_PINS_DIFFER, kept_off, held)
     free = "nouveau and nova kept off the GPUs"
-    yield Declared(Id.DRIVER_BLACKLIST_DIFFERS, free, (BLACKLIST,))
+    yield Declared(Id.DRIVER_BLACKLIST_DIFFERS, free, BLACKLIST)
     if source := trusted(spec, record):
         listed = File(path=files.SOURCES, content=files.sources(source.url).encode())
-        yield Declared(Id.DRIVER_SOURCE_DIFFERS, f"packages from {source.url}", (listed,))
+        yield Declared(Id.DRIVER_SOURCE_DIFFERS, f"packages from {source.url}", listed)
 
 
 def twice(record: Record, source: Repository) -> list[str]:
@@ -204,9 +176,9 @@ def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
 @of_ours
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     for each in declared(spec, record):
-        if found := each.wrong(record):
+        if found := differs(record, each.file):
             path = each.file.path
-            yield repair(each.id, found, each.expected, _writing(record, path, f"write {path}"))
+            yield repair(each.id, found[0], each.expected, _writing(record, path, f"write {path}"))
 
 
 @of_ours

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Hidden
-from pyinfra_gpu.spec import env_file
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec, env_file
 from pyinfra_gpu.spec.variables import FORBIDDEN
 from pyinfra_gpu.text import some
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-
 STAGE = Stage.ENVIRONMENT
-
-IDS = Id.of(STAGE)
-"""What `environment.project_files` repairs."""
 
 _NAMED = 3  # so many variables are told
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.rules import known
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.record import Record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

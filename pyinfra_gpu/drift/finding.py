@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.packages.model import PackageChange
 
 Effect = Literal["repair", "restart", "report", "note"]
 
@@ -54,7 +53,6 @@ class Id(StrEnum):
     DRIVER_KEYRING_REPLACED = "driver.keyring-replaced"
     DRIVER_SOURCE_DIFFERS = "driver.source-differs"
     DRIVER_PINS_DIFFER = "driver.pins-differ"
-    DRIVER_PIN_PACKAGE_MISSING = "driver.pin-package-missing"
     DRIVER_NOT_INSTALLED = "driver.not-installed"
     DRIVER_VERSION_DIFFERS = "driver.version-differs"
     DRIVER_FILES_DAMAGED = "driver.files-damaged"
@@ -73,11 +71,7 @@ class Id(StrEnum):
     PACKAGES_UNFINISHED = "packages.unfinished"
     PACKAGES_SETTINGS_UNREADABLE = "packages.settings-unreadable"
 
-    LAYOUT_DIRECTORY_MISSING = "layout.directory-missing"
-    LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
-    LAYOUT_MODE_DIFFERS = "layout.mode-differs"
-    LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
-    LAYOUT_OPEN_TO_ALL = "layout.open-to-all"
+    LAYOUT_DIRECTORY_DIFFERS = "layout.directory-differs"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
     CUDA_TOOLKIT_DIFFERS = "cuda.toolkit-differs"
@@ -101,30 +95,22 @@ class Id(StrEnum):
     PYTORCH_FALLBACK = "pytorch.fallback"
     PYTORCH_BUILD_STAND_IN = "pytorch.build-stand-in"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
-    PYTORCH_NOT_INSTALLED = "pytorch.not-installed"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
-    PYTORCH_LIBRARY_FOREIGN = "pytorch.library-foreign"
-    PYTORCH_DISTRIBUTION_DAMAGED = "pytorch.distribution-damaged"
     PYTORCH_IMPORT_ELSEWHERE = "pytorch.import-elsewhere"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
     ENVIRONMENT_FILE_DIFFERS = "environment.file-differs"
     ENVIRONMENT_SET_FOR_ALL = "environment.set-for-all"
 
-    TRAINING_CHECKOUT_DAMAGED = "training.checkout-damaged"
-    TRAINING_COMMIT_DIFFERS = "training.commit-differs"
+    TRAINING_CHECKOUT_DIFFERS = "training.checkout-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
     TRAINING_MODULE_HIDDEN = "training.module-hidden"
-    TRAINING_SUBMODULE_DIFFERS = "training.submodule-differs"
-    TRAINING_LARGE_FILES_MISSING = "training.large-files-missing"
     TRAINING_REMOTE_DIFFERS = "training.remote-differs"
     TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"
-    TRAINING_LINGER_OFF = "training.linger-off"
     TRAINING_MANAGER_OFF = "training.manager-off"
-    TRAINING_MANAGER_MASKED = "training.manager-masked"
     TRAINING_RUN_ON = "training.run-on"
 
     SMOKE_SKIPPED = "smoke.skipped"

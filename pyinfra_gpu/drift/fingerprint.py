@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host.fingerprint import NAMES, part, parts
-from pyinfra_gpu.spec import env_file
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec, env_file
 
 
 def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str, Any]:

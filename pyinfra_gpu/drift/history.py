@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from textwrap import shorten
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.packages.history import is_ours
+from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.packages.names import rank
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.packages.model import PackageChange
 
 _COMMAND = 72  # letters of a command line that are shown
 _VERBS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import (
     cuda,
@@ -23,10 +22,8 @@ from pyinfra_gpu.drift import (
 )
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Stage
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 CONCERNS: tuple[Concern, ...] = (
     preflight,

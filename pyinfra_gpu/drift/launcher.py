@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.files import File, differs
@@ -11,20 +10,10 @@ from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared
 from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.drift.rules import Rules, known
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.TRAINING
-IDS = (
-    Id.TRAINING_LAUNCHER_DIFFERS,
-    Id.TRAINING_LINGER_OFF,
-    Id.TRAINING_MANAGER_OFF,
-    Id.TRAINING_MANAGER_MASKED,
-    Id.TRAINING_RUN_ON,
-)
-"""What `launcher.installed` repairs."""
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -68,7 +57,7 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
         unit = file.rpartition("/")[2]
         how = "--user " if own and not systems else "--global " if "/user/" in file else ""
         yield report(
-            Id.TRAINING_MANAGER_MASKED,
+            Id.TRAINING_MANAGER_OFF,
             f"{unit} is masked, by {file}",
             f"that {manager} may start runs",
             "left alone: it was masked by hand, and no run of `train` starts. Unmask it",
@@ -78,7 +67,7 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     elif not known(launcher.linger):
         found, expected = f"{manager} ends with the last login", "linger, so that a run outlives it"
-        yield repair(Id.TRAINING_LINGER_OFF, found, expected, f"enable linger for {owner}")
+        yield repair(Id.TRAINING_MANAGER_OFF, found, expected, f"enable linger for {owner}")
     elif known(launcher.manager) is False:
         expected = "that it is: a run is a unit of it"
         yield repair(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import catalogue
@@ -12,10 +11,7 @@ from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.drift.layout import ROOT
 from pyinfra_gpu.on_host.train.host import VERSION
 from pyinfra_gpu.on_host.train.supervise import AGAIN
-from pyinfra_gpu.spec import env_file
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.spec import HostSpec, TrainingSpec
+from pyinfra_gpu.spec import HostSpec, TrainingSpec, env_file
 
 _STARTS_S = 300  # that a start has, its worktree included
 

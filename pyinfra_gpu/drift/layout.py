@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import Entry, Record
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Entry, Record
-    from pyinfra_gpu.spec import HostSpec
-
 STAGE = Stage.LAYOUT
-
-IDS = Id.of(STAGE)
-"""What `layout.directories` repairs."""
-MODE = "0755"
-LOCK_MODE = "0640"
-"""The group is the owner's: whoever can read a file can lock it, and stall a run."""
 ROOT = "root"
 
 
@@ -76,90 +69,63 @@ def shut(spec: HostSpec, record: Record) -> bool:
     )
 
 
-def _entries(spec: HostSpec, record: Record) -> dict[str, Entry]:
-    """Return what stands at the path of each directory of ours, where that can be told."""
-    entries = {path: record.layout.entry(path) for path in ours(spec)}
-    return {path: each for path, each in entries.items() if not isinstance(each, Unknown)}
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """What stands at a path of ours.
+
+    + owner: None without root, where all belongs to whoever logs in
+    + mode: None for what another stage makes, which is judged only where it is there
+    """
+
+    path: str
+    owner: str | None
+    mode: str | None = "0755"
+    kind: str = "dir"
 
 
-def _lock(spec: HostSpec, record: Record) -> Entry | None:
-    """Return what stands at the lock's path, None where nobody has to care."""
-    return (
-        if_known(record.layout.entry(spec.paths.lock), None) if spec.privilege == "sudo" else None
-    )
-
-
-def _told(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Nothing is done in a place of which a part cannot be looked at."""
+def _places(spec: HostSpec, record: Record) -> Iterator[_Place]:
     known(owner(spec, record))
-    for path in (*ours(spec), *((spec.paths.lock,) if spec.privilege == "sudo" else ())):
-        known(record.layout.entry(path))
-    yield from ()
+    root, theirs = (ROOT, owner_name(spec, record)) if spec.privilege == "sudo" else (None, None)
+    yield from (_Place(path=path, owner=root) for path in roots(spec))
+    yield from (_Place(path=path, owner=theirs) for path in owners(spec))
+    yield _Place(path=spec.paths.venv, owner=theirs, mode=None)
+    if root:
+        # The group is the owner's: whoever can read a file can lock it, and stall a run.
+        yield _Place(path=spec.paths.lock, owner=root, mode="0640", kind="file")
 
 
-def _in_the_way(spec: HostSpec, record: Record) -> Iterator[Finding]:
+def _differing(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Something that is not a directory at one of these paths is somebody's: the run stops."""
-    action = "move it away, or choose another `prefix`"
-    for path, entry in _entries(spec, record).items():
-        if entry.kind not in ("dir", "absent"):
-            found = f"{path} is a {entry.kind}"
-            yield stop(Id.LAYOUT_NOT_A_DIRECTORY, found, "a directory", action)
+    alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    unknown: list[Unknown] = []
+    for place in _places(spec, record):
+        there = record.layout.entry(place.path)
+        if isinstance(there, Unknown):
+            unknown += [there] if place.mode else []
+        elif place.kind == "dir" and there.kind not in ("dir", "absent"):
+            if place.mode:
+                found, action = f"{place.path} is a {there.kind}", "move it away, or choose another"
+                yield stop(Id.LAYOUT_DIRECTORY_DIFFERS, found, "a directory", f"{action} `prefix`")
+        elif wrong := _wrong(place, there):
+            alike[wrong].append(place.path)
+    for (found, expected, action), paths in alike.items():
+        yield repair(Id.LAYOUT_DIRECTORY_DIFFERS, f"{some(paths, 2)}: {found}", expected, action)
+    for each in unknown:
+        known(each)
 
 
-def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    paths = [path for path, entry in _entries(spec, record).items() if entry.kind == "absent"]
-    lock, count = _lock(spec, record), len(paths)
-    if lock and lock.kind == "absent" and spec.paths.prefix not in paths:
-        paths.append(spec.paths.lock)
-    if paths:
-        yield repair(
-            Id.LAYOUT_DIRECTORY_MISSING,
-            "no directories yet" if len(paths) == len(ours(spec)) else f"{some(paths, 2)} missing",
-            f"our directories below {spec.paths.prefix}",
-            f"make {count} director{'y' if count == 1 else 'ies'}" if count else "make the lock",
-        )
-
-
-def _owners(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whose the directories are; without root all of them are whose the login is."""
-    if spec.privilege != "sudo":
-        return
-    entries, lock, theirs = _entries(spec, record), _lock(spec, record), owner_name(spec, record)
-    wrong = [path for path in roots(spec) if path in entries and _of_another(entries[path], ROOT)]
-    if lock and lock.kind != "absent" and (lock.kind != "file" or lock.owner != ROOT):
-        wrong.append(spec.paths.lock)
-    if wrong:
-        yield repair(
-            Id.LAYOUT_OWNER_DIFFERS,
-            _belongs(record, wrong),
-            "root to own it, since root writes there and believes what it finds",
-            f"give {some(wrong, 2)} to root; root recreates what it reads or runs there",
-        )
-    paths = (*owners(spec), spec.paths.venv)
-    if wrong := [path for path in paths if _of_another(record.layout.entry(path), theirs)]:
-        action = f"set {some(wrong, 2)} aside, and create it for {theirs}"
-        found = _belongs(record, wrong)
-        yield repair(Id.LAYOUT_OWNER_DIFFERS, found, f"{theirs} to own it", action)
-
-
-def _of_another(entry: Entry | Unknown, owner: str) -> bool:
-    return not isinstance(entry, Unknown) and entry.kind == "dir" and entry.owner != owner
-
-
-def _belongs(record: Record, paths: list[str]) -> str:
-    whose = known(record.layout.entry(paths[0])).owner
-    return f"{some(paths, 2)} {'belongs' if len(paths) == 1 else 'belong'} to {whose}"
-
-
-def _modes(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    entries, lock = _entries(spec, record).items(), _lock(spec, record)
-    wrong = {path: each for path, each in entries if each.kind == "dir" and each.mode != MODE}
-    mode = MODE if wrong else LOCK_MODE
-    if lock and lock.kind == "file" and lock.mode != LOCK_MODE:
-        wrong[spec.paths.lock] = lock
-    if wrong:
-        found = f"{some([*wrong], 2)} has mode {next(iter(wrong.values())).mode}"
-        yield repair(Id.LAYOUT_MODE_DIFFERS, found, f"mode {mode}", f"set mode {mode}")
+def _wrong(place: _Place, there: Entry) -> tuple[str, str, str] | None:
+    """Return what is wrong, what is expected and what is done; None where all is right."""
+    if there.kind == "absent":
+        return ("missing", "our directories and lock", "create") if place.mode else None
+    if there.kind != place.kind or place.owner not in (None, there.owner):
+        action = f"set aside and create for {place.owner}"
+        if place.owner == ROOT:
+            action = "give to root, and recreate what root reads or runs there"
+        return f"owner {there.owner}", f"owner {place.owner}", action
+    if place.mode not in (None, there.mode):
+        return f"mode {there.mode}", f"mode {place.mode}", f"set mode {place.mode}"
+    return None
 
 
 def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -168,7 +134,7 @@ def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     entry = record.layout.entry(path)
     if not isinstance(entry, Unknown) and entry.kind == "dir" and int(str(entry.mode), 8) & 0o002:
         yield report(
-            Id.LAYOUT_OPEN_TO_ALL,
+            Id.LAYOUT_DIRECTORY_DIFFERS,
             f"{path} has mode {entry.mode}: every user can replace its content",
             f"{owner_name(spec, record)} alone to write there",
             "left alone, since what is in it is the owner's, and may be exchanged already",
@@ -176,4 +142,4 @@ def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-judge = Rules(_told, _in_the_way, _missing, _owners, _modes, _open_to_all)
+judge = Rules(_differing, _open_to_all)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import LostFile, Record
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pyinfra_gpu.facts.record import LostFile, Record
 
 _NAMED = 3  # so many files are told
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
     # It stops a run that would load another driver; with these stages put off, none is loaded.
     Id.PREFLIGHT_GPUS_IN_USE,
     *(each for each in training.CHECKOUT if each is not Id.TRAINING_REMOTE_DIFFERS),
-    *training.REQUIREMENTS,
+    Id.TRAINING_REQUIREMENTS_DIFFER,
 )
 
 _FEW = 3

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch_build, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-
 STAGE = Stage.PYTORCH
-
-TORCH = (
-    Id.PYTORCH_NOT_INSTALLED,
-    Id.PYTORCH_VERSION_DIFFERS,
-    Id.PYTORCH_FILES_DAMAGED,
-    Id.PYTORCH_LIBRARY_FOREIGN,
-    Id.PYTORCH_DISTRIBUTION_DAMAGED,
-    Id.PYTORCH_LOCK_DIFFERS,
-    Id.PYTORCH_BUILD_DIFFERS,
-    Id.PYTORCH_FALLBACK,
-    Id.PYTORCH_IMPORT_ELSEWHERE,
-)
-"""What `pytorch.wheel` repairs."""
-
-ENVIRONMENT = (Id.PYTORCH_ENVIRONMENT_DIFFERS,)
-"""What `pytorch.virtual_environment` repairs."""
-
-INSTALLER = (Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS)
-"""What `pytorch.installer` repairs, or stops at: it comes first, and nothing is touched yet."""
 
 _NAMED = 3  # so many damaged distributions are told
 
@@ -126,7 +104,7 @@ def is_there(record: Record) -> bool:
     return torch.python is not None and "torch" in if_known(torch.distributions, {})
 
 
-def _torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
+def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
     expected, action = f"torch {wanted} with intact files", f"torch {wanted}"
@@ -134,7 +112,7 @@ def _torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if there is None:
         lost = torch.version is None and is_there(record)
         found = "a torch without a version" if lost else "no torch"
-        yield repair(Id.PYTORCH_NOT_INSTALLED, found, expected, action)
+        yield repair(Id.PYTORCH_VERSION_DIFFERS, found, expected, action)
         return
     damaged, installing = known(torch.damaged), known(torch.installing)
     if has_fallback(spec, record):
@@ -161,7 +139,7 @@ def _foreign(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found = f"{names} beside torch's own libraries, and of no wheel"
         expected = "no library there but those that its wheel recorded"
         action = f"{names} set aside as NAME.before-pyinfra-gpu"
-        yield repair(Id.PYTORCH_LIBRARY_FOREIGN, found, expected, action)
+        yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
 
 
 def _elsewhere(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -185,10 +163,10 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
     expected = "each of its files there, of the size its wheel recorded"
     if ours:
         action = f"reinstall of {some(ours, _NAMED)}"
-        yield repair(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, ours), expected, action)
+        yield repair(Id.PYTORCH_FILES_DAMAGED, _told(record, ours), expected, action)
     if theirs:
         action = "left alone: neither torch nor the training needs it"
-        yield note(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, theirs), expected, action)
+        yield note(Id.PYTORCH_FILES_DAMAGED, _told(record, theirs), expected, action)
 
 
 def _told(record: Record, names: list[str]) -> str:
@@ -253,4 +231,4 @@ def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield from [no_lock] if no_lock else []
 
 
-judge = Rules(_installer, _environment, _torch, _foreign, _elsewhere, _others, _lock)
+judge = Rules(_installer, _environment, of_torch, _foreign, _elsewhere, _others, _lock)

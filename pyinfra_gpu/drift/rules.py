@@ -2,7 +2,7 @@
 
     def _linger(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if not known(record.launcher.linger, "whether runs outlive a login"):
-            yield repair(Id.TRAINING_LINGER_OFF, "linger is off", "linger for runs", "linger")
+            yield repair(Id.TRAINING_MANAGER_OFF, "linger is off", "linger for runs", "linger")
 
     judge = Rules(_linger, _masked)
 
@@ -14,14 +14,12 @@ guess, and no rule can forget to look whether it was told.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pyinfra_gpu.drift.finding import CannotTell, Finding
 from pyinfra_gpu.facts.fields import Unknown
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 Rule = Callable[["HostSpec", "Record"], Iterable[Finding]]
 """In what a host differs in one respect; raises `CannotTell` where a fact for it is not known."""

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.spec import HostSpec, TrainingSpec
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 STAGE = Stage.TRAINING
 
 NO_REPOSITORY = "no training_repo declared"
 """What this stage is where no repository is asked for: neither there nor missing."""
 
-REQUIREMENTS = (Id.TRAINING_REQUIREMENTS_DIFFER,)
-"""What `training.requirements` repairs."""
-
 CHECKOUT = (
-    Id.TRAINING_CHECKOUT_DAMAGED,
-    Id.TRAINING_COMMIT_DIFFERS,
+    Id.TRAINING_CHECKOUT_DIFFERS,
     Id.TRAINING_LOCAL_CHANGES,
     Id.TRAINING_MODULE_HIDDEN,
-    Id.TRAINING_SUBMODULE_DIFFERS,
-    Id.TRAINING_LARGE_FILES_MISSING,
     Id.TRAINING_REMOTE_DIFFERS,
 )
 """What `training.checkout` repairs."""
@@ -58,7 +50,7 @@ def _damaged(spec: HostSpec, record: Record) -> Iterator[Finding]:
     said, training = record.training.damaged, spec.training
     if training is not None and isinstance(said, str):
         yield repair(
-            Id.TRAINING_CHECKOUT_DAMAGED,
+            Id.TRAINING_CHECKOUT_DIFFERS,
             f"a repository that git cannot read ({said})",
             f"{training.repo} at {training.commit[:12]}",
             f"new clone; what is there is kept as {spec.paths.training}.damaged-TIME",
@@ -98,7 +90,7 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not right:
         found = "no checkout" if commit is None else f"at {commit[:12]}"
         expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
-        yield repair(Id.TRAINING_COMMIT_DIFFERS, found, expected, action)
+        yield repair(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, action)
 
 
 def local_changes(record: Record) -> str:
@@ -140,7 +132,7 @@ def _submodules(spec: HostSpec, record: Record) -> Iterator[Finding]:
         told = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in there]
         expected = "each of the repository's submodules at the commit recorded for it"
         found = f"submodules: {some(told, 3)}"
-        yield repair(Id.TRAINING_SUBMODULE_DIFFERS, found, expected, "submodules")
+        yield repair(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, "submodules")
 
 
 def _path(row: str) -> str:
@@ -153,7 +145,7 @@ def _large_files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find files of git LFS of which only the pointers are there."""
     training = _at_commit(spec, record)
     lfs = if_known(record.training.lfs, None) if training and training.lfs else None
-    id_, expected = Id.TRAINING_LARGE_FILES_MISSING, "each of its files, not a pointer to it"
+    id_, expected = Id.TRAINING_CHECKOUT_DIFFERS, "each of its files, not a pointer to it"
     if lfs == "-":
         action = 'put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
         yield report(id_, "files in git LFS, and no git-lfs on the host", expected, action)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from pyinfra import host, logger, state
 from pyinfra.api import operation
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.state import StateStage
+from pyinfra.api.host import Host
+from pyinfra.api.operation import OperationMeta
+from pyinfra.api.state import State, StateStage
 
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
@@ -18,14 +20,8 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
 from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import one_line
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.operation import OperationMeta
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.spec import HostSpec
 
 _NO_SPEC = "`spec` has to be what pyinfra_gpu.engine.declared.declared(host) returns"
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.converge import Commands
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.write import File, written
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import proofs
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.engine.converge import Commands
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 _MOST_BYTES = 65536
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra import logger
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal, privilege
@@ -18,10 +20,6 @@ from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.wire import guard
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import one_line, shortened, without_escapes
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
 LOCK_WAIT_S = 900
 """How long a step waits for one that an earlier, interrupted run left working on the host."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.engine import deadlines
@@ -14,10 +16,6 @@ from pyinfra_gpu.engine.privilege import guard
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
 __all__ = ["File", "command", "sent", "write", "written"]
 _LONGEST_REASON = 200  # characters

@@ -22,10 +22,10 @@ from pyinfra_gpu.drift.driver_inventory import (
     without_headers,
 )
 from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import MODE, Repository, pin_package, pins
+from pyinfra_gpu.drift.driver_repository import MODE, Repository
+from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of
-from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
@@ -37,7 +37,6 @@ from pyinfra_gpu.engine.transaction import (
     finish_interrupted,
     install,
     possible,
-    prepared,
     run,
     update,
     wait_for_lock,
@@ -52,7 +51,6 @@ from pyinfra_gpu.packages.names import (
     LIBRARIES,
     branch_of,
     driver_version,
-    is_pin,
     matching,
     plain,
 )
@@ -102,7 +100,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
             command = apt.set_aside(file, source.url)
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
     for each in driver_repository.declared(spec, record):
-        if each.wrong(record):
+        if differs(record, each.file):
             yield write(STAGE, each.file, root)
     if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
         yield FunctionCommand(update, (STAGE, spec), {})
@@ -133,60 +131,11 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
     return written(state, host, STAGE, file, as_root(spec))
 
 
-@converging(drift, repairs=driver_packages.PIN)
-def pinned(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that NVIDIA's own pin package is there before the driver is.
-
-    + spec: the host's resolved specification
-
-    In one transaction with the driver it would come too late: versions are chosen before anything
-    is unpacked.
-    The driver's transaction is judged and fetched first, so that a repository that is not to be
-    trusted with the driver does not change even the pin. Where the repository has no such package
-    our own pins, which say the same, stand alone and say so.
-
-    **Example:**
-
-    .. code:: python
-
-        driver.pinned(name="Pin the driver", spec=wanted)
-    """
-    del found
-    yield from _finished(spec, record)
-    yield FunctionCommand(_pin, (spec, fresh(spec, record)), {})
-
-
 def _finished(spec: HostSpec, record: Record) -> Commands:
     """Finish what was interrupted, as far as that can be: a transaction does the rest."""
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
         yield finish_interrupted(STAGE, spec, entirely=False)
-
-
-def _pin(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    name = str(pin_package(spec, record))
-    driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
-    if prepared(state, host, driver) is None:
-        return False
-    known = ask(state, host, apt.on_offer([name]), as_root(spec), seconds=deadlines.SERVICE)
-    if known.ok and apt.on_offer_in(known.stdout).get(name):
-        beside = _to_be_moved_with_it(spec, record, name)
-        return run(state, host, Request(stage=STAGE, spec=spec, packages=(name, *beside)))
-    host.log(f"the repository has no {name}: our own pins stand alone")
-    return written(state, host, STAGE, pins(spec, record)[1], as_root(spec))
-
-
-def _to_be_moved_with_it(spec: HostSpec, record: Record, pin: str) -> tuple[str, ...]:
-    """Return what must be asked for with the pin's package; nothing where the driver is whole.
-
-    An update that was cut off leaves packages of two versions. The package manager then moves all
-    of them or nothing, and replaces no other pin unless it is told to.
-    """
-    if all(package.complete for package in packages(spec, record).installed):
-        return ()
-    names = (each.name for each in if_known(record.nvidia.packages, ()))
-    others = [f"{name}-" for name in names if is_pin(name) and name != pin]
-    return (*others, *requests(spec, record))
 
 
 @converging(drift, repairs=driver_packages.INSTALL)

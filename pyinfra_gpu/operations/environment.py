@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import environment as drift
-from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
@@ -15,20 +15,14 @@ from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.write import write
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec import env_file
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec, env_file
 
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=drift.IDS)
+@converging(drift, repairs=Id.of(STAGE))
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 

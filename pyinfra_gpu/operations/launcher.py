@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra_gpu.drift import launcher as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
@@ -12,17 +10,16 @@ from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.write import write
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=drift.IDS)
+@converging(
+    drift,
+    repairs=(Id.TRAINING_LAUNCHER_DIFFERS, Id.TRAINING_MANAGER_OFF, Id.TRAINING_RUN_ON),
+)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that ``train`` is there with the declared presets, and that runs outlive a login.
 
@@ -31,14 +28,12 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     for file in drift.wrong(spec, record):
         yield write(STAGE, file, as_root(spec))
-    owner = quoted(owner_name(spec, record))
-    if found.of(Id.TRAINING_LINGER_OFF):
-        what = "let the owner's user manager run without a login"
-        yield _manager(spec, what, f"loginctl enable-linger {owner}")
     if found.of(Id.TRAINING_MANAGER_OFF):
-        command = f'systemctl start "user@$(id -u {owner}).service"'
-        yield _manager(spec, "start the owner's user manager", command)
-
-
-def _manager(spec: HostSpec, what: str, command: str) -> PyinfraCommand:
-    return step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)
+        owner = quoted(owner_name(spec, record))
+        yield step(
+            STAGE,
+            "let the owner's user manager run without a login",
+            f'loginctl enable-linger {owner} && systemctl start "user@$(id -u {owner}).service"',
+            run_as=as_root(spec),
+            seconds=deadlines.SERVICE,
+        )

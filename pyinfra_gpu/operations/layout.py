@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
-from typing import TYPE_CHECKING
+from posixpath import basename
 
 from pyinfra_gpu.drift import layout as drift
 from pyinfra_gpu.drift.finding import Findings, Id
@@ -11,14 +10,12 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root, made_for
 from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 
-@converging(drift, repairs=drift.IDS)
+@converging(drift, repairs=(Id.LAYOUT_DIRECTORY_DIFFERS,))
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that our directories exist, belong to root or the owner, and have mode 0755.
 
@@ -29,31 +26,27 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     Something that is not a directory at one of these paths is somebody's; it is named and left.
     """
-    aside = found.of(Id.LAYOUT_OWNER_DIFFERS)
-    what = "; ".join(each.action for each in found)
+    what = "; ".join(f"{each.action}: {each.found}" for each in found)
     yield step(
         drift.STAGE,
         what,
         command(spec, record),
         run_as=as_root(spec),
         seconds=deadlines.MODULE,
-        stream=bool(aside),
+        stream=True,
     )
 
 
 def command(spec: HostSpec, record: Record) -> str:
     """Return the shell command that makes them, to be run as `as_root` says."""
     paths = spec.paths
+    # In these nothing is run or believed that root has not written: they are taken over.
     kept = (paths.bin, paths.env_dir)
-    anew = [path for path in drift.roots(spec) if path not in (paths.prefix, *kept)]
+    whose = {path: "root" if path in kept else "new" for path in drift.roots(spec)[1:]}
+    whose |= dict.fromkeys(drift.owners(spec), "owner") | {paths.venv: "present"}
+    words = [word for path, kind in whose.items() for word in (basename(path), kind)]
     return program(
         "layout/directories.sh",
-        paths.prefix,
-        made_for(spec, record),
-        *(_names(kept), _names(anew), _names(drift.owners(spec)), _names([paths.venv])),
+        *(paths.prefix, made_for(spec, record), *words),
         uses=("files/root_only.sh", "files/set_aside.sh"),
     )
-
-
-def _names(paths: tuple[str, ...] | list[str]) -> str:
-    return " ".join(posixpath.basename(path) for path in paths)

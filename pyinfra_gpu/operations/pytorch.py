@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
@@ -28,28 +30,16 @@ from pyinfra_gpu.engine.uv import (
     marked,
     sources,
 )
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyinfra.api.command import PyinfraCommand
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-
 STAGE = drift.STAGE
-_BESIDE_TORCH = (
-    Id.PYTORCH_DISTRIBUTION_DAMAGED,
-    Id.PYTORCH_LIBRARY_FOREIGN,
-    Id.PYTORCH_IMPORT_ELSEWHERE,
-)
-"""What is repaired without installing torch."""
 
 
-@converging(drift, repairs=drift.INSTALLER)
+@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
@@ -69,7 +59,7 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)
 
 
-@converging(drift, repairs=drift.ENVIRONMENT)
+@converging(drift, repairs=(Id.PYTORCH_ENVIRONMENT_DIFFERS,))
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists, and its Python is the declared one and runs.
 
@@ -138,7 +128,13 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     journal.warn(STAGE, f"{spec.host}: the old environment ({why}) is kept as {kept}")
 
 
-@converging(drift, repairs=drift.TORCH)
+@converging(
+    drift,
+    repairs=(
+        *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
+        *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
+    ),
+)
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
 
@@ -156,7 +152,8 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
     yield from _aside(spec, record, if_known(record.torch.foreign, ()))
-    wrong = [each for each in found if each.id not in _BESIDE_TORCH]
+    del found
+    wrong = [each for each in drift.of_torch(spec, record) if each.acts]
     if wrong:
         yield from _aside(spec, record, drift.unlisted(spec, record))
     if wrong and not record.torch.damaged:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
@@ -16,13 +17,9 @@ from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.engine.uv import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec, TrainingSpec
+from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 STAGE = drift.STAGE
 
@@ -68,7 +65,7 @@ def _seen(record: Record) -> str:
     return "" if record.training.commit is None else "1"
 
 
-@converging(drift, repairs=drift.REQUIREMENTS)
+@converging(drift, repairs=(Id.TRAINING_REQUIREMENTS_DIFFER,))
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 

@@ -65,14 +65,12 @@ def preferences(
     branch: int,
     version: str | None,
     toolkit: tuple[str, str] | None,
-    absent_pin: str | None = None,
     apart: Sequence[str] | None = None,
 ) -> str:
     """Return the pins: the driver of one branch or version, from one origin alone.
 
     + branch, version: the declared ones; None as version = any of the branch
     + toolkit: package and exact release of the toolkit, where one is declared
-    + absent_pin: the pin package that the repository does not have, so that these stand alone
     + apart: where the driver is the distribution's own: its packages whose versions are their own;
       None where the driver comes from NVIDIA
 
@@ -101,8 +99,7 @@ def preferences(
     if toolkit:
         name, release = toolkit
         records.append(_record("the declared toolkit", (name,), f"version {release}-*", 1001))
-    note = f"\n# The repository has no {absent_pin}: these pins stand alone." if absent_pin else ""
-    return "\n".join([HEADER.rstrip("\n") + note, *records])
+    return "\n".join([HEADER.rstrip("\n"), *records])
 
 
 def _record(why: str, packages: Sequence[str], pin: str, priority: int) -> str:

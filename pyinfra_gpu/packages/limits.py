@@ -13,7 +13,6 @@ from pyinfra_gpu.packages.names import (
     is_driver,
     is_kernel,
     is_nvidia,
-    is_pin,
     plain,
 )
 from pyinfra_gpu.packages.versions import order
@@ -62,7 +61,7 @@ def judge(simulation: Simulation, limits: Limits) -> list[str]:
 
 
 def _removal(change: Change) -> str | None:
-    if change.new is not None or is_pin(change.name):
+    if change.new is not None:
         return None
     if change.old and is_driver(change.name, change.old):
         return None
@@ -76,7 +75,7 @@ def _installation(change: Change, limits: Limits) -> str | None:
         return f"it would install {change.name} {change.new}, a kernel"
     if limits.is_driver(change.name, change.new):
         return _driver(change, limits)
-    if change.old is None or is_pin(change.name):
+    if change.old is None:
         return None
     if order(change.new) < order(change.old):
         return f"it would downgrade {change.name} from {change.old} to {change.new}"
@@ -131,10 +130,8 @@ def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | Non
 def _belongs(change: Change) -> bool:
     """Tell whether a package must come from NVIDIA; helpers of the distribution need not."""
     name = plain(change.name)
-    return (
-        is_driver(name, change.new or "")
-        or is_pin(name)
-        or (is_nvidia(name) and name.startswith(("cuda-", "libcuda")))
+    return is_driver(name, change.new or "") or (
+        is_nvidia(name) and name.startswith(("cuda-", "libcuda"))
     )
 
 
@@ -144,7 +141,7 @@ def _hold(change: Change, simulation: Simulation) -> str | None:
     if not {name, change.name} & simulation.held:
         return None
     version = change.new or change.old or ""
-    if is_driver(name, version) or is_pin(name) or is_driver(name, change.old or ""):
+    if is_driver(name, version) or is_driver(name, change.old or ""):
         return None
     return f"it would change {name}, which is on hold (`apt-mark unhold {name}` frees it)"
 

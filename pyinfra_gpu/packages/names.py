@@ -18,7 +18,6 @@ driver: what tells them apart is that a driver's version is one."""
 
 # Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
 _VERSION = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
-_PIN = re.compile(r"nvidia-driver-pinning-.+")
 _NVIDIA = re.compile(
     r"(lib)?nvidia.*|libcuda.*|cuda.*|firmware-nvidia.*|linux-(modules|objects|signatures)-nvidia.*"
     r"|xserver-xorg-video-nvidia.*|libxnvctrl.*|libnvsdm.*|libnvoptix.*|libnvcuvid.*"
@@ -36,11 +35,6 @@ def plain(name: str) -> str:
     return name.partition(":")[0]
 
 
-def is_pin(name: str) -> bool:
-    """Tell whether it is a package that pins the driver to a branch or version."""
-    return _PIN.fullmatch(plain(name)) is not None
-
-
 @lru_cache(4096)
 def is_driver(name: str, version: str) -> bool:
     """Tell whether a package is part of the driver: named as one, with a driver's version.
@@ -50,7 +44,7 @@ def is_driver(name: str, version: str) -> bool:
     in its name (nvidia-firmware-580-580.95.05) never moves: the next version brings another one.
     """
     name = plain(name)
-    if is_pin(name) or name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
+    if name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
         return False
     return _NVIDIA.fullmatch(name) is not None and driver_version(version) is not None
 
@@ -61,7 +55,7 @@ def names_its_version(name: str, version: str) -> bool:
     + version: of the package, which must be a driver's
     """
     name = plain(name)
-    if is_pin(name) or not _OF_ONE_VERSION.fullmatch(name):
+    if not _OF_ONE_VERSION.fullmatch(name):
         return False
     return is_nvidia(name) and driver_version(version) is not None
 

@@ -1,24 +1,22 @@
 """The compatibility data of stacks.yaml, typed and checked.
 
 `catalogue()` reads the file once. A file that is malformed raises StacksError with one sentence
-that names the file, the place in it and what belongs there.
+that names the file, the place in it and what is wrong there.
 """
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Self
 
 import yaml
 from packaging.version import Version
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Field, ValidationError, model_validator
 
-from pyinfra_gpu.errors import SpecError, shown
+from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.stacks import model
 from pyinfra_gpu.stacks.model import (
     Archive,
@@ -64,7 +62,7 @@ __all__ = [
 ]
 
 STACKS_FILE = Path(__file__).with_name("stacks.yaml")
-NAMED = {
+_NAMED = {
     "stacks": "name", "cuda": "release", "torch": "version", "gpus": "name",
     "driver_branches": "branch",
 }  # fmt: skip
@@ -95,7 +93,35 @@ class Catalogue(model.Entry):
     repositories: model.Repositories
     distributions: Table[str, model.DistributionPackages]
     archives: Table[str, Archive]
-    toolkit_template: model.ToolkitTemplate
+    toolkit_template: Annotated[Text, Field(pattern=r"\{release\}$")]
+
+    @model_validator(mode="after")
+    def _every_name_is_known(self) -> Self:
+        """Refuse a name that points at nothing: a typo here would silently switch a check off."""
+        named: list[tuple[str, object, Collection[object]]] = []
+        named.append(("default_stack", self.default_stack, self.stacks))
+        for stack in self.stacks.values():
+            place = f"stacks.{stack.name}"
+            if {stack.driver is None, stack.cuda is None} != {stack.accelerator == "cpu"}:
+                raise ValueError(f"{place}: driver and cuda belong to an nvidia stack alone")
+            if stack.driver is not None:
+                named.append((f"{place}.driver.branch", stack.driver.branch, self.driver_branches))
+                named.append((f"{place}.cuda", stack.cuda, self.cuda))
+            named.append((f"{place}.torch.version", stack.torch.version, self.torch))
+            release = self.torch.get(stack.torch.version)
+            builds = release.builds if release else ()
+            named.append((f"{place}.torch.build", stack.torch.build, builds))
+        for torch in self.torch.values():
+            place = f"torch.{torch.version}"
+            named += [(f"{place}.builds", build, self.wheel_archs) for build in torch.builds]
+            named += [(f"{place}.pypi", build, torch.builds) for build in torch.pypi.values()]
+        for gpu in self.gpus.values():
+            place = f"gpus.{gpu.name}.figures"
+            named += [(place, figures.bounds, self.speed_bounds) for figures in gpu.figures]
+        for place, name, names in named:
+            if name not in names:
+                raise ValueError(f"{place} = {name!r} is none of {', '.join(map(str, names))}")
+        return self
 
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
@@ -182,16 +208,6 @@ class Catalogue(model.Entry):
         known = self.distributions.get(os_id)
         return None if known is None else known.driver(branch, modules, packages)
 
-    def pin_package(self, os_id: str, branch: int, version: str | None) -> str:
-        """Return the package that holds the driver to a branch, or to a version where one is given.
-
-        Raises KeyError for a distribution that `driver_packages` knows nothing about.
-        """
-        known = self.distributions[os_id]
-        if version is not None:
-            return known.names.pin_version.replace("{version}", version)
-        return known.names.pin_branch.replace("{branch}", str(branch))
-
     def archive_branches(self, distribution: str) -> tuple[int, ...] | None:
         """Return the branches of a release's own archive ("ubuntu 24.04"); None = not known."""
         os_id, _, os_version = distribution.partition(" ")
@@ -199,7 +215,7 @@ class Catalogue(model.Entry):
         return None if archive is None else archive.releases.get(os_version)
 
     def headers_package(self, os_id: str, kernel: str) -> str:
-        """Return the package with the headers of `kernel` (`uname -r`); KeyError as above."""
+        """Return the package with the headers of `kernel` (`uname -r`); KeyError: not known."""
         return self.distributions[os_id].names.headers.replace("{kernel}", kernel)
 
     def toolkit_package(self, release: str) -> str:
@@ -214,141 +230,19 @@ def catalogue() -> Catalogue:
     Raises StacksError if the file is missing, unreadable or malformed.
     """
     try:
-        text = STACKS_FILE.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StacksError(
-            f"{STACKS_FILE}: cannot be read ({error}); reinstall pyinfra-gpu"
-        ) from None
-    return parse(text, str(STACKS_FILE))
-
-
-def parse(text: str, source: str) -> Catalogue:
-    """Return the catalogue in `text`; `source` names the file in errors.
-
-    Raises StacksError on YAML errors, unknown or missing fields, wrong types, and names that point
-    nowhere.
-    """
-    data = _load(text, source)
-    if isinstance(data, dict):
-        for table, field in NAMED.items():
-            for name, body in _mapping(data.get(table)).items():
-                if field in _mapping(body):
-                    it = "is not a field: it is the entry's name"
-                    raise _wrong(source, f"{table}.{name}.{field}", it)
-                if isinstance(body, dict):
-                    body[field] = name
-    try:
-        found = Catalogue.model_validate(data)
+        return parse(STACKS_FILE.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise _sentence(source, error.errors(include_url=False)[0]) from None
-    _check_references(found, source)
-    return found
+        first = error.errors(include_url=False)[0]
+        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        wrong = str(error)
+    raise StacksError(one_line(f"{STACKS_FILE}: {wrong}; correct the file"))
 
 
-def _mapping(value: object) -> Mapping[object, object]:
-    return value if isinstance(value, dict) else {}
-
-
-class _StrictLoader(_SafeLoader):
-    """SafeLoader that refuses a key given twice, which YAML forbids and PyYAML silently accepts."""
-
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, object]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _load(text: str, source: str) -> object:
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (it is a SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise StacksError(
-            one_line(f"{source}{line}: is not valid YAML ({error.problem}); correct that line")
-        ) from None
-    except (yaml.YAMLError, TypeError) as error:
-        raise StacksError(one_line(f"{source}: is not valid YAML ({error}); correct it")) from None
-
-
-_IT = {
-    "missing": "is missing",
-    "extra_forbidden": "is not a field",
-    "string_type": "must be text; versions stay in quotes",
-    "string_too_short": "must be text; versions stay in quotes",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number of at least 0",
-    "greater_than_equal": "must be a number of at least 0",
-    "tuple_type": "must be a list",
-    "mapping_type": "must be a mapping",
-    "model_type": "must be a mapping",
-}
-"""Kind of pydantic's error -> its words in our sentence; of others, pydantic's own."""
-
-
-def _sentence(source: str, error: ErrorDetails) -> StacksError:
-    path = [str(part) for part in error["loc"]]
-    it = _IT.get(error["type"], error["msg"])
-    if error["type"] == "literal_error":
-        it = "must be one of " + ", ".join(re.findall("'([^']*)'", error["ctx"]["expected"]))
-    if path[-1:] == ["[key]"]:
-        path.pop()
-        it = "must be a name in quotes" if error["type"] == "string_type" else it
-    place = ".".join(path) or "the file"
-    found = "" if error["type"] == "missing" else shown(place, error["input"])
-    return _wrong(source, place, it, found)
-
-
-def _wrong(source: str, place: str, it: str, found: str = "") -> StacksError:
-    found = f" = {found}" if found else ""
-    return StacksError(one_line(f"{source}: {place}{found} is wrong: it {it}; correct the file"))
-
-
-def _refuse_unknown(source: str, place: str, name: object, names: Collection[object]) -> None:
-    if name not in names:
-        listed = ", ".join(str(each) for each in names)
-        raise _wrong(source, place, f"must be one of {listed}", shown(place, name))
-
-
-def _check_references(data: Catalogue, source: str) -> None:
-    """Refuse a name that points at nothing: a typo here would silently switch a check off."""
-    for gpu in data.gpus.values():
-        for number, figures in enumerate(gpu.figures):
-            place = f"gpus.{gpu.name}.figures.{number}"
-            _refuse_unknown(source, f"{place}.bounds", figures.bounds, data.speed_bounds)
-            if figures.memory_as_listed and gpu.memory_mib is None:
-                it = "has a memory_mib to be as listed"
-                raise _wrong(source, f"{place}.memory_as_listed", it)
-    _check_stacks(data, source)
-
-
-def _check_stacks(data: Catalogue, source: str) -> None:
-
-    def known(place: str, name: object, names: Collection[object]) -> None:
-        _refuse_unknown(source, place, name, names)
-
-    known("default_stack", data.default_stack, data.stacks)
-    for stack in data.stacks.values():
-        place = f"stacks.{stack.name}"
-        if {stack.driver is None, stack.cuda is None} != {stack.accelerator == "cpu"}:
-            it = "has a driver and a cuda release if, and only if, it is nvidia"
-            raise _wrong(source, place, it)
-        if stack.driver is not None:
-            known(f"{place}.driver.branch", stack.driver.branch, data.driver_branches)
-        if stack.cuda is not None:
-            known(f"{place}.cuda", stack.cuda, data.cuda)
-        known(f"{place}.torch.version", stack.torch.version, data.torch)
-        builds = data.torch[stack.torch.version].builds
-        known(f"{place}.torch.build", stack.torch.build, builds)
-    for release in data.torch.values():
-        for build in release.builds:
-            known(f"torch.{release.version}.builds", build, data.wheel_archs)
-        for build in release.pypi.values():
-            known(f"torch.{release.version}.pypi", build, release.builds)
+def parse(text: str) -> Catalogue:
+    """Return the catalogue in a text; ValueError, or an error of YAML's, where it is malformed."""
+    data = yaml.load(text, Loader=_SafeLoader)  # noqa: S506 (it is a SafeLoader)
+    for table, field in _NAMED.items():
+        for name, body in data[table].items() if isinstance(data, dict) and table in data else ():
+            body[field] = name
+    return Catalogue.model_validate(data)

@@ -10,13 +10,24 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, Strict
-from pydantic_core import PydanticCustomError
+from packaging.version import Version as Number
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 T = TypeVar("T")
 K = TypeVar("K")
 Flavour = Literal["open", "proprietary"]
 Extent = Literal["compute", "full"]
+
+Text = Annotated[str, Strict(), Field(min_length=1)]
+Whole = Annotated[int, Strict()]
+Version = Annotated[Text, Field(pattern=r"^\d+(\.\d+)*$")]
+Table = Annotated[Mapping[K, T], AfterValidator(MappingProxyType)]
+Range = tuple[Whole, Whole]
+OpenRange = tuple[Whole, Whole | None]
+"""Lowest and highest, both included; None = no end."""
+Size = Annotated[float, Strict(), Field(ge=0)]
+PackageName = Annotated[Text, Field(pattern=r"^[a-z0-9+.-]+(\{branch\}[a-z0-9+.-]*)?$")]
+_KERNEL = re.compile(r"(?P<series>\d+\.\d+)\.\d+-\d+-(?P<flavour>[a-z0-9-]+)")
 
 
 class Entry(BaseModel):
@@ -25,81 +36,9 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _expected(what: str) -> PydanticCustomError:
-    return PydanticCustomError("expected", "must be {what}", {"what": what})
-
-
-def _matching(pattern: str, what: str) -> AfterValidator:
-    compiled = re.compile(pattern)
-
-    def check(text: str) -> str:
-        if not compiled.fullmatch(text):
-            raise _expected(what)
-        return text
-
-    return AfterValidator(check)
-
-
-Text = Annotated[str, Strict(), Field(min_length=1)]
-Whole = Annotated[int, Strict()]
-Version = Annotated[Text, _matching(r"\d+(\.\d+)*", "a version such as '13.0'")]
-Table = Annotated[Mapping[K, T], AfterValidator(MappingProxyType)]
-_KERNEL = re.compile(r"(?P<series>\d+\.\d+)\.\d+-\d+-(?P<flavour>[a-z0-9-]+)")
-_PACKAGE = r"[a-z0-9][a-z0-9+.-]*"
-
-
-def _template(placeholder: str) -> object:
-    pattern = rf"{_PACKAGE}{re.escape('{' + placeholder + '}')}"
-    return _matching(pattern, f"a package name that ends in {{{placeholder}}}")
-
-
-def _range(value: object) -> tuple[int, int | None]:
-    """Accept [lowest, highest]; null as the highest is None, no end."""
-    if not isinstance(value, list):
-        raise _expected("a list")
-    whole = [item for item in value if isinstance(item, int) and not isinstance(item, bool)]
-    if len(value) == 2 and whole == value and whole[0] <= whole[1]:
-        return whole[0], whole[1]
-    if len(value) == 2 and len(whole) == 1 and value[1] is None:
-        return whole[0], None
-    raise _expected("[lowest, highest]")
-
-
-def _closed_range(value: object) -> tuple[int, int]:
-    lowest, highest = _range(value)
-    if highest is None:
-        raise _expected("[lowest, highest]")
-    return lowest, highest
-
-
-def _expression(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise _expected(f"a regular expression ({error})") from None
-    return text
-
-
-def _within(branches: tuple[int, int | None], branch: int) -> bool:
+def _within(branches: OpenRange, branch: int) -> bool:
     oldest, newest = branches
     return oldest <= branch and (newest is None or branch <= newest)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
-Expression = Annotated[Text, AfterValidator(_expression)]
-OpenRange = Annotated[tuple[int, int | None], PlainValidator(_range)]
-Range = Annotated[tuple[int, int], PlainValidator(_closed_range)]
-Size = Annotated[float, Strict(), Field(ge=0)]
-PackageName = Annotated[
-    Text,
-    _matching(
-        rf"{_PACKAGE}(\{{branch\}}(-{_PACKAGE})?)?",
-        "a package name, in which only {branch} is replaced",
-    ),
-]
 
 
 class StackDriver(Entry):
@@ -186,7 +125,7 @@ class Figures(Entry):
     + memory_as_listed: whether the driver shows every one with the model's `memory_mib`
     """
 
-    pattern: Expression
+    pattern: Text
     bf16_tflops: Size
     memory_gb_s: Size
     bounds: Text
@@ -228,11 +167,11 @@ class Repository(Entry):
     + oldest_toolkit: the oldest CUDA release it carries; None = all we know
     """
 
-    distro: Annotated[Text, _matching(r"[a-z]+\d+", "a distribution and its digits")]
+    distro: Annotated[Text, Field(pattern=r"^[a-z]+\d+$")]
     branches: OpenRange
     oldest_toolkit: Version | None
-    key_fingerprint: Annotated[Text, _matching(r"[0-9A-F]{40}", "40 upper-case hexadecimal digits")]
-    keyring_sha256: Annotated[Text, _matching(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
+    key_fingerprint: Annotated[Text, Field(pattern="^[0-9A-F]{40}$")]
+    keyring_sha256: Annotated[Text, Field(pattern="^[0-9a-f]{64}$")]
 
     def carries(self, branch: int) -> bool:
         """Return whether it has packages of a driver branch."""
@@ -241,21 +180,15 @@ class Repository(Entry):
     def carries_toolkit(self, release: str) -> bool:
         """Return whether it has the toolkit of a CUDA release, "13.0"."""
         oldest = self.oldest_toolkit
-        return oldest is None or _numbers(release) >= _numbers(oldest)
+        return oldest is None or Number(release) >= Number(oldest)
 
 
 class Repositories(Entry):
     """All of NVIDIA's repositories; `arch` maps a machine to its name in the URL."""
 
-    url: Annotated[
-        Text,
-        _matching(r"https://\S*\{distro\}\S*\{arch\}\S*", "a URL with {distro} and {arch}"),
-    ]
+    url: Annotated[Text, Field(pattern=r"^https://\S*\{distro\}\S*\{arch\}\S*$")]
     arch: Table[str, Text]
-    releases: Table[
-        Annotated[str, _matching(r"\w+ [\d.]+", "a distribution and its release, 'debian 12'")],
-        Repository,
-    ]
+    releases: Table[Annotated[str, Field(pattern=r"^\w+ [\d.]+$")], Repository]
 
 
 class Packages(Entry):
@@ -288,9 +221,7 @@ class PackageRule(Entry):
 class PackageNames(Entry):
     """Packages whose names hold a kernel, a branch or a version."""
 
-    headers: Annotated[Text, _template("kernel")]
-    pin_branch: Annotated[Text, _template("branch")]
-    pin_version: Annotated[Text, _template("version")]
+    headers: Annotated[Text, Field(pattern=r"\{kernel\}$")]
 
 
 class DistributionPackages(Entry):
@@ -307,13 +238,7 @@ class DistributionPackages(Entry):
         return None
 
 
-KernelPackage = Annotated[
-    Text,
-    _matching(
-        r"[a-z0-9-]+-\{branch\}-[a-z-]+\{(kernel|series)\}",
-        "a package name that ends in {kernel} or {series}",
-    ),
-]
+KernelPackage = Annotated[Text, Field(pattern=r"\{branch\}-[a-z-]+\{(kernel|series)\}$")]
 
 
 class KernelPackages(Entry):
@@ -360,6 +285,3 @@ class Archive(Entry):
             return None
         name = self.prebuilt[modules].series.replace("{branch}", str(branch))
         return name.replace("{series}", f"{match['flavour']}-{match['series']}")
-
-
-ToolkitTemplate = Annotated[Text, _template("release")]

@@ -56,7 +56,8 @@ def _digest(base: str) -> str:
 
 def _ensure_wheels(say: Say) -> Path:
     """Return the folder with nvcc's wheels, downloaded first where the cache has none."""
-    key = hashlib.sha256("\0".join(cuda_packages.WHEELS.values()).encode()).hexdigest()[:12]
+    wanted = "\0".join(wheel for wheel, _ in cuda_packages.WHEELS.values())
+    key = hashlib.sha256(wanted.encode()).hexdigest()[:12]
     folder = cache_folder() / f"cuda-wheels-{key}"
     if not folder.exists():
         say("downloading nvcc 13.0 (105 MB, once) ...")

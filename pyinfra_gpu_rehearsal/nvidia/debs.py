@@ -113,21 +113,11 @@ def _lay_out(package: Package, tree: Path) -> None:
 
 def build(package: Package, folder: Path) -> Path:
     """Make the file of PACKAGE in FOLDER, and beside it (.stanza) its entry in an index."""
-    target = folder / package.filename
     with tempfile.TemporaryDirectory(prefix="pgpu-deb-", dir=folder) as name:
         tree = Path(name, "tree")
         tree.mkdir(mode=0o755)
         _lay_out(package, tree)
-        how = ["-Zzstd", "-z1"] if package.compress else ["-Znone"]
-        command: list[str | Path] = ["dpkg-deb", "--root-owner-group", *how, "--build"]
-        run(
-            [*command, tree, target],
-            purpose=f"making the package {package.name}",
-            env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
-            timeout=600,
-        )
-    _describe(target, package.control())
-    return target
+        return _pack(tree, folder / package.filename, compress=package.compress)
 
 
 def repack(original: Path, folder: Path, **fields: str) -> Path:
@@ -137,28 +127,25 @@ def repack(original: Path, folder: Path, **fields: str) -> Path:
     """
     with tempfile.TemporaryDirectory(prefix="pgpu-deb-", dir=folder) as name:
         tree = Path(name, "tree")
-        purpose = f"repacking {original.name}"
-        run(["dpkg-deb", "--raw-extract", original, tree], purpose=purpose)
-        path = tree / "DEBIAN/control"
-        rows = path.read_text().splitlines()
-        known = {row.split(":", 1)[0]: row for row in rows if not row.startswith(" ")}
+        run(["dpkg-deb", "--raw-extract", original, tree], purpose=f"unpacking {original.name}")
+        control = tree / "DEBIAN/control"
+        rows = control.read_text().splitlines()
         kept = [row for row in rows if row.split(":", 1)[0] not in fields]
-        text = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
-        control = f"{kept[0]}\n{text}" + "".join(f"{row}\n" for row in kept[1:])
-        path.write_text(control)
-        version = fields.get("Version", known["Version"].split(": ")[1]).split(":")[-1]
-        architecture = known["Architecture"].split(": ")[1]
-        target = folder / f"{original.name.split('_')[0]}_{version}_{architecture}.deb"
-        command: list[str | Path] = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
-        run(
-            [*command, tree, target],
-            purpose=purpose,
-            env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
-        )
-    _describe(target, control)
+        more = [f"{key}: {value}" for key, value in fields.items() if value]
+        control.write_text("\n".join([kept[0], *more, *kept[1:]]) + "\n")
+        package, version, architecture = original.stem.split("_")
+        version = fields.get("Version", version).split(":")[-1]
+        return _pack(tree, folder / f"{package}_{version}_{architecture}.deb")
+
+
+def _pack(tree: Path, target: Path, *, compress: bool = False) -> Path:
+    how = ["-Zzstd", "-z1"] if compress else ["-Znone"]
+    run(
+        ["dpkg-deb", "--root-owner-group", *how, "--build", tree, target],
+        purpose=f"making the package {target.name}",
+        env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
+        timeout=600,
+    )
+    entry = stanza((tree / "DEBIAN/control").read_text(), target.name, target.read_bytes())
+    target.with_suffix(".stanza").write_text(entry)
     return target
-
-
-def _describe(package: Path, control: str) -> None:
-    entry = stanza(control, package.name, package.read_bytes())
-    package.with_suffix(".stanza").write_text(entry)

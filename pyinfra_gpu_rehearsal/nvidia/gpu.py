@@ -14,7 +14,7 @@ from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
 from pyinfra_gpu_rehearsal.nvidia.machines import Machine
 
 if TYPE_CHECKING:
-    from pyinfra_gpu_rehearsal.host_processes import HostProcesses
+    from pyinfra_gpu_rehearsal.host import LabHost
 
 FAILS = "/etc/rehearsal/dkms-fails"
 
@@ -22,7 +22,7 @@ FAILS = "/etc/rehearsal/dkms-fails"
 class GpuControls:
     """The simulated GPUs of HOST."""
 
-    def __init__(self, host: HostProcesses, machine: Machine) -> None:
+    def __init__(self, host: LabHost, machine: Machine) -> None:
         self.host = host
         self.machine = machine
 

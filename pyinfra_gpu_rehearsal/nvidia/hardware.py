@@ -43,11 +43,6 @@ def write_hardware(machine: Machine, folder: Path) -> None:
             "vendor": "0x10de\n",
             "device": f"{card.device}\n",
             "class": "0x030000\n" if card.is_geforce else "0x030200\n",
-            "subsystem_vendor": "0x10de\n",
-            "subsystem_device": "0x0000\n",
-            "revision": "0xa1\n",
-            "enable": "1\n",
-            "numa_node": "-1\n",
             "resource": card.resource(slot),
             "rehearsal": card.description(address),
         }

@@ -83,7 +83,6 @@ LISTS: dict[str, list[str]] = {
     "kernel.headers": [f"{KERNEL} 1"],
     "nvidia.package": [
         *(f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES),
-        "nvidia-driver-pinning-580 580-1 0 1",
         "cuda-toolkit-13-0 13.0.3-1 0 1",
         "cuda-nvcc-13-0 13.0.88-1 0 1",
     ],

@@ -33,7 +33,7 @@ def found(*damaged: str, needs: tuple[str, ...] = (), **changes: object) -> list
 
 def test_what_torch_needs_is_repaired_and_named_with_its_first_damaged_file() -> None:
     (finding,) = found(NUMPY, "sympy sympy/core.py", needs=("numpy", "sympy", "torch"))
-    assert finding.id == "pytorch.distribution-damaged"
+    assert finding.id == "pytorch.files-damaged"
     assert finding.effect == "repair"
     assert finding.found == "numpy damaged: numpy/__init__.py, sympy damaged: sympy/core.py"
     assert finding.action == "reinstall of numpy, sympy"
@@ -54,7 +54,7 @@ def test_a_users_own_is_told_of_and_left() -> None:
 
 def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:
     ids = [each.id for each in found(NUMPY, needs=("numpy",), pytorch_python="3.12")]
-    assert "pytorch.distribution-damaged" not in ids
+    assert "pytorch.files-damaged" not in ids
     assert "pytorch.environment-differs" in ids
 
 

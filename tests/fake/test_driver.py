@@ -31,10 +31,10 @@ from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
 from tasks.environment import environment
 
-TRUST, PIN = "Driver | Trust NVIDIA's repository", "Driver | Pin the driver"
+TRUST = "Driver | Trust NVIDIA's repository"
 INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
 LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
-ALL = [TRUST, PIN, INSTALL, LOAD]
+ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
 
 
@@ -89,11 +89,8 @@ def packages(*changed: str) -> dict[str, list[str]]:
     """The driver's packages, but for rows that are given as "NAME VERSION HELD COMPLETE"."""
     names = {row.split()[0] for row in changed}
     kept = [f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES if name not in names]
-    pin = "nvidia-driver-pinning-580 580-1 0 1"
     gone = [row for row in changed if len(row.split()) == 4]
-    return {
-        "nvidia.package": [*kept, *gone, *([] if "nvidia-driver-pinning-580" in names else [pin])]
-    }
+    return {"nvidia.package": [*kept, *gone]}
 
 
 NOT_LOADED: dict[str, str | None] = {"driver.loaded": None, "driver.version_line": None}
@@ -104,7 +101,6 @@ OTHER_LOADED = {
 DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "the pins": (GpuHost(texts={files.PREFERENCES: b"x"}), [TRUST]),
     "unattended-upgrades": (GpuHost(texts={files.UNATTENDED: None}), [TRUST]),
-    "the pin package": (GpuHost(lists=packages("nvidia-driver-pinning-580")), [PIN]),
     "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
     "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
     "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
@@ -217,26 +213,6 @@ def held_in(transaction: str) -> str:
     while "transaction.sh" not in inner:
         inner = shlex.split(next(each for each in inner if "transaction.sh" in each))
     return inner[inner.index("transaction.sh") + 4]
-
-
-def test_the_pin_waits_until_the_driver_may_follow() -> None:
-    host = GpuHost(
-        lists=packages("nvidia-driver-pinning-580"),
-        responses={"--simulate": answer("Remv gnome-shell [43]")},
-    )
-    made, told = executed(host)
-    assert "gnome-shell" in told.problem
-    assert not [command for command in made.executed("ws1") if "Pre-Install-Pkgs" in command]
-
-
-def test_where_there_is_no_pin_package_our_pins_say_that_they_stand_alone() -> None:
-    host = GpuHost(
-        lists=packages("nvidia-driver-pinning-580"),
-        responses={"--simulate": answer(), "apt-cache madison": {"stdout": []}},
-    )
-    made, _ = executed(host)
-    (written,) = [c for c in made.executed("ws1") if files.PREFERENCES in c]
-    assert "base64" in written  # its text goes through standard input
 
 
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
@@ -443,7 +419,7 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     made.execute()
     (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
     results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
-    assert (results.error_ops, results.success_ops) == (0, 7)
+    assert (results.error_ops, results.success_ops) == (0, 6)
     assert made.state.op_meta[last].names == {"Environment | Write the environment file"}
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem

@@ -64,7 +64,7 @@ def test_other_presets_are_another_site() -> None:
 def test_without_root_nobody_is_asked_for_linger() -> None:
     data = {**DATA, "privilege": "none"}
     host = FakeHost(data=data, plain={"launcher.linger": "0"})
-    assert Id.TRAINING_LINGER_OFF not in effects(host)
+    assert Id.TRAINING_MANAGER_OFF not in effects(host)
 
 
 def effects(host: FakeHost) -> dict[Id, Effect]:
@@ -123,7 +123,7 @@ def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
     lists: dict[str, list[str]], command: str
 ) -> None:
     host = FakeHost(lists=lists, plain={"launcher.manager": "0"})
-    assert effects(host) == {Id.TRAINING_MANAGER_MASKED: "report"}
+    assert effects(host) == {Id.TRAINING_MANAGER_OFF: "report"}
     record = parse(host.probe_lines())
     assert [each.command for each in launcher.judge(host.spec(), record)] == [command]
 
@@ -166,7 +166,7 @@ def test_the_deploy_names_the_run_it_waits_for() -> None:
         each.sentence("ws1")
         for stage in drift.judge(host.spec(), record)
         for each in stage.findings
-        if each.id is Id.TRAINING_COMMIT_DIFFERS
+        if each.id is Id.TRAINING_CHECKOUT_DIFFERS
     ]
     assert len(sentences) == 1
     assert f"waits for run {RUN}, which uses it: run again when that has ended" in sentences[0]
@@ -195,7 +195,7 @@ def gpu_host(runs: list[str]) -> GpuHost:
         lists={
             "driver.user": ["pid 712 (python)"],
             "launcher.run": runs,
-            "nvidia.package": [*packages, "nvidia-driver-pinning-580 580-1 0 1", *kept],
+            "nvidia.package": [*packages, *kept],
         },
     )
 

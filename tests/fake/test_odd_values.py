@@ -81,7 +81,7 @@ def test_a_version_line_that_is_damaged_is_installed_again() -> None:
     host = FakeHost(lists={"torch.version_line": ["__version__ = '2.13.0\\x01+cpu'"]})
     found = pytorch.judge(host.spec(), parse(host.probe_lines()))
     assert [(each.id, each.found) for each in found] == [
-        (Id.PYTORCH_NOT_INSTALLED, "a torch without a version")
+        (Id.PYTORCH_VERSION_DIFFERS, "a torch without a version")
     ]
 
 

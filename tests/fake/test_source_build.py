@@ -32,7 +32,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         built_host(lists={"torch.version_line": []}),
         {
             "pytorch.build-missing": "no wheel of this build",
-            "pytorch.not-installed": "a torch without a version",
+            "pytorch.version-differs": "a torch without a version",
         },
         [BUILD, INSTALL],
     ),
@@ -62,7 +62,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     ),
     "a library was copied beside its own by hand": (
         built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
-        {"pytorch.library-foreign": "torch/lib/libnccl.so.2 beside torch's own libraries"},
+        {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"},
         [INSTALL],
     ),
     "the build goes on": (

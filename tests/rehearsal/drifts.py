@@ -92,13 +92,6 @@ DRIFTS: dict[str, Drift] = {
     "the pins are removed": Drift(
         inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
     ),
-    "the pin package is removed": Drift(
-        inject="""
-            quiet dpkg --force-hold --purge \
-              $(dpkg-query -W -f '${Package}\\n' | grep driver-pinning)
-        """,
-        id="driver.pin-package-missing",
-    ),
     "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-differs"),
     "the repository's key is replaced": Drift(
         inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"

@@ -198,7 +198,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
@@ -233,7 +233,7 @@ OF_PYTHON: dict[str, Case] = {
             echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
             chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
         """,
-        ids=("pytorch.distribution-damaged", "training.requirements-differ"),
+        ids=("pytorch.files-damaged", "training.requirements-differ"),
         holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
     ),
     "a library of torch is a link to another of its size": Case(
@@ -276,12 +276,12 @@ OF_OUR_FILES: dict[str, Case] = {
     ),
     "the prefix is writable for all": Case(
         inject=f"chmod 777 {PREFIX}",
-        ids=("layout.mode-differs", "cuda.unproven", "libcuda.unproven"),
+        ids=("layout.directory-differs", "cuda.unproven", "libcuda.unproven"),
         holds=f"test $(stat -c %a {PREFIX}) = 755",
     ),
     "lingering is off": Case(
         inject="quiet loginctl disable-linger ubuntu",
-        ids=("training.linger-off",),
+        ids=("training.manager-off",),
         holds="test -e /var/lib/systemd/linger/ubuntu",
     ),
 }
@@ -304,14 +304,14 @@ OF_GIT: dict[str, Case] = {
     ),
     "a power cut emptied HEAD": Case(
         inject=f"owner ': > {TREE}/.git/HEAD'",
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git rev-parse -q HEAD >/dev/null'",
     ),
     "a power cut emptied the objects": Case(
         inject=f"""
             cd {TREE}/.git/objects; for f in $(find . -type f); do : > $f; done
         """,
-        ids=("training.checkout-damaged",),
+        ids=("training.checkout-differs",),
         holds=f"owner 'cd {TREE} && git fsck --no-dangling'",
     ),
     "git's settings of the owner cannot be read": Case(
@@ -374,7 +374,7 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "the owner's user manager is masked": Case(
         inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
-        ids=("training.manager-masked",),
+        ids=("training.manager-off",),
         repaired=False,
         undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
     ),

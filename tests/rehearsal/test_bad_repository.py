@@ -16,7 +16,6 @@ from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
 from tests.night import by_night
 
 GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
-PIN = "nvidia-driver-pinning-"
 OLDER = "older-driver"  # a snapshot
 pytestmark = pytest.mark.rehearsal
 
@@ -74,9 +73,7 @@ def test_a_bad_repository_is_refused_before_dpkg_starts(
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
 
 
-@pytest.mark.parametrize(
-    "kind", by_night(("mixed-origin", "newer-leaf", "no-pins"), ("mixed-origin",))
-)
+@pytest.mark.parametrize("kind", by_night(("mixed-origin", "newer-leaf"), ("mixed-origin",)))
 def test_a_repository_with_tempting_packages_does_not_tempt(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
@@ -87,18 +84,11 @@ def test_a_repository_with_tempting_packages_does_not_tempt(
     rows = [row.split() for row in installed(host).splitlines()]
     driver = {row[1]: row[2] for row in rows if row[1].startswith(("nvidia-", "libcuda"))}
     odd = {
-        name: version
-        for name, version in driver.items()
-        if not version.startswith("580.95.05-1") and "pinning" not in name
+        name: version for name, version in driver.items() if not version.startswith("580.95.05-1")
     }
     assert not odd
-    alone = f"The repository has no {PIN}580.95.05: these pins stand alone"
-    assert (alone in host.run(f"cat {PREFERENCES}").stdout) == (kind == "no-pins")
     repository.nvidia.restore()
-    if kind == "no-pins":  # from what this repository alone leaves; the fixture does it from others
-        assert moves(gpu_deployer, "580.82.07").code == 0
-    else:
-        repository.restore(GPU_HOST, OLDER)
+    repository.restore(GPU_HOST, OLDER)
 
 
 def test_nvidias_dkms_with_its_epoch_is_left_alone(host: LabHost) -> None:

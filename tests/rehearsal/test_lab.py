@@ -20,7 +20,8 @@ from running import PATIENCE_S, quietly, until
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
 from pyinfra_gpu_rehearsal.cli import run_command
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
-from pyinfra_gpu_rehearsal.state import LabRecord, Machine
+from pyinfra_gpu_rehearsal.placing import labs
+from pyinfra_gpu_rehearsal.state import LabRecord
 
 pytestmark = pytest.mark.rehearsal
 
@@ -56,7 +57,7 @@ def test_what_is_switched_off_keeps_its_files_and_leaves_nothing_running(
     before, group = host.boot_id(), Path(record_of(lab).group)
     lab.off(say=quietly)
     assert lab.hosts() == [] and not group.exists()
-    assert record_of(lab).lab_id not in Machine().labs()
+    assert record_of(lab).lab_id not in labs()
     (host,) = lab.up(1, say=quietly)
     assert host.run("cat /opt/kept").stdout == "kept\n"
     assert host.boot_id() != before
@@ -111,7 +112,7 @@ def traces(record: LabRecord, directory: Path, before: set[str]) -> list[str]:
     link = Subnet(lab_id=record.lab_id, number=0).link
     left += [link] if link_exists(link) else []
     left += [str(path) for path in (Path(record.group), directory) if path.exists()]
-    left += [f"{record.lab_id} on the list"] if record.lab_id in Machine().labs() else []
+    left += [f"{record.lab_id} on the list"] if record.lab_id in labs() else []
     return left
 
 

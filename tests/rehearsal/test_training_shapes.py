@@ -67,7 +67,7 @@ source = { registry = "https://download.pytorch.org/whl/cpu" }
 """
 PLAIN = '[project]\nname = "plain"\nversion = "1"\ndependencies = []\n'
 WEIGHTS = "heavy" * 1000
-LARGE, MISSING = "/srv/large.git", "training.large-files-missing"
+LARGE, MISSING = "/srv/large.git", "training.checkout-differs"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def test_a_submodule_is_checked_out_pinned_and_judged(shapes: Shapes) -> None:
     as_declared(stage)
 
     shapes.git("-C", "library", "checkout", "-q", newer)
-    seen = {"training.submodule-differs": "submodules: another commit of library"}
+    seen = {"training.checkout-differs": "submodules: another commit of library"}
     assert deviations(stage, code=2) == seen
     assert stage.converge(limit=HOST).changed(HOST) == ["training: submodules"]
     assert shapes.git(*head) == pinned

@@ -118,7 +118,6 @@ class Listener:
         self.group = group
         self.prefix = prefix  # itself in a folder of root's, whoever it belongs to
         self.theirs = tuple(f"{prefix}/{name}" for name in OWNERS)
-        self.marker = f"{prefix}/venv.switching"  # root's own, beside the owner's environments
         self.events = 0
         self.by_root: set[Opened] = set()
         self.ran_as: dict[str, set[int]] = {}
@@ -143,7 +142,6 @@ class Listener:
         owner = os.fstat(descriptor).st_uid
         path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         theirs = (owner != 0 and path != self.prefix) or path.startswith(self.theirs)
-        theirs = theirs and (owner != 0 or path != self.marker)
         if not theirs and path != SECRET:
             return
         uid, name = _asked_by(pid)

@@ -18,7 +18,6 @@ from pyinfra_gpu.packages.names import (
     is_driver,
     is_kernel,
     is_nvidia,
-    is_pin,
     rank,
 )
 from pyinfra_gpu.packages.simulation import parse, parse_fetches
@@ -113,13 +112,11 @@ def test_the_drivers_packages_are_known_by_name_and_version(
     assert is_driver(name, version) is expected
 
 
-def test_names_of_kernels_pins_and_nvidias() -> None:
+def test_names_of_kernels_and_nvidias() -> None:
     kernels = ["linux-image-6.1.0-40-amd64", "linux-image-amd64", "linux-modules-extra-6.8.0-31"]
     assert all(map(is_kernel, [*kernels, "linux-generic-hwe-24.04", "linux-amd64"]))
     assert not any(map(is_kernel, ["linux-headers-amd64", "linux-libc-dev", "linux-base"]))
     assert not is_kernel("linux-modules-nvidia-580-open-generic")
-    assert is_pin("nvidia-driver-pinning-580")
-    assert not is_pin("nvidia-driver")
     assert is_nvidia("libnvidia-ml1")
     assert not is_nvidia("libnvme1")
 
@@ -236,7 +233,6 @@ ALLOWED: dict[str, tuple[list[str], dict[str, object]]] = {
         ["Remv nvidia-kernel-dkms [580.95.05-1]", install("nvidia-kernel-open-dkms")],
         {"installed": {"nvidia-kernel-dkms": V, "libcuda1": V}},
     ),
-    "another pin goes": (["Remv nvidia-driver-pinning-595 [595-1]"], {}),
     "our own hold": (
         [install("libcuda1", V, OLD)],
         {"installed": {"libcuda1": OLD}, "held": ("libcuda1", "dkms")},

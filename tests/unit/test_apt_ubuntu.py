@@ -89,14 +89,6 @@ def test_a_branch_whose_names_do_not_carry_it_is_held_by_its_version(
     )
 
 
-@pytest.mark.parametrize("name", ["580", OLDER])
-def test_the_pin_package_itself_comes_before_the_driver(apt: PrivateApt, name: str) -> None:
-    apt.preferences(files.preferences(580, None if name == "580" else name, None))
-    package = f"nvidia-driver-pinning-{name}"
-    found = chosen(apt, package, branch=580, version=None)
-    assert found == {package: f"{name}-1ubuntu1"}
-
-
 def test_an_upgrade_of_everything_moves_neither_the_driver_nor_dkms(apt: PrivateApt) -> None:
     dkms = Package("dkms", "2.8.7-2ubuntu2.2", "Depends: gcc-12\n")
     gcc = Package("gcc-12", "12.3.0-1ubuntu1~22.04")

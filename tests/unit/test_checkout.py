@@ -135,28 +135,25 @@ def place(made: tuple[Place, Path]) -> Place:
     return copy(place)
 
 
+def state(place: Place) -> tuple[object, ...]:
+    seen = place.looked_at()
+    return seen.commit, seen.submodules, seen.dirty_count
+
+
 def test_submodules_are_checked_out_with_it_and_followed_to_another_commit(place: Place) -> None:
+    assert place.check_out(place.first, submodules=False).returncode == 0
+    (row,) = place.looked_at().submodules  # type: ignore[misc]
+    assert (row[0], row.rpartition(" lib")[1:]) == ("-", (" lib", " with blanks"))
     done = place.check_out(place.first)
     assert (done.returncode, done.stderr) == (0, "")
     library = place.folder / "lib with blanks"
     assert (library / "main.py").read_text() == "1"
     assert (library / "deep/main.py").exists()
-    seen = place.looked_at()
-    assert (seen.commit, seen.submodules, seen.dirty_count) == (place.first, (), 0)
+    assert state(place) == (place.first, (), 0)
 
     assert place.check_out(place.second).returncode == 0
     assert (library / "main.py").read_text() == "2"
-    seen = place.looked_at()
-    assert (seen.commit, seen.submodules, seen.dirty_count) == (place.second, (), 0)
-
-
-def test_what_is_not_there_is_told_and_fetched(place: Place) -> None:
-    assert place.check_out(place.first, submodules=False).returncode == 0
-    (row,) = place.looked_at().submodules  # type: ignore[misc]
-    assert row.startswith("-")
-    assert row.endswith("lib with blanks")
-    assert place.check_out(place.first).returncode == 0
-    assert place.looked_at().submodules == ()
+    assert state(place) == (place.second, (), 0)
 
 
 def test_one_at_another_commit_is_no_local_change_and_its_commit_is_kept(place: Place) -> None:
@@ -197,35 +194,19 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     refused = place.check_out(place.second)
     assert refused.returncode != 0  # git will not write over it
     assert file.read_text() == "mine"
-    done = place.check_out(place.second, stash=True)
-    assert done.returncode == 0, done.stderr
-    assert place.looked_at().dirty_count == 0
-    assert "set aside by pyinfra-gpu" in git(file.parent, "stash", "list")
+    for submodules in (True, False):  # which may be the user's business, and are stashed even so
+        file.write_text("mine")
+        done = place.check_out(place.second, stash=True, submodules=submodules)
+        assert done.returncode == 0, done.stderr
+        assert place.looked_at().dirty_count == 0
+    assert git(file.parent, "stash", "list").count("set aside by pyinfra-gpu") == 2
 
 
-def test_they_are_set_aside_also_where_submodules_are_the_users_business(place: Place) -> None:
-    assert place.check_out(place.first).returncode == 0
-    (place.folder / "lib with blanks/main.py").write_text("mine")
-    assert place.check_out(place.first, stash=True, submodules=False).returncode == 0
-    assert place.looked_at().dirty_count == 0
-    assert "set aside by pyinfra-gpu" in git(place.folder / "lib with blanks", "stash", "list")
-
-
+IN_SUBMODULES = "git submodule foreach --recursive 'git stash -u'"
 ADVICE = {
-    "a file": (["main.py"], ["git stash -u"]),
     "a file that git does not know": (["new.py"], ["git stash -u"]),
-    "in a submodule": (
-        ["lib with blanks/new.py"],
-        ["git submodule foreach --recursive 'git stash -u'"],
-    ),
-    "in a submodule's own": (
-        ["lib with blanks/deep/main.py"],
-        ["git submodule foreach --recursive 'git stash -u'"],
-    ),
-    "in both": (
-        ["main.py", "lib with blanks/main.py"],
-        ["git stash -u", "git submodule foreach --recursive 'git stash -u'"],
-    ),
+    "in a submodule's own": (["lib with blanks/deep/main.py"], [IN_SUBMODULES]),
+    "in both": (["main.py", "lib with blanks/new.py"], ["git stash -u", IN_SUBMODULES]),
 }
 
 
@@ -235,9 +216,7 @@ def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, wher
     assert place.check_out(place.first).returncode == 0
     for name in files:
         (place.folder / name).write_text("mine")
-    host = FakeHost(data={**DATA, "training_commit": place.second})
-    record = parse(host.probe_lines())
-    found = training.judge(host.spec(), replace(record, training=place.looked_at()))
+    found = training.judge(*asking(place, place.second))
     (stops,) = [each for each in found if each.stops]
     assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
     for command in commands:
@@ -263,12 +242,12 @@ def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> Non
     git(place.repo, "lfs", "track", "*.bin")
     (place.repo / MODEL).write_text("heavy" * 1000)
     commit = committed(place.repo)
-    done = place.check_out(commit, lfs=False)
-    assert done.returncode == 0, done.stderr
+    assert place.check_out(place.first).returncode == 0
+    assert place.looked_at().lfs is None
+    assert place.check_out(commit, lfs=False).returncode == 0
     assert place.looked_at().lfs == "1"
     assert (place.folder / MODEL).read_text().startswith("version https://git-lfs")
-    done = place.check_out(commit)
-    assert done.returncode == 0, done.stderr
+    assert place.check_out(commit).returncode == 0
     assert (place.folder / MODEL).read_text() == "heavy" * 1000
     seen = place.looked_at()
     assert (seen.lfs, seen.dirty_count) == ("0", 0)
@@ -284,7 +263,7 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
     done = place.check_out(commit)
     assert done.returncode == 0, done.stderr
     found = {each.id: each for each in training.judge(*asking(place, commit))}
-    finding = found[Id.TRAINING_LARGE_FILES_MISSING]
+    finding = found[Id.TRAINING_CHECKOUT_DIFFERS]
     assert done.stdout == f"pyinfra-gpu-note: {finding.found}: {finding.action}\n"
     assert place.check_out(commit, lfs=False).stdout == ""
 
@@ -304,11 +283,6 @@ def all_but(program: str, folder: Path) -> Path:
             if found.name != program and not (folder / found.name).is_symlink():
                 (folder / found.name).symlink_to(found)
     return folder
-
-
-def test_a_repository_without_any_has_none(place: Place) -> None:
-    assert place.check_out(place.first).returncode == 0
-    assert place.looked_at().lfs is None
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -348,22 +322,13 @@ def test_what_a_run_that_was_cut_off_cloned_meanwhile_is_gone_on_with(
     assert place.check_out(place.first).returncode == 0
     mine = committed(place.folder, mine="1")
     (place.folder / "notes").write_text("mine")
-    done = place.check_out(place.second, seen=seen)
+    done = place.check_out(place.second, seen=seen, stash=bool(seen))
     assert (done.returncode, done.stderr) == (0, "")
     assert place.looked_at().commit == place.second
-    assert (place.folder / "notes").read_text() == "mine"
+    assert (place.folder / "notes").exists() == (not seen)
+    assert bool(git(place.folder, "stash", "list")) == bool(seen)
     assert git(place.folder, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
     assert list(place.folder.parent.glob("*.damaged-*")) == []
-
-
-def test_changes_are_set_aside_also_in_what_was_cloned_meanwhile(place: Place) -> None:
-    """The look saw nothing there, or a repository that git could not read."""
-    assert place.check_out(place.first).returncode == 0
-    (place.folder / "notes").write_text("mine")
-    done = place.check_out(place.second, seen="", stash=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert place.looked_at().commit == place.second
-    assert "set aside by pyinfra-gpu" in git(place.folder, "stash", "list")
 
 
 @pytest.mark.parametrize("repository", [True, False])
@@ -431,17 +396,17 @@ ROW = "0" * 40
 def test_each_is_judged() -> None:
     assert found([]) == []
     assert found([f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]) == [
-        ("submodule-differs", "repair", "submodules: no a, another commit of b")
+        ("checkout-differs", "repair", "submodules: no a, another commit of b")
     ]
     assert found([f"-{ROW} a"], training_submodules=False) == []
-    assert found([], "3") == [("large-files-missing", "repair", "3 files of git LFS not fetched")]
+    assert found([], "3") == [("checkout-differs", "repair", "3 files of git LFS not fetched")]
     assert found([], "0") == []
     assert found([], "3", training_lfs=False) == []
     assert found([], "-") == [
-        ("large-files-missing", "report", "files in git LFS, and no git-lfs on the host")
+        ("checkout-differs", "report", "files in git LFS, and no git-lfs on the host")
     ]
 
 
 def test_of_a_checkout_at_another_commit_nothing_more_is_said() -> None:
     (finding,) = found([f"-{ROW} a"], "2", training_commit="f" * 40)
-    assert finding[0] == "commit-differs"
+    assert finding[0] == "checkout-differs"

@@ -34,7 +34,6 @@ from pyinfra_gpu.spec import system_files
 OLD, NEWER, NEXT = "580.82.07", "580.105.08", "595.71.05"
 TOO_OLD = "580.54.01"
 NEXT_KERNEL = "6.1.0-31-amd64"
-PIN = "nvidia-driver-pinning-580 580-1 0 1"
 
 
 def record(host: GpuHost) -> Record:
@@ -93,7 +92,7 @@ def libraries(version: str) -> dict[str, str | None]:
 def whole(version: str) -> dict[str, Any]:
     """A whole driver of another version."""
     facts = {**loaded(version), **libraries(version), "on_disk": version}
-    return {**plain(**facts), **of(*rows(version), PIN)}
+    return {**plain(**facts), **of(*rows(version))}
 
 
 def kernel(module: str, headers: str = "1") -> dict[str, Any]:
@@ -104,7 +103,6 @@ def kernel(module: str, headers: str = "1") -> dict[str, Any]:
 
 OWN_SOURCE = f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /"
 OTHERS = "/etc/apt/sources.list.d/cuda.list:deb"
-STANDING_ALONE = files.preferences(580, None, None, "nvidia-driver-pinning-580").encode()
 OFF = plain(persistenced="inactive", persistenced_enabled="disabled")
 
 CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -143,56 +141,43 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["blacklist-differs"],
         text(system_files.MODPROBE, BLACKLIST.content.replace(b"nouveau", b"x")),
     ),
-    "no pin package": (["pin-package-missing"], of(*rows())),
-    "half a pin package": (["pin-package-missing"], of(*rows(), PIN[:-1] + "0")),
-    "the pin package of another branch": (
-        ["pin-package-missing"],
-        of(*rows(), PIN.replace("580", "595")),
-    ),
-    "pins that stand alone": ([], {**of(*rows()), **text(files.PREFERENCES, STANDING_ALONE)}),
-    # the packages
     "one wanted package is missing": (
         ["not-installed"],
-        of(*(row for row in rows() if not row.startswith("nvidia-persist")), PIN),
+        of(*(row for row in rows() if not row.startswith("nvidia-persist"))),
     ),
     "a package nobody declared is missing": (
         [],
-        of(*(row for row in rows() if not row.startswith("nvidia-smi")), PIN),
+        of(*(row for row in rows() if not row.startswith("nvidia-smi"))),
     ),
     "the other flavour": (
         ["not-installed"],
-        of(*(row.replace("kernel-open-dkms", "kernel-dkms") for row in rows()), PIN),
+        of(*(row.replace("kernel-open-dkms", "kernel-dkms") for row in rows())),
     ),
     "the other flavour is declared": (
         ["not-installed"],
         {"data": {"driver_modules": "proprietary", "gpu_model": None}},
     ),
     "another branch": (["version-differs"], whole(NEXT)),
-    "one package of another branch": (["version-differs"], of(*rows(nvidia_modprobe=NEXT), PIN)),
+    "one package of another branch": (["version-differs"], of(*rows(nvidia_modprobe=NEXT))),
     "another version than declared": (
         ["version-differs"],
         {
             "data": {"driver_version": OLD},
-            **of(*rows(), f"nvidia-driver-pinning-{OLD} {OLD}-1 0 1"),
             **text(files.PREFERENCES, files.preferences(580, OLD, None).encode()),
         },
     ),
     "the declared version": (
         [],
-        {
-            "data": {"driver_version": VERSION},
-            **of(*rows(), f"nvidia-driver-pinning-{VERSION} {VERSION}-1 0 1"),
-        },
+        {"data": {"driver_version": VERSION}},
     ),
     "a driver that is too old": (["version-differs"], whole(TOO_OLD)),
     "a newer driver of the branch": ([], whole(NEWER)),
-    "a companion is older": (["version-differs"], of(*rows(nvidia_modprobe=OLD), PIN)),
-    "a companion is newer": (["version-differs"], of(*rows(nvidia_modprobe=NEWER), PIN)),
+    "a companion is older": (["version-differs"], of(*rows(nvidia_modprobe=OLD))),
+    "a companion is newer": (["version-differs"], of(*rows(nvidia_modprobe=NEWER))),
     "NVIDIA's other packages have other versions": (
         [],
         of(
             *rows(),
-            PIN,
             "nvidia-container-toolkit 1.18.0-1 0 1",
             "cuda-compat-13-0 580.65.06-1 0 1",
             "nvidia-kernel-common 20220217+3 0 1",
@@ -201,20 +186,20 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "a package of another architecture": (
         ["version-differs", "hold-differs"],
-        of(*rows(), PIN, f"libcuda1:i386 {OLD}-1 0 1"),
+        of(*rows(), f"libcuda1:i386 {OLD}-1 0 1"),
     ),
     "a package is half installed": (
         ["files-damaged"],
-        of(*(row[:-1] + "0" if "smi" in row else row for row in rows()), PIN),
+        of(*(row[:-1] + "0" if "smi" in row else row for row in rows())),
     ),
     "a hold is missing": (
         ["hold-differs"],
-        of(*(row[:-3] + "0 1" if "libcuda1" in row else row for row in rows()), PIN),
+        of(*(row[:-3] + "0 1" if "libcuda1" in row else row for row in rows())),
     ),
     "holds that are not wanted": (["hold-differs"], {"data": {"driver_hold": False}}),
     "no holds, and none wanted": (
         [],
-        {"data": {"driver_hold": False}, **of(*rows(held="0"), PIN)},
+        {"data": {"driver_hold": False}, **of(*rows(held="0"))},
     ),
     # files
     "nvidia-smi is gone": (["files-damaged"], lost("libcuda1 gone /usr/bin/nvidia-smi")),
@@ -312,7 +297,7 @@ def test_each_deviation_and_its_near_miss(name: str) -> None:
 def test_a_fresh_host_lacks_everything_and_says_so_in_order() -> None:
     assert told(bare_gpu_host()) == [
         *("keyring-replaced", "pins-differ", "pins-differ", "blacklist-differs"),
-        *("source-differs", "pin-package-missing", "not-installed", "headers-missing"),
+        *("source-differs", "not-installed", "headers-missing"),
         "module-differs restart",
     ]
 
@@ -379,12 +364,12 @@ def test_the_version_all_packages_must_have(name: str) -> None:
 
 
 def test_apt_is_asked_for_every_package_by_name_and_to_remove_what_is_anothers() -> None:
-    asked = requests(changed().spec(), record(changed(**of(*rows(nvidia_modprobe=OLD), PIN))))
+    asked = requests(changed().spec(), record(changed(**of(*rows(nvidia_modprobe=OLD)))))
     assert set(asked) == {f"{name}={VERSION}-*" for name in DRIVER_PACKAGES}
-    other = changed(**of(*(row.replace("open-dkms", "dkms") for row in rows()), PIN))
+    other = changed(**of(*(row.replace("open-dkms", "dkms") for row in rows())))
     asked = requests(other.spec(), record(other))
     assert {"nvidia-kernel-dkms-", f"nvidia-kernel-open-dkms={VERSION}-*"} <= set(asked)
-    other = changed(**of(*rows(NEXT), f"libnvidia-compute-595 {NEXT}-1 1 1", PIN))
+    other = changed(**of(*rows(NEXT), f"libnvidia-compute-595 {NEXT}-1 1 1"))
     assert {"libnvidia-compute-595-", "libcuda1"} <= set(requests(other.spec(), record(other)))
     bare = bare_gpu_host()
     assert requests(bare.spec(), record(bare)) == (

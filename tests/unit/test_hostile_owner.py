@@ -192,7 +192,7 @@ def test_nobody_but_root_and_the_owner_can_hold_the_lock(place: Place) -> None:
     lock.chmod(0o644)
     with lock.open() as opened:
         assert {each.id for each in layout.judge(place.spec(), place.look())} == {
-            Id.LAYOUT_MODE_DIFFERS
+            Id.LAYOUT_DIRECTORY_DIFFERS
         }
         place.run(directories(place.spec(), place.look()))
         assert layout.judge(place.spec(), place.look()) == []
@@ -239,7 +239,7 @@ def test_a_prefix_that_was_given_away_is_taken_back_and_nothing_is_lost(place: P
     (place.prefix / "training/training/notes").write_text("a person's work")
     (place.prefix / "cache/wheel").write_text("wheel")
     found = layout.judge(place.spec(), place.look())
-    assert {each.id for each in found} == {Id.LAYOUT_OWNER_DIFFERS}
+    assert {each.id for each in found} == {Id.LAYOUT_DIRECTORY_DIFFERS}
     done = place.run(directories(place.spec(), place.look()))
     assert done.returncode == 0, done.stderr
     assert f"{place.prefix}/tools is kept as" in done.stdout
@@ -283,7 +283,7 @@ def test_a_link_below_the_prefix_is_refused_with_a_sentence(place: Place, name: 
     hostile.replace(place, place.prefix / name, "a link to a directory of root's")
     before = place.state_outside()
     assert [each.id for each in layout.judge(place.spec(), place.look()) if each.stops] == [
-        Id.LAYOUT_NOT_A_DIRECTORY
+        Id.LAYOUT_DIRECTORY_DIFFERS
     ]
     done = place.run(directories(place.spec(), place.look()))
     assert done.stderr == f"{place.prefix}/{name} is a link: move it away\n"

@@ -5,8 +5,5 @@
 #
 # GUARDED  1: refuse a folder that somebody else than root can change, or the way to it
 set -u
-if [ "$2" ] && ! root_only "${1%/*}"; then
-	echo "somebody else than root can change $open" >&2
-	exit 1
-fi
+guarded "$2" "${1%/*}"
 set_aside "$1" && echo "$aside"

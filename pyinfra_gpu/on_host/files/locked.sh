@@ -10,10 +10,7 @@
 # read LOCK can lock it, so one that is made here is closed to others.
 set -u
 lock=$1 seconds=$2
-if [ "$3" ] && ! root_only "${lock%/*}"; then
-	echo "somebody else than root can change $open" >&2
-	exit 1
-fi
+if [ "$3" ]; then guarded 1 "${lock%/*}"; fi
 
 # holder sets $holder, as far as the kernel tells; a name is anybody's to choose.
 holder() {

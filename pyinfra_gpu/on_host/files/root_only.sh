@@ -32,3 +32,10 @@ root_only() {
 	done
 	open=
 }
+
+# guarded GUARD FOLDER: where GUARD is not empty, exits unless root alone can change FOLDER.
+guarded() {
+	if [ ! "$1" ] || root_only "$2"; then return; fi
+	echo "somebody else than root can change $open" >&2
+	exit 1
+}

@@ -1,20 +1,21 @@
 #!/bin/sh
 # Makes the directories below a prefix what they should be: root's, and the owner's.
 #
-#   sh directories.sh PREFIX OWNER KEPT ANEW OWNERS PRESENT
+#   sh directories.sh PREFIX OWNER [NAME WHOSE]...
 #
 # PREFIX   absolute path; root's
-# OWNER    user whose the OWNERS are; empty: all is made by and for whoever runs this
-# KEPT     names below PREFIX, with blanks between: root's, and taken over as they are
-# ANEW     root's too; what belongs to somebody else is set aside: root runs or believes what is in it
-# OWNERS   the owner's; what belongs to somebody else is set aside
-# PRESENT  as OWNERS, but never made here
+# OWNER    user who runs what is deployed; empty: all is made by and for whoever runs this
+# NAME     of a directory below PREFIX
+# WHOSE    root: root's, and taken over as it is; new: root's too, but what belongs to somebody else
+#          is set aside, since root runs or believes what is in it; owner: the owner's, and what
+#          belongs to somebody else is set aside; present: as owner, but never made here
 #
 # Nothing below these directories is touched, and no link is followed: once PREFIX is root's, nobody
 # else can exchange what is directly below it. An empty directory is not worth setting aside.
 set -eu
 umask 022
-prefix=$1 owner=$2 kept=$3 anew=$4 owners=$5 present=$6
+prefix=$1 owner=$2
+shift 2
 
 fail() {
 	echo "$*" >&2
@@ -27,8 +28,6 @@ if [ "$owner" ]; then
 	user=$(id -u -- "$owner" 2>/dev/null) || fail "there is no user $owner"
 	group=$(id -g -- "$owner")
 fi
-
-whose() { stat -c %u -- "$1"; }
 
 # is_there PATH: whether there is a directory; anything else is somebody's, and a reason to stop
 is_there() {
@@ -43,31 +42,25 @@ kept_aside() {
 	echo "$1 is kept as $aside"
 }
 
-# made PATH [UID GID]
+# made PATH UID GID
 made() {
-	if ! is_there "$1"; then mkdir -- "$1"; fi
+	if ! is_there "$1"; then mkdir -p -- "$1"; fi
 	if [ "$owner" ]; then chown -h -- "$2:$3" "$1"; fi
-	if [ "$(stat -c %a -- "$1")" != 755 ]; then chmod 0755 -- "$1"; fi
+	chmod 0755 -- "$1"
 }
 
-# anew_unless_of UID PATH
-anew_unless_of() {
-	if [ "$owner" ] && is_there "$2" && [ "$(whose "$2")" != "$1" ]; then kept_aside "$2"; fi
-}
-
-if ! is_there "$prefix"; then mkdir -p -- "$prefix"; fi
 made "$prefix" 0 0
-for name in $kept; do made "$prefix/$name" 0 0; done
-for name in $anew; do
-	anew_unless_of 0 "$prefix/$name"
-	made "$prefix/$name" 0 0
-done
-for name in $owners; do
-	anew_unless_of "$user" "$prefix/$name"
-	made "$prefix/$name" "$user" "$group"
-done
-for name in $present; do
-	if [ ! -h "$prefix/$name" ] && [ -d "$prefix/$name" ]; then anew_unless_of "$user" "$prefix/$name"; fi
+while [ $# -gt 1 ]; do
+	path=$prefix/$1 whose=$2 uid=0 gid=0
+	shift 2
+	case $whose in
+	present) if [ -h "$path" ] || [ ! -d "$path" ]; then continue; fi ;;
+	esac
+	case $whose in owner | present) uid=$user gid=$group ;; esac
+	if [ "$owner" ] && [ "$whose" != root ] && is_there "$path" && [ "$(stat -c %u -- "$path")" != "$uid" ]; then
+		kept_aside "$path"
+	fi
+	if [ "$whose" != present ]; then made "$path" "$uid" "$gid"; fi
 done
 
 # Root's, so that nobody can exchange it while somebody holds it, and for the owner's group to read:

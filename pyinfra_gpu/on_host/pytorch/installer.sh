@@ -15,12 +15,8 @@ umask 022
 folder=$1 version=$2 guarded=$3 locked=$4 wheels=$5
 shift 5
 cd /
-for each in "$folder" "$wheels"; do
-	if [ "$guarded" ] && [ "$each" ] && ! root_only "$each"; then
-		echo "somebody else than root can change $open" >&2
-		exit 1
-	fi
-done
+guarded "$guarded" "$folder"
+if [ "$wheels" ]; then guarded "$guarded" "$wheels"; fi
 # Another run may have installed it while this one waited for the lock.
 case $("$folder/bin/uv" -V 2>/dev/null) in
 "uv $version" | "uv $version "*)

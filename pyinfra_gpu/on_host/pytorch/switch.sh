@@ -6,15 +6,12 @@
 # KEPT     the name under which the old environment is kept
 # OWNER    whose the environments are, in a directory of root's; empty: of whoever runs this
 #
-# A switch that is cut off between the two renames leaves FOLDER.switching, by which place.sh knows
-# that FOLDER.new was whole. Old environments that their owner has emptied (kept.sh) are taken away.
+# Cut off between the two renames it is finished by place.sh. Old environments that their owner has
+# emptied (kept.sh) are taken away.
 set -eu
 umask 022
 folder=$1 kept=$2 owner=$3
-if [ "$owner" ] && ! root_only "${folder%/*}"; then
-	echo "somebody else than root can change $open" >&2
-	exit 1
-fi
+guarded "$owner" "${folder%/*}"
 if [ -e "$kept" ] || [ -h "$kept" ]; then
 	echo "$kept is there already" >&2
 	exit 1
@@ -22,9 +19,6 @@ fi
 for old in "$folder".old-*; do
 	if [ -d "$old" ] && [ ! -h "$old" ]; then rmdir --ignore-fail-on-non-empty -- "$old"; fi
 done
-: >"$folder.switching"
-sync -f "$folder.switching"
 mv -T -- "$folder" "$kept"
 mv -T -- "$folder.new" "$folder"
-sync -f "$folder.switching"
-rm -f -- "$folder.switching"
+sync -f "${folder%/*}"

@@ -61,11 +61,6 @@ class Kernel:
         self.proc = root / "proc/driver/nvidia"
         self.dev = root / "dev"
 
-    def log(self, text: str) -> None:
-        """Write a line to the file that takes the place of the kernel's log."""
-        with (self.root / "var/log/rehearsal-kernel.log").open("a") as file:
-            file.write(f"{text}\n")
-
     # -- what is there
 
     def loaded(self, name: str) -> bool:
@@ -142,20 +137,17 @@ class Kernel:
         """Refuse a module the kernel itself refuses: of another kernel, or not signed."""
         magic = self.field(path, "vermagic")
         if magic.split(" ")[0] != self.release:
-            self.log(f"{name}: version magic '{magic}' should be '{self.release} ...'")
             raise RefusedError(f"ERROR: could not insert '{name}': Exec format error")
         variables = self.root / "sys/firmware/efi/efivars"
         on = any(path.read_bytes()[4:5] == b"\1" for path in variables.glob("SecureBoot-*"))
         trusted = path.read_bytes().endswith(SIGNATURE) and any(variables.glob("MokListRT-*"))
         distribution = "updates" not in path.parts  # what came with the kernel is signed
         if on and not trusted and not distribution:
-            self.log(f"Loading of module with unavailable key is rejected: {name}")
             raise RefusedError(f"ERROR: could not insert '{name}': Key was rejected by service")
 
     def _load_nvidia(self, path: Path) -> None:
         free = [card for card in self.cards() if not self.driver_of(card)]
         if not free:
-            self.log("NVRM: The NVIDIA probe routine was not called: another driver has the GPU.")
             raise RefusedError("ERROR: could not insert 'nvidia': No such device")
         is_open = self.field(path, "license") != "NVIDIA"
         able = [card for card in free if self._able(card, is_open)]
@@ -176,15 +168,8 @@ class Kernel:
 
     def _able(self, card: Path, is_open: bool) -> bool:
         words = (card / "rehearsal").read_text().strip().split("|")
-        major, _, minor = words[3].partition(".")
-        capability = (int(major), int(minor))
-        if not is_open and capability >= BLACKWELL:
-            self.log(f"NVRM: {card.name} requires use of the NVIDIA open kernel modules.")
-            return False
-        if is_open and capability < TURING:
-            self.log(f"NVRM: {card.name} is not supported by open nvidia.ko.")
-            return False
-        return True
+        capability = tuple(map(int, words[3].split(".")))
+        return capability >= TURING if is_open else capability < BLACKWELL
 
     def _describe(self, card: Path) -> None:
         name, uuid, *_ = (card / "rehearsal").read_text().strip().split("|")
@@ -275,10 +260,8 @@ class Kernel:
         wanted = [] if blacklisted(at_boot, "nouveau") else ["nouveau"]
         wanted += [name for name in NEEDS if not blacklisted(later, name)]
         for name in wanted:
-            try:
+            with contextlib.suppress(RefusedError):
                 self.load(name)
-            except RefusedError as refused:
-                self.log(f"{name}: {refused}")
 
 
 def modprobe(kernel: Kernel, words: list[str]) -> int:

@@ -1,1 +1,0 @@
-"""The real PyTorch, really built: a part of it, and all of it."""
