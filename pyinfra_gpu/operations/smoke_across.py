@@ -11,9 +11,9 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.diagnosis.explained import explained
 from pyinfra_gpu.drift import smoke_across as drift
+from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.engine import journal, lease, reach
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
 from pyinfra_gpu.engine.ask import Answer, ask
@@ -67,7 +67,7 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
     .. code:: python
 
-        across_hosts.proven(name="Train one checked step across the hosts", spec=wanted)
+        across_hosts.proven(name="Run the smoke test across the hosts", spec=wanted)
     """
     across = drift.declared(spec)
     if across is None:
@@ -102,7 +102,7 @@ def _act(
 ) -> Commands:
     """Take part if any host of the group finds that the step is owed."""
     now = fingerprint(spec, record, smoke_digest())
-    mine = {"why": owed, "fingerprint": now, "mode": drift.mode(spec), "runs": waits_for(record)}
+    mine = {"why": owed, "fingerprint": now, "mode": drift.mode(spec), "runs": deferred_by(record)}
     meeting.say("owed", host.name, mine)
     said = meeting.hear("owed", hosts, _PATIENCE_S)
     others = [name for name in hosts if name != host.name]

@@ -100,7 +100,7 @@ def asked(words: list[str]) -> dict[str, Any]:
 
 def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path: Path) -> None:
     run = Run(Answering(name="ws1", tells="10.0.0.1 10.0.0.2"), Answering(name="ws2"))
-    assert run.prepare().changing("ws1") == ["Smoke | Train one across hosts"]
+    assert run.prepare().changing("ws1") == ["Smoke | Run the multi-node smoke test"]
     run.execute()
     first, second = run.started("ws1"), run.started("ws2")
     assert asked(first) == asked(second)
@@ -133,14 +133,14 @@ def test_hosts_that_passed_together_have_nothing_to_do() -> None:
 )
 def test_what_no_longer_holds_is_owed(changes: dict[str, Any]) -> None:
     run = Run(*passed_together("ws1", "ws2", **changes)).prepare()
-    assert run.changing("ws1") == ["Smoke | Train one across hosts"]
+    assert run.changing("ws1") == ["Smoke | Run the multi-node smoke test"]
 
 
 def test_a_damaged_stamp_counts_for_neither_test() -> None:
     run = Run(*passed_together("ws1", "ws2", hosts=None)).prepare()
     assert run.changing("ws1") == [
-        "Smoke | Train one checked step",
-        "Smoke | Train one across hosts",
+        "Smoke | Run the smoke test",
+        "Smoke | Run the multi-node smoke test",
     ]
 
 
