@@ -32,9 +32,9 @@ class SmallGpt(nn.Module):  # type: ignore[misc, unused-ignore]  # Any where tor
         )
         self.norm = nn.LayerNorm(_WIDTH)
         self.head = nn.Linear(_WIDTH, vocabulary, bias=False)
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross-entropy of predicting `targets`, both of shape (batch, length)."""
