@@ -142,8 +142,6 @@ def figures(verdict: Verdict) -> Iterator[str]:
         formats.append(f"recommended: {metrics.precision_best}")
     if works:
         yield f"number formats: {'; '.join(formats)}"
-    if times := [f"{e.id} {e.seconds:.1f}" for e in verdict.stages if e.seconds is not None]:
-        yield f"seconds by stage: {', '.join(times)}"
     if verdict.listens.to == "anyone":
         yield f"other machines could connect while it ran: {verdict.listens.how}"
     yield from _gate(verdict)
