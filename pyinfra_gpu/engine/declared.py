@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
@@ -21,12 +22,21 @@ if TYPE_CHECKING:
 
 
 def declared(host: Host) -> HostSpec:
-    """Return what a host should be.
+    """Return what a host should be; it is found out once in a run.
 
     + host: pyinfra's, with its inventory
 
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
+    if host not in _KEPT:
+        _KEPT[host] = _declared(host)
+    return _KEPT[host]
+
+
+_KEPT: WeakKeyDictionary[Host, HostSpec] = WeakKeyDictionary()
+
+
+def _declared(host: Host) -> HostSpec:
     wanted = _with_locks(compatibility.resolve(data_of(host), host.name))
     wanted = _with_builders(wanted, host)
     across = wanted.smoke.across

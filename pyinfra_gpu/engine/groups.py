@@ -18,7 +18,7 @@ from typing import Any
 from pyinfra_cli.util import exec_file
 
 from pyinfra_gpu.errors import shown
-from pyinfra_gpu.spec import allowed_keys
+from pyinfra_gpu.spec import KEYS
 
 _ENTRY = 'a name or (name, {"key": value})'
 _HELPER = "a variable that is no group begins with an underscore"
@@ -85,7 +85,7 @@ def _meant_as_group(name: str, value: Any, with_data: set[str]) -> bool:
         return bool(value) and all(isinstance(each, str | tuple) for each in value)
     if not isinstance(value, Mapping):
         return isinstance(value, str) and name in with_data
-    keys = allowed_keys()
+    keys = KEYS
     hosts_data = value and all(isinstance(each, Mapping) for each in value.values())
     known = any(key in keys or str(key).startswith(("ssh_", "_")) for key in value)
     return name in with_data or bool(hosts_data and not known)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec.model import (
+    KEYS,
     STAGES,
     AcrossSpec,
     HostSpec,
@@ -18,9 +19,10 @@ from pyinfra_gpu.spec.model import (
     TrainingSpec,
 )
 from pyinfra_gpu.spec.paths import Paths
-from pyinfra_gpu.spec.resolving import allowed_keys, check_data, resolve
+from pyinfra_gpu.spec.resolving import resolve
 
 __all__ = [
+    "KEYS",
     "STAGES",
     "AcrossSpec",
     "HostSpec",
@@ -28,7 +30,5 @@ __all__ = [
     "Paths",
     "SpecError",
     "TrainingSpec",
-    "allowed_keys",
-    "check_data",
     "resolve",
 ]

@@ -41,21 +41,6 @@ _IN_WORDS = {
 """Pydantic's types of errors, for somebody who never saw Python's names; others in its words."""
 
 
-def allowed_keys() -> dict[str, Key]:
-    """Return every data key of ours by name, in the order of the documentation."""
-    return dict(KEYS)
-
-
-def check_data(data: Mapping[str, object], where: str) -> dict[str, Any]:
-    """Check the keys of one layer of data by themselves; the layer need not be complete.
-
-    `where` names the layer in errors, e.g. "group_data/gpu.py". Returns the accepted values in
-    their final form; pyinfra's own keys are left out. Raises SpecError at the first mistake.
-    """
-    asked = _asked(data, where)
-    return {name: KEYS[name].of(asked) for name in data if name in KEYS}
-
-
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     """Return what `host` should be, from its merged data.
 

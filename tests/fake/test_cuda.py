@@ -102,6 +102,12 @@ MOVED = dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")
 CHOSEN = "choose.sh /usr/local/cuda /usr/local/cuda-13.0 130"
 LINKS, SONAME = f"links.sh {LIB}/libcuda.so.1", f"{LIB}/libcuda.so.1"
 REINSTALLED = f"Inst libcuda1 [{VERSION}-1] ({VERSION}-1 NVIDIA CUDA:x [amd64])"
+
+
+def offered(name: str, version: str) -> dict[str, dict[str, list[str]]]:
+    return {"apt-cache madison": {"stdout": [f"{name} | {version} | http://x Packages"]}}
+
+
 RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     "a declared version is asked for exactly": (
         proven_host(data={"cuda_version": "13.0.2"}),
@@ -109,7 +115,8 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     ),
     "gone files come back with their packages, after an interrupted dpkg is finished": (
         proven_host(
-            lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]}
+            lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]},
+            responses=offered("cuda-nvcc-13-0", "13.0.88-1"),
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
@@ -124,6 +131,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
             lists=dev(f"link {FILE} => {FILE}"),
             responses={
                 "dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]},
+                **offered("libcuda1", f"{VERSION}-1"),
                 "--simulate": {"stdout": [REINSTALLED, PART, "libcuda1", "dkms", PART, PART]},
             },
         ),
@@ -200,9 +208,12 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
 ) -> None:
     told: list[tuple[str, str]] = []
     monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
-    host = proven_host(plain={"driver.runfile": "1", "cuda.gxx": "0"}, lists=dev("absent"))
+    host = proven_host(
+        plain={"driver.runfile": "1", "driver.persistenced": "failed", "cuda.gxx": "0"},
+        lists=dev("absent"),
+    )
     run_of(host).prepare()
-    assert ("preflight", "preflight.other-driver") in told
+    assert ("driver", "driver.persistenced-differs") in told
     assert ("cuda", "cuda.compiler-differs") in told
     assert ("libcuda", "libcuda.link-differs") in told
 

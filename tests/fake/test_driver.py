@@ -32,7 +32,7 @@ from tasks.driver import driver
 from tasks.environment import environment
 
 TRUST = "Driver | Trust NVIDIA's repository"
-INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
+INSTALL, SETTLE = "Driver | Install the driver", "Driver | Make it ready for every boot"
 LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
 ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
@@ -241,21 +241,6 @@ def test_another_key_is_never_put_in_place(keyring: bytes) -> None:
     assert made.failed() == {"ws1"}
     assert "before you trust it" in told.problem
     assert not [c for c in made.executed("ws1") if system_files.KEYRING in c]
-
-
-def test_a_directory_in_the_keyrings_place_ends_the_run_with_what_to_do() -> None:
-    row = f"41ed 0 root 4096 {system_files.KEYRING}"
-    refused = {
-        "success": False,
-        "stderr": ["a directory stands there: move it away, and run again"],
-    }
-    answers = {**keyring_answer(KEYRING), f"write.sh {system_files.KEYRING}": refused}
-    host = GpuHost(keyring=None, entries={system_files.KEYRING: row}, responses=answers)
-    made, told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert (
-        f"{system_files.KEYRING} cannot be written: a directory stands there: move" in told.problem
-    )
 
 
 BUSY = {"driver.user": ["pid 812 (python3)"]}

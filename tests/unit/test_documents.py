@@ -15,7 +15,7 @@ from test_house_layers import ROOMS
 from pyinfra_gpu import cli
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.report.check.answer import EXIT_CODES
-from pyinfra_gpu.spec import allowed_keys
+from pyinfra_gpu.spec import KEYS
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCUMENTS = {
@@ -72,7 +72,7 @@ def test_every_setting_that_is_shown_is_a_key(name: str) -> None:
     if name == "CONTRIBUTING.md":  # shows code
         return
     for key in re.findall(r"`([a-z_]+) = [^`]+`", DOCUMENTS[name]):
-        assert key in allowed_keys() or key.startswith("ssh_"), key  # those are pyinfra's
+        assert key in KEYS or key.startswith("ssh_"), key  # those are pyinfra's
 
 
 def commands(text: str) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import allowed_keys, check_data, document
+from pyinfra_gpu.spec import KEYS, document
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -32,8 +32,9 @@ def test_the_comments_of_the_lab_inventory_are_what_the_declarations_say() -> No
 
 def test_what_the_lab_inventory_shows_can_be_taken_over_as_it_is() -> None:
     lines = re.findall(r'^#     ("\w+": .*),$', LAB, re.MULTILINE)
-    shown = check_data(ast.literal_eval("{" + ", ".join(lines) + "}"), "inventories/lab.py")
-    assert list(shown) == list(allowed_keys())
+    shown = ast.literal_eval("{" + ", ".join(lines) + "}")
+    assert list(shown) == list(KEYS)
+    assert all(value in (KEYS[name].default, KEYS[name].example) for name, value in shown.items())
 
 
 def test_the_command_replaces_its_block_and_leaves_the_rest_alone(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_the_lab_inventory_resolves_as_it_is() -> None:
     "path", sorted((PROJECT / "group_data").glob("*.py")), ids=lambda p: p.stem
 )
 def test_every_group_data_file_holds_only_right_values(path: Path) -> None:
-    check_data(group_data(path.stem), f"group_data/{path.name}")
+    assert resolve(group_data(path.stem), path.stem)
 
 
 def group_data(name: str) -> dict[str, object]:

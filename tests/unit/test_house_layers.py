@@ -13,7 +13,7 @@ import pytest
 
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.host import CONCERNS
-from pyinfra_gpu.spec import allowed_keys
+from pyinfra_gpu.spec import KEYS
 
 PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
@@ -121,7 +121,7 @@ def test_every_concern_is_judged_for_the_whole_host() -> None:
 
 
 def test_the_stages_of_the_keys_are_stages() -> None:
-    assert {key.stage for key in allowed_keys().values()} - {"general"} <= {*map(str, Stage)}
+    assert {key.stage for key in KEYS.values()} - {"general"} <= {*map(str, Stage)}
 
 
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:

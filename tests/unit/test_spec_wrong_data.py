@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import SpecError, check_data
+from pyinfra_gpu.spec import SpecError
 from pyinfra_gpu.spec.variables import FORBIDDEN
 
 REPO = "https://github.com/karpathy/nanochat"
@@ -195,53 +195,25 @@ def test_wrong_data_is_one_sentence_with_host_key_value_problem_and_remedy(
 
 REFUSED: dict[str, list[object]] = {
     "prefix": [
-        "/",
-        "/etc/x",
-        "/root",
-        "/home/ada",
-        "/usr/local/",
-        "/usr/x",
-        "/var/lib/dpkg/gpu",
-        "/opt/../etc",
-        "/opt/./x",
-        "~/gpu",
-        "/opt/a;b",
-        "/opt/gpu\n",
-        "/opt/a b",
-        "",
-        5,
+        "/", "/etc/x", "/root", "/home/ada", "/usr/local/", "/usr/x", "/var/lib/dpkg/gpu",
+        "/opt/../etc", "/opt/./x", "~/gpu", "/opt/a;b", "/opt/gpu\n", "/opt/a b", "", 5,
     ],
     "driver_repository_url": [
-        "https://{distro}/x",
-        "https://h/a'b",
-        "https://h/a?x=1",
-        "https://h/{arch",
-        "https://h/a\n",
-        "x",
+        "https://{distro}/x", "https://h/a'b", "https://h/a?x=1", "https://h/{arch",
+        "https://h/a\n", "x",
     ],
     "packages_extra": [
-        ["sudo-"],
-        ["-y"],
-        ["a b"],
-        ["libcuda1"],
-        ["cuda-toolkit-13-0"],
-        ["x\n"],
-        "tmux",
+        ["sudo-"], ["-y"], ["a b"], ["libcuda1"], ["cuda-toolkit-13-0"], ["x\n"], "tmux",
     ],
     "training_repo": ["-x@h:p", "-oX=y:p", "a:", "https::h/x", "h:x y", "/srv/r.git\n", "git@-h:x"],
     "training_requirements": [
-        "../r.txt",
-        "a/../../r.txt",
-        "setup.py",
-        "a b.txt",
-        "r.txt\n",
-        ".txt/x",
+        "../r.txt", "a/../../r.txt", "setup.py", "a b.txt", "r.txt\n", ".txt/x",
     ],
     "pytorch_wheels": ["/srv/../w", "ftp://h/w", "/srv/a b", "w", "/srv/w\n"],
     "cuda_archs": [["sm_120"], ["90a"], ["12.0\n"], [12.0], "12.0"],
     "preflight_min_disk_gib": [float("nan"), float("inf"), -1, True],
     "smoke_across_hosts": ["true", "False", 1, "a-b"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -330,12 +302,3 @@ def test_a_host_name_with_a_line_break_does_not_break_the_line() -> None:
     with pytest.raises(SpecError) as caught:
         resolve({"gpu_count": 99}, "lab\n1")
     assert str(caught.value).startswith("host lab 1: gpu_count = 99 ")
-
-
-def test_a_layer_of_data_is_checked_by_itself_and_named_in_the_error() -> None:
-    assert check_data({"training_commit": COMMIT, "ssh_user": "ada"}, "group_data/gpu.py") == {
-        "training_commit": COMMIT
-    }
-    with pytest.raises(SpecError) as caught:
-        check_data({"smoke_ranks": 1}, "group_data/gpu.py")
-    assert str(caught.value).startswith("group_data/gpu.py: smoke_ranks = 1 should be greater than")

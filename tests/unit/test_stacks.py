@@ -15,7 +15,7 @@ from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu import stacks
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import SpecError, allowed_keys
+from pyinfra_gpu.spec import KEYS, SpecError
 from pyinfra_gpu.stacks import StacksError, catalogue
 from pyinfra_gpu.stacks.model import Entry
 
@@ -89,7 +89,7 @@ def test_the_catalogue_is_read_once_and_cannot_be_changed() -> None:
 
 
 def test_the_documented_default_stack_is_the_one_of_the_data() -> None:
-    assert allowed_keys()["stack"].default == KNOWN.default_stack == "r580-cu130"
+    assert KEYS["stack"].default == KNOWN.default_stack == "r580-cu130"
 
 
 @pytest.mark.parametrize("name", KNOWN.stacks)
