@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import lzma
 import os
 import shutil
 import tempfile
@@ -16,18 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.errors import LabError
 
-KEY_NAME = "archive-key.gpg"  # at the top of the distribution's repository
 NAME = "pyinfra-gpu rehearsal"
-FORMAT = "not compressed"  # of what packages hold; other words make other repositories
 
 # A key is made on this day, so that it can have expired since.
 BIRTH, NEXT_DAY = "20260101T000000", "20260102T000000"
 A_WEEK = "seconds=604800"
-
-_ARCHIVE, _HEADER = b"!<arch>\n", 60  # ar(5): what it begins with, and the bytes before a member
-_NAME, _SIZE = slice(0, 16), slice(48, 58)
 
 
 @contextmanager
@@ -176,56 +169,3 @@ class FlatRepository:
             self.folder.rename(old)
         fresh.rename(self.folder)  # between the two, for an instant, there is no repository
         shutil.rmtree(old, ignore_errors=True)
-
-
-def uncompressed(package: bytes) -> bytes:
-    """Return the content of a .deb with its archives unpacked, where they are compressed by xz.
-
-    To unpack them takes most of what dpkg takes of a processor, and throwaway hosts install the
-    same packages again and again.
-    """
-    parts, at = [_ARCHIVE], len(_ARCHIVE)
-    while at < len(package):
-        header = bytearray(package[at : at + _HEADER])
-        size = int(header[_SIZE])
-        content = package[at + _HEADER : at + _HEADER + size]
-        at += _HEADER + size + size % 2
-        name = header[_NAME].decode().rstrip(" /")
-        if name.endswith(".xz"):
-            content = lzma.decompress(content)
-            header[_NAME] = name.removesuffix(".xz").ljust(16).encode()
-            header[_SIZE] = str(len(content)).ljust(10).encode()
-        parts += [bytes(header), content, b"\n" * (len(content) % 2)]
-    return b"".join(parts)
-
-
-def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> int:
-    """Lay out PACKAGES (.deb files, which are removed) as an apt repository in FOLDER.
-
-    It is signed with a key that is thrown away at once; what it is checked with is
-    FOLDER/archive-key.gpg. Returns the number of packages. Raises LabError.
-    """
-    if shutil.which("gpg") is None:
-        raise LabError("signing a package repository needs gpg: apt-get install gnupg")
-    architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
-    pool = folder / "pool"
-    pool.mkdir(parents=True)
-    entries: list[str] = []
-    for package in sorted(packages):
-        # Some web servers and proxies decode %3a in a name differently from apt: leave it out.
-        target = pool / package.name.replace("%3a", "-")
-        content = uncompressed(package.read_bytes())
-        target.write_bytes(content)
-        package.unlink()
-        control = run(["dpkg-deb", "--field", target], purpose=f"reading {target.name}").stdout
-        entries.append(stanza(control, f"pool/{target.name}", content))
-    fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
-    fields |= {"Architectures": architecture, "Components": "main"}
-    place = folder / "dists" / suite
-    write_suite(place, f"main/binary-{architecture}", entries, fields)
-    with tempfile.TemporaryDirectory(prefix="pgpu-key-") as name:
-        key = SigningKey(Path(name))
-        key.ensure(NAME)
-        key.sign(place / "Release")
-        shutil.copyfile(key.public, folder / KEY_NAME)
-    return len(entries)

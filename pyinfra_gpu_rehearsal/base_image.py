@@ -11,19 +11,24 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.apt_repository import FORMAT, KEY_NAME, make_repository
+from pyinfra_gpu_rehearsal.apt_repository import NAME, SigningKey, write_suite
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
 from pyinfra_gpu_rehearsal.commands import remove_tree, run
 from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.nvidia.debs import repack
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
 Say = Callable[[str], None]
+KEY_NAME = "archive-key.gpg"  # at the top of the repository
+FORMAT = "not compressed"  # of what packages hold; other words make other repositories
 
 # What a freshly installed cloud or server machine has.
 PACKAGES = (
@@ -164,6 +169,36 @@ def _bootstrap(apt: AptConfiguration, work: Path) -> None:
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         timeout=1800,
     )
+
+
+def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> int:
+    """Lay out PACKAGES (.deb files, which are removed) as an apt repository in FOLDER.
+
+    To unpack what xz has compressed takes most of what dpkg takes of a processor, and hosts
+    install the same packages again and again: so these are not compressed. It is signed with a
+    key that is thrown away at once; what it is checked with is FOLDER/archive-key.gpg. Returns
+    the number of packages. Raises LabError.
+    """
+    architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
+    pool = folder / "pool"
+    pool.mkdir(parents=True)
+    given = sorted(packages)
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+        made = list(threads.map(lambda package: repack(package, pool), given))
+    listed = [package.with_suffix(".stanza") for package in made]
+    entries = [each.read_text().replace("Filename: ", "Filename: pool/") for each in listed]
+    for each in (*given, *listed):
+        each.unlink()
+    fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
+    fields |= {"Architectures": architecture, "Components": "main"}
+    place = folder / "dists" / suite
+    write_suite(place, f"main/binary-{architecture}", entries, fields)
+    with tempfile.TemporaryDirectory(prefix="pgpu-key-") as name:
+        key = SigningKey(Path(name))
+        key.ensure(NAME)
+        key.sign(place / "Release")
+        shutil.copyfile(key.public, folder / KEY_NAME)
+    return len(entries)
 
 
 def _build(apt: AptConfiguration, folder: Path) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 import click
 
 from pyinfra_gpu.report.run import REPORT_VARIABLE
-from pyinfra_gpu_rehearsal import Lab, LabError, available, gpus_available
+from pyinfra_gpu_rehearsal import Lab, available, gpus_available
+from pyinfra_gpu_rehearsal.git_repository import publish
+from pyinfra_gpu_rehearsal.state import cache_folder
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_index
 
 HOSTS = 2
 MACHINE = "2x RTX 5090"
@@ -27,10 +30,10 @@ _RULE = "=" * 80
 def run(lab: Lab) -> int:
     """Rehearse the whole way; return 0 only if the second run changed nothing on any host.
 
-    Raises LabError, with what is needed, where this machine cannot make hosts.
+    Where no hosts can be made, this machine is provisioned instead. Raises LabError.
     """
     if reason := available():
-        raise LabError(reason)
+        return _on_this_machine(cache_folder() / "local", reason)
     started = time.monotonic()
     used = [host.name for host in lab.all_hosts()]
     without = gpus_available()
@@ -45,7 +48,7 @@ def run(lab: Lab) -> int:
     _say(f"{len(hosts)} throwaway hosts are up after {time.monotonic() - started:.1f} s: {names}")
     # Where the inventory finds the hosts.
     os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
-    status = _twice()
+    status = _twice("inventories/rehearsal.py")
     _say("")
     _say(f"Look around on a host:    ssh -F {lab.shown_ssh_config} gpu1")
     _say("Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py")
@@ -59,11 +62,38 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _twice() -> int:
-    first = _deploy("First run: from bare machines to a checked training step")
+def _on_this_machine(folder: Path, reason: str) -> int:
+    """Provision this machine without root."""
+    _say(f"{reason[:1].upper()}{reason[1:]}")
+    _say("So this machine is provisioned instead (inventories/local.py), without root.")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    index = ensure_index(python, _say)
+    folder.mkdir(parents=True, exist_ok=True)
+    commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
+    data = {
+        "prefix": str(folder / "prefix"),
+        "rehearsal": "true",
+        "stack": "cpu-torch2.13",
+        "gpu_count": "0",
+        "smoke": "auto",
+        "pytorch_python": sys.executable,
+        "pytorch_index_url": f"{index.as_uri()}/",
+        "pytorch_extra_index_url": "null",
+        "pytorch_lock": "ignore",
+        "training_repo": (folder / "tiny-gpt.git").as_uri(),
+        "training_commit": commit,
+        "training_requirements": "pyproject.toml",
+    }
+    status = _twice("inventories/local.py", *(f"{key}={value}" for key, value in data.items()))
+    _say(f"What was made is in {folder}; `make clean` removes it.")
+    return status
+
+
+def _twice(inventory: str, *data: str) -> int:
+    first = _deploy("First run: from bare machines to a checked training step", inventory, data)
     if first is None:
         return 1
-    second = _deploy("Second run: the same command must change nothing")
+    second = _deploy("Second run: the same command must change nothing", inventory, data)
     if second is None:
         return 1
     still = ("as declared", "left alone")  # the latter: something that a deploy does not repair
@@ -76,10 +106,12 @@ def _twice() -> int:
     return 0
 
 
-def _deploy(title: str) -> dict[str, Any] | None:
+def _deploy(title: str, inventory: str, data: tuple[str, ...]) -> dict[str, Any] | None:
     """Run pyinfra's own command line; return the run's verdict, or None when it failed."""
     pyinfra = shutil.which("pyinfra", path=str(Path(sys.executable).parent)) or "pyinfra"
-    command = [pyinfra, "-y", "inventories/rehearsal.py", "deploy.py"]
+    command = [pyinfra, "-y", inventory, "deploy.py"]
+    for item in data:
+        command += ["--data", item]
     _say(f"\n{_RULE}\n{title}\n$ {' '.join(['pyinfra', *command[1:]])}\n{_RULE}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"

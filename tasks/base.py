@@ -8,5 +8,5 @@ from pyinfra_gpu.spec import HostSpec
 @stage("Base")
 def base(wanted: HostSpec) -> None:
     """Install the few distribution packages the stages need, make our directories."""
-    packages.present(name="Install what the stages need", spec=wanted)
-    layout.directories(name="Make the directories", spec=wanted)
+    packages.present(name="Install distribution packages", spec=wanted)
+    layout.directories(name="Create directories", spec=wanted)

@@ -9,5 +9,5 @@ from pyinfra_gpu.spec import HostSpec
 def cuda(wanted: HostSpec) -> None:
     """Install it, make it the one at /usr/local/cuda, and compile for the GPUs."""
     operations.installed(name="Install the CUDA toolkit", spec=wanted)
-    operations.chosen(name="Choose /usr/local/cuda", spec=wanted)
-    operations.proven(name="Compile for the GPUs", spec=wanted)
+    operations.chosen(name="Set the cuda alternative", spec=wanted)
+    operations.proven(name="Verify nvcc", spec=wanted)

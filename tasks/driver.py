@@ -11,6 +11,6 @@ def driver(wanted: HostSpec) -> None:
     """First whom to trust, then the packages, then what kernels have of them."""
     packaged.trusted(name="Trust NVIDIA's repository", spec=wanted)
     packaged.installed(name="Install the driver", spec=wanted)
-    packaged.settled(name="Settle it for every boot", spec=wanted)
+    packaged.ready_for_boot(name="Make it ready for every boot", spec=wanted)
     driver_running.running(name="Load it", spec=wanted)
     driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)

@@ -8,4 +8,4 @@ from pyinfra_gpu.spec import HostSpec
 @stage("Environment")
 def environment(wanted: HostSpec) -> None:
     """Write both files whole, and read the environment file back."""
-    operations.project_files(name="Write the environment file", spec=wanted)
+    operations.project_files(name="Write the environment files", spec=wanted)

@@ -8,5 +8,5 @@ from pyinfra_gpu.spec import HostSpec
 @stage("libcuda")
 def libcuda(wanted: HostSpec) -> None:
     """Repair the links and the linker's cache, then load the library from two programs."""
-    operations.linked(name="Link libcuda", spec=wanted)
-    operations.proven(name="Load libcuda", spec=wanted)
+    operations.linked(name="Update libcuda links and cache", spec=wanted)
+    operations.proven(name="Verify that libcuda loads", spec=wanted)

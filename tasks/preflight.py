@@ -8,4 +8,4 @@ from pyinfra_gpu.spec import HostSpec
 @stage("Preflight")
 def preflight(wanted: HostSpec) -> None:
     """Fail this host with one sentence if it cannot become what is declared."""
-    operations.ready(name="Check that this host can work", spec=wanted)
+    operations.ready(name="Check requirements", spec=wanted)

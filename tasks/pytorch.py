@@ -10,6 +10,6 @@ from pyinfra_gpu.spec import HostSpec
 def pytorch(wanted: HostSpec) -> None:
     """First uv, then the environment, then torch itself, built before where data says so."""
     operations.installer(name="Install uv", spec=wanted)
-    operations.virtual_environment(name="Make the virtual environment", spec=wanted)
+    operations.virtual_environment(name="Create the virtual environment", spec=wanted)
     pytorch_build.built(name="Build torch", spec=wanted)
     operations.wheel(name="Install torch", spec=wanted)

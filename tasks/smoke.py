@@ -15,8 +15,8 @@ def smoke(wanted: HostSpec) -> None:
     """Train one step on all ranks and check the numbers, unless that was done and still holds;
     then, where data says so, one step on all hosts of a group together.
     """
-    operations.proven(name="Train one checked step", spec=wanted)
-    smoke_across.proven(name="Train one across hosts", spec=wanted)
+    operations.proven(name="Run the smoke test", spec=wanted)
+    smoke_across.proven(name="Run the multi-node smoke test", spec=wanted)
 
 
 # pyinfra executes a file that its command line names, and does not import it.

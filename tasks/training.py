@@ -9,6 +9,6 @@ from pyinfra_gpu.spec import HostSpec
 @stage("Training")
 def training(wanted: HostSpec) -> None:
     """Check it out, install what it needs around our torch, then what starts runs of it."""
-    operations.checkout(name="Check out the repository", spec=wanted)
-    operations.requirements(name="Install its dependencies", spec=wanted)
-    launcher.installed(name="Install the launcher of runs", spec=wanted)
+    operations.checkout(name="Check out the training repository", spec=wanted)
+    operations.requirements(name="Install its requirements", spec=wanted)
+    launcher.installed(name="Install the train launcher", spec=wanted)

@@ -31,12 +31,10 @@ _NO_LIBUV = (Step("Install a torch that was built with libuv, as the official wh
 
 ADVICE = {
     "S1.import": _OTHER_TORCH,
-    "S1.torch": _OTHER_TORCH,
     "S2.libuv": _NO_LIBUV,
     "S4.collectives": _WRONG_DATA,
     "S4.grad_bitwise": _WRONG_DATA,
     "S4.loss_drop": _WRONG_STEP,
-    "S4.pairs_exact": _WRONG_DATA,
     "S4.store": _NO_LIBUV,
     "S4.training_step": _WRONG_STEP,
     "S5.leftovers": (

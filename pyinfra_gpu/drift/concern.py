@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from pyinfra_gpu.drift.deferral import deferred, deferred_by, undetermined
 from pyinfra_gpu.drift.finding import Findings, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
-from pyinfra_gpu.drift.put_off import put_off, untold, waits_for
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
@@ -45,7 +45,7 @@ def unread(
     if planning and shut(spec, record):
         return ()
     reasons = [*concern.judge.unread(spec, record)]
-    if reason := untold(spec, record, concern.STAGE):
+    if reason := undetermined(spec, record, concern.STAGE):
         reasons.append(reason)
     return tuple(dict.fromkeys(reasons))
 
@@ -57,7 +57,7 @@ def judged(
 
     + history: what the package manager's log has, newest last
     """
-    found = put_off(concern.judge(spec, record), waits_for(record))
+    found = deferred(concern.judge(spec, record), deferred_by(record))
     return Findings(replace(each, since=explain(each.packages, history)) for each in found)
 
 

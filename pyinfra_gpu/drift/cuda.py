@@ -273,7 +273,7 @@ _FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
 
 
 def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what login shells are told: what runs there does not get what was proven.
+    """Judge what login shells set: a program there would not get the CUDA that was verified.
 
     LD_LIBRARY_PATH comes before the libraries that torch brings, whichever CUDA it names.
     """

@@ -22,7 +22,7 @@ IDS = (
     Id.DRIVER_INITRAMFS_STALE,
     Id.DRIVER_MODULE_NAME_DIFFERS,
 )
-"""What `driver_modules.settled` repairs."""
+"""What `driver.ready_for_boot` repairs."""
 
 
 def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def too_old(spec: HostSpec, version: str) -> bool:
 
 MOVES = (Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS)
 INSTALL = (*MOVES, Id.DRIVER_FILES_DAMAGED, Id.DRIVER_HEADERS_MISSING)
-"""What `driver_packages.installed` repairs."""
+"""What `driver.installed` repairs."""
 
 
 def driver_names(found: Packages) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ IDS = (
     Id.DRIVER_PINS_DIFFER,
     Id.DRIVER_BLACKLIST_DIFFERS,
 )
-"""What `driver_repository.trusted` repairs."""
+"""What `driver.trusted` repairs."""
 
 MODE = "0644"
 _RULES = (

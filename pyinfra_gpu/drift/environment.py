@@ -16,7 +16,7 @@ from pyinfra_gpu.text import some
 
 STAGE = Stage.ENVIRONMENT
 
-_NAMED = 3  # so many variables are told
+_NAMED = 3  # so many variables are named
 
 
 def declared(spec: HostSpec, owner: str | None) -> tuple[File, File]:
@@ -109,7 +109,7 @@ def _for_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _of_shells(record: Record, file: str, name: str) -> bool:
-    """Tell whether the line is told as that of another CUDA."""
+    """Tell whether the stage cuda reports that line."""
     rows = if_known(record.cuda.shell_lines, ())
     return any(row.startswith(f"{file}:") and name in row for row in rows)
 

@@ -106,7 +106,6 @@ class Id(StrEnum):
     TRAINING_CHECKOUT_DIFFERS = "training.checkout-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
     TRAINING_MODULE_HIDDEN = "training.module-hidden"
-    TRAINING_REMOTE_DIFFERS = "training.remote-differs"
     TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"
@@ -208,7 +207,7 @@ class Findings(tuple[Finding, ...]):
         """The ids that there are."""
         return frozenset(each.id for each in self)
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Return what was found, and what was expected, in one line; empty where there is none."""
         return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
 
@@ -254,8 +253,7 @@ def note(
     packages: tuple[str, ...] = (),
 ) -> Finding:
     """Return what is worth knowing, and no drift."""
-    told = report(id_, found, expected, action, command, packages)
-    return replace(told, effect="note")
+    return replace(report(id_, found, expected, action, command, packages), effect="note")
 
 
 def stop(id_: Id, found: str, expected: str, action: str) -> Finding:

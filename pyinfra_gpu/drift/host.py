@@ -43,7 +43,7 @@ CONCERNS: tuple[Concern, ...] = (
 """In the order of the deploy."""
 
 REFUSED_TOO = (Stage.DRIVER, Stage.CUDA, Stage.LIBCUDA)
-"""Stages that are told even of a host that preflight refuses: most often they say why."""
+"""Stages that are shown even of a host that preflight refuses: usually they say why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class StageJudgement:
     """What is so of one stage.
 
     + summary: what there is, in a few words, where nothing differs
-    + unread: what could not be read and has to be known; then nothing can be told of the stage
+    + unread: what could not be read and has to be known; then the stage is undetermined
     """
 
     stage: Stage

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared
-from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
@@ -41,11 +41,10 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether the owner's manager, of which runs are units, is on and outlives logins.
+    """Judge whether the owner's manager, of which runs are units, runs and outlives logins.
 
     Without root nobody is asked: the launcher does it, or says who can. One that somebody stopped,
-    or that ended by itself, comes back at the next boot. With a unit that somebody forbade no run
-    starts.
+    or that ended by itself, comes back at the next boot. With a masked unit no run starts.
     """
     if spec.training is None:
         return
@@ -76,8 +75,8 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.training and (told := waits_for(record)):
-        found = f"{told} {'are' if told.startswith('runs ') else 'is'} on"
+    if spec.training and (runs := deferred_by(record)):
+        found = f"{runs} {'are' if runs.startswith('runs ') else 'is'} running"
         action = "nothing that it uses is changed meanwhile"
         yield note(Id.TRAINING_RUN_ON, found, "to go on", action)
 

@@ -232,11 +232,11 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
             stops=True,
         )
         return
-    # Where its folder is set in a file, that is told of already; see `_loader_paths`.
-    told = [row.partition(": ")[2] for row in if_known(record.libcuda.loader_paths, ())]
+    # Where its folder is set in a file, `_loader_paths` finds it.
+    folders = [row.partition(": ")[2] for row in if_known(record.libcuda.loader_paths, ())]
     for entry in known(record.libcuda.cache):
         second = entry.name == SONAME and entry.real and not _in_libdir(record, entry)
-        if second and dirname(entry.path) not in told:
+        if second and dirname(entry.path) not in folders:
             yield note(
                 Id.LIBCUDA_ANOTHER,
                 f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",

@@ -8,11 +8,11 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import LostFile, Record
 from pyinfra_gpu.text import some
 
-_NAMED = 3  # so many files are told
+_NAMED = 3  # so many files are named
 
 
 def lost_files(record: Record, mine: Callable[[str], bool]) -> tuple[LostFile, ...]:
-    """Return those of some packages; none of one that is not complete, which is told as that.
+    """Return those of some packages; an incomplete package has a finding of its own.
 
     + mine: whether a package is one of those, by its name
 

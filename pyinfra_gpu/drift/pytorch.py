@@ -16,7 +16,7 @@ from pyinfra_gpu.text import some
 
 STAGE = Stage.PYTORCH
 
-_NAMED = 3  # so many damaged distributions are told
+_NAMED = 3  # so many damaged distributions are named
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -44,9 +44,9 @@ def _environment(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _unfit(spec: HostSpec, record: Record) -> str | None:
-    """Say why the environment is to be made anew; None where it is as declared.
+    """Say why the environment has to be replaced; None where it is as declared.
 
-    Where data names an interpreter by its path, both are told by running them: a path may be a
+    Where data names an interpreter by its path, both are found by running them: a path may be a
     link, a version manager's shim, or within an environment, and the interpreter behind it is what
     a new one would be made from.
     """
@@ -84,7 +84,7 @@ def has_fallback(spec: HostSpec, record: Record) -> bool:
 
 
 def _fallback(spec: HostSpec) -> Finding:
-    """Say so until it is cured: a host with another torch than declared is not as declared."""
+    """Report it until the declared torch is there: the host is not as declared."""
     wanted = spec.pytorch
     return Finding(
         id=Id.PYTORCH_FALLBACK,
@@ -105,7 +105,7 @@ def is_there(record: Record) -> bool:
 
 
 def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
+    """Judge torch itself; in an environment that has to be replaced it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
     expected, action = f"torch {wanted} with intact files", f"torch {wanted}"
     there = None if _unfit(spec, record) else known(torch.version)
@@ -153,7 +153,7 @@ def _elsewhere(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the other distributions: ours are repaired, of a user's own it is only told."""
+    """Judge the other distributions: ours are repaired, a user's own are only reported."""
     if _unfit(spec, record):
         return
     there, ours = if_known(record.torch.damaged_others, {}), damaged(spec, record)
@@ -163,13 +163,13 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
     expected = "each of its files there, of the size its wheel recorded"
     if ours:
         action = f"reinstall of {some(ours, _NAMED)}"
-        yield repair(Id.PYTORCH_FILES_DAMAGED, _told(record, ours), expected, action)
+        yield repair(Id.PYTORCH_FILES_DAMAGED, _damages(record, ours), expected, action)
     if theirs:
         action = "left alone: neither torch nor the training needs it"
-        yield note(Id.PYTORCH_FILES_DAMAGED, _told(record, theirs), expected, action)
+        yield note(Id.PYTORCH_FILES_DAMAGED, _damages(record, theirs), expected, action)
 
 
-def _told(record: Record, names: list[str]) -> str:
+def _damages(record: Record, names: list[str]) -> str:
     there = if_known(record.torch.damaged_others, {})
     return some([f"{name} damaged: {there[name]}" for name in names], _NAMED)
 

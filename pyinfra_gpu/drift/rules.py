@@ -8,7 +8,7 @@
 
 `judge(spec, record)` are the findings of every rule that could tell. `judge.unread(spec, record)`
 says what the others could not: with one of those a stage is undetermined, so that nobody acts on a
-guess, and no rule can forget to look whether it was told.
+guess, and no rule can forget to check that it is known.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ CHECKOUT = (
     Id.TRAINING_CHECKOUT_DIFFERS,
     Id.TRAINING_LOCAL_CHANGES,
     Id.TRAINING_MODULE_HIDDEN,
-    Id.TRAINING_REMOTE_DIFFERS,
 )
 """What `training.checkout` repairs."""
 
@@ -62,7 +61,7 @@ def _remote(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if training and known(there.commit) and there.remote != training.repo:
         found = f"the origin of {spec.paths.training} is not the declared training_repo"
         expected = "the declared training_repo, from which commits are fetched anyway"
-        yield note(Id.TRAINING_REMOTE_DIFFERS, found, expected, "left alone")
+        yield note(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, "left alone")
 
 
 def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -129,9 +128,9 @@ def _submodules(spec: HostSpec, record: Record) -> Iterator[Finding]:
     training = _at_commit(spec, record)
     there = known(record.training.submodules) if training and training.submodules else ()
     if there:
-        told = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in there]
+        rows = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in there]
         expected = "each of the repository's submodules at the commit recorded for it"
-        found = f"submodules: {some(told, 3)}"
+        found = f"submodules: {some(rows, 3)}"
         yield repair(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, "submodules")
 
 

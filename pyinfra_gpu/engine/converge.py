@@ -288,7 +288,7 @@ def _verify(
         return failed(host, concern.STAGE, sentence)
     found = judged(concern, spec, record, ()).of(*ids)
     left = Findings(each for each in found if each.effect in ("repair", "restart") or each.stops)
-    reasons = [*unread(concern, spec, record), *([left.told()] if left else [])]
+    reasons = [*unread(concern, spec, record), *([left.described()] if left else [])]
     if not reasons:
         return True
     more = f"; {hint}" if hint else ""

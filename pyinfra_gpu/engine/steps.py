@@ -168,8 +168,8 @@ def broken(state: State, host: str, stage: str, error: Exception) -> str:
         logger.error(without_escapes("".join(traceback.format_exception(error))))
     what = shortened(f"{type(error).__name__}: {error}", _LONGEST_LINE)
     return (
-        f"{host}: {stage}: this could not be judged ({what}): pyinfra-gpu is at fault here; -v"
-        " tells where, for a report of it"
+        f"{host}: {stage}: this could not be judged ({what}): this is a bug in pyinfra-gpu, please"
+        " report it with the output of -v"
     )
 
 

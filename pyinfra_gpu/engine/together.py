@@ -30,7 +30,6 @@ class Together(BaseStateCallback):
         + given_up: returns the hosts that nothing more is to be expected of
         """
         self.run_id = secrets.token_hex(8)
-        self.token = secrets.token_hex(32)  # what hosts of this run know one another by
         self._given_up = given_up
         self._said: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()

@@ -13,6 +13,7 @@ from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import Repository, repository
 from pyinfra_gpu.drift.finding import Stage
+from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -67,15 +68,10 @@ def why(answer: Answer) -> str:
     return answer.lines[-1] if answer.lost else reason(apt.errors_in(answer.lines), said_by="apt")
 
 
-def finish_interrupted(stage: str, spec: HostSpec, *, entirely: bool = True) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted installation left.
-
-    + entirely: whether the host fails where that cannot be; a package that was cut off while it
-      was unpacked has to be fetched again, and only a transaction can do that
-    """
-    command = apt.finish() if entirely else f"{apt.finish()} || true"
+def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted installation left."""
     what = "finish an interrupted installation"
-    return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
+    return step(stage, what, apt.finish(), run_as=as_root(spec), seconds=deadlines.INSTALL)
 
 
 def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
@@ -161,11 +157,18 @@ def run(state: State, host: Host, request: Request) -> bool:
 def prepared(state: State, host: Host, request: Request) -> tuple[Request, Simulation] | None:
     """Return a transaction that may run and whose files are fetched; None after saying why not.
 
-    Stale lists of the distribution are a reason to update them once, and to try again. What
-    somebody removed by force of a set, and apt then misses at every step, comes back with it.
+    What an interrupted installation left is finished first, as far as that can be: apt refuses all
+    else until then. Stale lists of the distribution are a reason to update them once, and to try
+    again. What somebody removed by force of a set, and apt then misses at every step, comes back
+    with it.
     """
     if not wait_for_lock(state, host, request.stage, request.spec):
         return None
+    record = look(request.spec)
+    if record and if_known(record.packages.half_configured, ()):
+        what, seconds = "finish an interrupted installation", deadlines.INSTALL
+        ask(state, host, apt.finish(), as_root(request.spec), seconds=seconds, what=what)
+        forget()
     if not update(state, host, request.stage, request.spec):
         return None
     root = as_root(request.spec)
@@ -302,7 +305,10 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     names = tuple(dict.fromkeys(packages))
     if not names:
         return True
-    there = apt.versions_in(_said(state, host, spec, apt.versions(names)))
+    record = look(spec)
+    rows = if_known(record.nvidia.packages, ()) if record else ()
+    versions = {each.name: each.version for each in rows}
+    there = {name: versions.get(name) or versions.get(plain(name)) for name in names}
     if not update(state, host, stage, spec):
         return False
     told = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
@@ -313,10 +319,10 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     for name in names:
         offered = dict.fromkeys((*offer.get(name, ()), *offer.get(plain(name), ())))
         # apt itself passes such a one over, and ends well
-        if name in there and there[name] not in offered:
+        if there[name] and there[name] not in offered:
             gone = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
             return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
-    exact = tuple(f"{name}={there[name]}" if name in there else name for name in names)
+    exact = tuple(f"{name}={there[name]}" if there[name] else name for name in names)
     return run(state, host, Request(stage=stage, spec=spec, packages=exact, reinstall=True))
 
 

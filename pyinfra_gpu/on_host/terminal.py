@@ -29,7 +29,6 @@ _CONTROL_OR_BREAK = re.compile(f"[{_ODD}\t\n\u2028\u2029]+")
 
 _QUOTED = re.compile(r"`([^`]{1,400})`")
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
-_BEFORE, _BEHIND = re.compile(r"\S{1,9}$"), re.compile(r"\S{1,9}")
 _NO_ESCAPES = ("dumb", "unknown")
 _GLUE = "\ue000"  # stands for a blank at which a line must not break
 
@@ -99,42 +98,18 @@ def wrapped(
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
-        # A command that is broken cannot be copied.
-        break_long_words=not whole_words and _GLUE not in text,
+        break_long_words=not whole_words,
     )
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 
 
-def unbroken(text: str) -> str:
-    """Return `text` so that `wrapped` breaks no line between its backquotes."""
-    return _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), text)
-
-
 def paragraph(text: str, first: str = "", others: str = "", *, width: int = WIDTH) -> list[str]:
-    """Return a sentence's lines; a command in it that is longer than one stands on its own lines.
-
-    There it is one that a shell takes as it stands. Words are kept whole, and so is a command
-    that fits a line.
+    """Return a sentence's lines; no word and no command in backquotes is broken.
 
     + first, others, width: as with `wrapped`
     """
-    lines: list[str] = []
-    text, begin = one_line(text), 0
-    for found in _QUOTED.finditer(text):
-        beside = _BEFORE.search(text, begin, found.start()), _BEHIND.match(text, found.end())
-        glued = sum(len(each[0]) for each in beside if each)
-        if len(others) + len(found[0]) + glued <= width or " " not in found[1]:
-            continue
-        if words := text[begin : found.start()].strip():
-            before = others if lines else first
-            lines += wrapped(unbroken(words), before, others, whole_words=True, width=width)
-        lines += command(found[1], others if lines else first, width)
-        # What follows begins a line: ", which ..." becomes "which ...".
-        begin = len(text) - len(text[found.end() :].lstrip(",.;: "))
-    if begin and begin >= len(text):
-        return lines
-    rest, before = text[begin:].strip(), others if lines else first
-    return lines + wrapped(unbroken(rest), before, others, whole_words=True, width=width)
+    whole = _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), one_line(text))
+    return wrapped(whole, first, others, whole_words=True, width=width)
 
 
 def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:

@@ -61,7 +61,7 @@ def _hint(spec: HostSpec, record: Record) -> str:
     offers = f"apt-cache policy {drift.package(spec)}"
     if spec.cuda.version:
         return (
-            f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is told by"
+            f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is shown by"
             f" `{offers}`"
         )
     return f"see `{offers}` there"

@@ -131,13 +131,6 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
     return written(state, host, STAGE, file, as_root(spec))
 
 
-def _finished(spec: HostSpec, record: Record) -> Commands:
-    """Finish what was interrupted, as far as that can be: a transaction does the rest."""
-    if record.packages.half_configured:
-        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, entirely=False)
-
-
 @converging(drift, repairs=driver_packages.INSTALL)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared driver is installed: its branch, flavour, all of one version.
@@ -155,7 +148,6 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         driver.installed(name="Install the driver", spec=wanted)
     """
-    yield from _finished(spec, record)
     if found.of(Id.DRIVER_HEADERS_MISSING):
         yield from _headers(spec, record)
     if found.of(*driver_packages.MOVES):
@@ -299,7 +291,7 @@ def _strangers_aside(state: State, host: Host, spec: HostSpec, record: Record) -
 
 
 @converging(drift, repairs=driver_modules.IDS)
-def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
+def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that every boot finds this driver, and no other, ready.
 
     + spec: the host's resolved specification
@@ -312,7 +304,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver.settled(name="Settle the driver for every boot", spec=wanted)
+        driver.ready_for_boot(name="Make the driver ready for every boot", spec=wanted)
     """
     del found
     # A kernel's own package stays half configured where its hook could not build our module.

@@ -23,8 +23,8 @@ STAGE = drift.STAGE
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that ``train`` is there with the declared presets, and that runs outlive a login.
 
-    A run that is on goes on: it has read all of its own before it began. Which runs are on is
-    said, and what they use is left alone until they have ended.
+    Runs go on: each has read all of its own before it began. What they use is left alone until
+    they have ended.
     """
     for file in drift.wrong(spec, record):
         yield write(STAGE, file, as_root(spec))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra.api.command import FunctionCommand
-
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.transaction import finish_interrupted, install, wait_for_lock
+from pyinfra_gpu.engine.transaction import install
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -34,12 +32,9 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        packages.present(name="Install what the stages need", spec=wanted)
+        packages.present(name="Install distribution packages", spec=wanted)
     """
     del found
-    yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
-    if record.packages.half_configured:
-        yield finish_interrupted(drift.STAGE, spec)
     if absent := missing(spec, known(record.packages.installed), record.system.python3):
         yield from install(
             drift.STAGE, spec, absent, hint="no source of this host offers all of them"

@@ -148,7 +148,7 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     lock = lock_of(spec, record)
     if lock is None and spec.pytorch.lock == "required":
         # Its Python was not known before there was an environment.
-        platform = platform_of(spec, record) or "a Python that cannot be told"
+        platform = platform_of(spec, record) or "an unknown Python"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
     yield from _aside(spec, record, if_known(record.torch.foreign, ()))

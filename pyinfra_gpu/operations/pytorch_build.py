@@ -230,7 +230,7 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
             return True
     last = after.build.state if after is not None else None
     phase = f" in {last.phase}" if isinstance(last, BuildState) else ""
-    why = f"was killed{phase}: run again, and it goes on from there"
+    why = f"was killed{phase}, or its journal cannot be read: run again, and it goes on"
     if said and said[-1].startswith(FAILED):
         explained = explain_lines(printed or said[-1:])
         why = ": ".join([said[-1], *([explained.rstrip(".")] if explained else printed[:1])])

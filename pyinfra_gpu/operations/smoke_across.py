@@ -11,9 +11,9 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.diagnosis.explained import explained
 from pyinfra_gpu.drift import smoke_across as drift
+from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.engine import journal, lease, reach
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
 from pyinfra_gpu.engine.ask import Answer, ask
@@ -67,7 +67,7 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
     .. code:: python
 
-        across_hosts.proven(name="Train one checked step across the hosts", spec=wanted)
+        across_hosts.proven(name="Run the smoke test across the hosts", spec=wanted)
     """
     across = drift.declared(spec)
     if across is None:
@@ -102,7 +102,7 @@ def _act(
 ) -> Commands:
     """Take part if any host of the group finds that the step is owed."""
     now = fingerprint(spec, record, smoke_digest())
-    mine = {"why": owed, "fingerprint": now, "mode": drift.mode(spec), "runs": waits_for(record)}
+    mine = {"why": owed, "fingerprint": now, "mode": drift.mode(spec), "runs": deferred_by(record)}
     meeting.say("owed", host.name, mine)
     said = meeting.hear("owed", hosts, _PATIENCE_S)
     others = [name for name in hosts if name != host.name]
@@ -158,7 +158,7 @@ def _made(
     )
     asked = f"one step with {drift.listed(others)} ({why})"
     allowed = [each for name in hosts for each in places[name]["addresses"]]
-    command = _command(spec, step, places[hosts[0]])
+    command = _command(spec, step, places)
     arguments = (spec, record, Trained(meeting, step), command, allowed, asked)
     yield FunctionCommand(_train, arguments, {})
 
@@ -316,16 +316,22 @@ def _stamped(state: State, host: Host, spec: HostSpec, document: WrittenVerdict)
     return written(state, host, STAGE, file, as_root(spec))
 
 
-def _command(spec: HostSpec, step: Step, place: Mapping[str, Any]) -> list[str]:
+def _command(spec: HostSpec, step: Step, places: Mapping[str, Any]) -> list[str]:
     """Return the launcher's command line.
 
-    + place: what the first host told of itself: at one of its addresses all meet
+    All meet at the first host, at the first of its addresses that no other host has: that of a
+    bridge for containers, say, is the same on all.
+
+    + places: what each host told of itself
     """
+    first, *others = (places[name] for name in step.hosts)
+    alike = {each for other in others for each in other["addresses"]}
     across = {
         "hosts": [*step.hosts],
         "world_size": step.world_size,
-        "addresses": place["reached"],
-        "port": place["port"],
+        "address": next((each for each in first["reached"] if each not in alike), None)
+        or first["reached"][0],
+        "port": first["port"],
         "run_id": step.run_id,
     }
     paths = spec.paths

@@ -31,7 +31,7 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Local changes are a person's work. At the right commit they are reported and left. At another
     commit they stop this host, unless ``training_local_changes = "overwrite"``, which puts them
     into ``git stash`` first, where ``git stash list`` finds them. A repository that git cannot read
-    is kept under another name, and cloned anew. Submodules and files of git LFS
+    is kept under another name, and cloned again. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
     """
     training = _declared(spec)

@@ -134,21 +134,6 @@ def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(each) for name, each in found.items()}
 
 
-def versions(names: Sequence[str]) -> str:
-    """Return the command that prints the versions of packages."""
-    rows = r"${Package}=${Version}\n${binary:Package}=${Version}\n"
-    return f"{shlex.join(('dpkg-query', '-W', '-f', rows, *names))} 2>/dev/null"
-
-
-def versions_in(lines: Sequence[str]) -> Mapping[str, str]:
-    """Read what `versions` printed, by each name alone and with its architecture.
-
-    Packages that are not installed are left out.
-    """
-    found = (line.partition("=") for line in lines)
-    return {name: version for name, _, version in found if version}
-
-
 def hold(names: Sequence[str], *, on: bool) -> str:
     """Return the command that puts packages on hold, or takes them off it."""
     return shlex.join(("apt-mark", "hold" if on else "unhold", *names))

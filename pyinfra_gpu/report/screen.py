@@ -68,7 +68,7 @@ def labelled(rows: Iterable[tuple[str, str]], indent: int) -> Table:
     grid.add_column(width=_LABEL, no_wrap=True)
     grid.add_column(ratio=1, overflow="fold")
     for label, text in rows:
-        grid.add_row(" " * indent + label, safe(text))
+        grid.add_row(Text(" " * indent) + safe(label), safe(text))
     return grid
 
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke
@@ -18,8 +17,8 @@ from pyinfra_gpu.report.screen import (
     counted,
     head,
     joined,
+    labelled,
     printed,
-    safe,
     said_once,
 )
 from pyinfra_gpu.text import WIDTH, shortened
@@ -64,7 +63,7 @@ def render(
     told, dry = result["hosts"], result["dry"]
     names = sorted(told, key=lambda name: (list(_WORDS).index(_state(told[name])), natural(name)))
     hosts = {name: told[name] for name in names}
-    blocks = _table(hosts, dry=dry, whole=whole)
+    blocks = joined(_groups(hosts, dry=dry, whole=whole))
     for each in (tests, across):
         blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
     blocks += _attention(hosts, dry=dry)
@@ -85,56 +84,41 @@ def _word(host: Host, *, dry: bool) -> str:
     return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
 
 
-def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[RenderableType]:
+def _groups(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[list[RenderableType]]:
     """Return a head and rows for each group of hosts that have the same ones."""
-    rows = {name: _rows(host, dry=dry, whole=whole) for name, host in hosts.items()}
+    stages = {name: _shown(host, dry=dry, whole=whole) for name, host in hosts.items()}
 
     def same(name: str) -> Hashable:
-        cells = tuple(cells for cells, _ in rows[name])
-        return _state(hosts[name]), hosts[name]["rehearsal"], cells
+        return _state(hosts[name]), hosts[name]["rehearsal"], tuple(stages[name])
 
     groups: list[list[RenderableType]] = []
     for names in alike(hosts, same):
         first = hosts[names[0]]
+        rows = []
+        for shown in stages[names[0]]:
+            stage, found, did = shown
+            rows.append((stage, found))
+            slowest = max(stages[name][shown] for name in names)
+            rows += [("", f"-> {did}, {slowest:.1f} s")] if did else []
         title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
-        times = zip(*([seconds for _, seconds in rows[name]] for name in names), strict=True)
-        cells = [
-            (*texts, f"{max(slowest):.1f}")
-            for (texts, _), slowest in zip(rows[names[0]], times, strict=True)
-        ]
-        groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
-    if not any(rows.values()):
-        return joined(groups)
-    titles = ("stage", "found", "would change" if dry else "changed", "s")
-    return [_grid([titles]), BLANK, *joined(groups)]
+        groups.append([Sentence(title), *([labelled(rows, 2)] if rows else [])])
+    return groups
 
 
-def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
-    """Return rows of the table; those of all groups have the same columns."""
-    grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
-    grid.add_column(width=11)
-    grid.add_column(ratio=6, overflow="fold")
-    grid.add_column(ratio=5, overflow="fold")
-    grid.add_column(width=6, no_wrap=True)
-    for cells in rows:
-        grid.add_row(*map(safe, cells))
-    return grid
+def _shown(host: Host, *, dry: bool, whole: bool) -> dict[tuple[str, str, str], float]:
+    """Return the seconds of the stages in which something differs, or of all.
 
-
-def _rows(host: Host, *, dry: bool, whole: bool) -> list[tuple[tuple[str, str, str], float]]:
-    """Return cells and seconds of the stages in which something differs, or of all.
-
-    The cells are: the stage, what was found, what was changed.
+    By the stage, what was found and what was done, "" where nothing was.
     """
-    rows = []
+    shown = {}
     for stage in host["stages"]:
         did = _did(stage, host, dry=dry)
         noted = all(each["effect"] == "note" for each in stage["deviations"])
-        if whole or did != "-" or stage["unreadable"] or not noted:
+        if whole or did or stage["unreadable"] or not noted:
             unjudged = stage["problem"] or stage["unreadable"]
             found = _brief(stage["found"]) or ("not judged" if unjudged else "as declared")
-            rows.append(((stage["stage"], found, did), stage["seconds"]))
-    return rows
+            shown[stage["stage"], found, did] = stage["seconds"]
+    return shown
 
 
 def _did(stage: Stage, host: Host, *, dry: bool) -> str:
@@ -144,7 +128,7 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
         return "CUT OFF"
     if stage["unfinished"]:
         return "not reached"
-    return _brief(stage["changed"]) or ("left alone" if _left([stage]) else "-")
+    return _brief(stage["changed"]) or ("left alone" if _left([stage]) else "")
 
 
 def _brief(texts: Sequence[str]) -> str:

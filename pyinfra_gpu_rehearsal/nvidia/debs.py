@@ -133,7 +133,7 @@ def repack(original: Path, folder: Path, **fields: str) -> Path:
         kept = [row for row in rows if row.split(":", 1)[0] not in fields]
         more = [f"{key}: {value}" for key, value in fields.items() if value]
         control.write_text("\n".join([kept[0], *more, *kept[1:]]) + "\n")
-        package, version, architecture = original.stem.split("_")
+        package, version, architecture = original.stem.replace("%3a", ":").split("_")
         version = fields.get("Version", version).split(":")[-1]
         return _pack(tree, folder / f"{package}_{version}_{architecture}.deb")
 

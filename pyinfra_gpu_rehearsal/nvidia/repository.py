@@ -78,10 +78,6 @@ class State:
     bad: str = ""
     newer_kernel: bool = False
 
-    def made_for(self) -> tuple[str, str, str]:
-        """Return what does not change while the lab stays the same."""
-        return self.distribution, self.archive, self.server
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaRepository:
@@ -146,23 +142,20 @@ class NvidiaRepository:
             ) from None
         return State(**{**known, "versions": tuple(known["versions"])})
 
-    @property
-    def _written(self) -> Path:
-        """A file that says what the repositories are; absent while they are being written."""
-        return self.folder / "written.json"
-
     def _offer(self, state: State) -> None:
-        """Remember STATE and write the repositories accordingly, where they are not like that.
+        """Write the repositories as STATE says, where they are not so.
 
         To sign them takes as much of a processor as a look at a host.
         """
         text = json.dumps(asdict(state), indent=1) + "\n"
-        if self._written.exists() and self._written.read_text() == text and self.place.exists():
+        if self._file.exists() and self._file.read_text() == text and self.place.exists():
             return
-        self._written.unlink(missing_ok=True)
         write_atomically(self._file, text)
-        self._write(state)
-        write_atomically(self._written, text)
+        try:
+            self._write(state)
+        except BaseException:
+            self._file.unlink()  # it says what is there
+            raise
 
     # -- making
 
@@ -174,8 +167,11 @@ class NvidiaRepository:
             server=self.server,
         )
         new = replace(new, versions=offered(new.distribution))
-        if self._file.exists() and self._state.made_for() == new.made_for() and self.place.exists():
-            return
+        if self._file.exists():
+            old = self._state
+            same = replace(new, versions=old.versions, bad=old.bad, newer_kernel=old.newer_kernel)
+            if same == old:
+                return
         self.folder.mkdir(parents=True, exist_ok=True)
         self._key.ensure("pyinfra-gpu rehearsal: NVIDIA's key")
         self.distribution_key.ensure("pyinfra-gpu rehearsal: the distribution's key")

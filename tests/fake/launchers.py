@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -47,20 +47,30 @@ def ended(outcome: str, **fields: Any) -> dict[str, Any]:
     return run(state="ended", attempts=[{"number": 1, "outcome": outcome}], **fields)
 
 
-def asked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    hosts: Mapping[str, Answers],
-    *words: str,
-    data: Mapping[str, Any] | None = None,
-) -> int:
-    """Run the command as a person does, over an inventory of these hosts."""
-    entries = [
-        (f"@fake/{name}", {**DATA, **(data or {}), "fake_responses": dict(answers)})
-        for name, answers in hosts.items()
-    ]
-    name = f"hosts{next(_NUMBERS)}.py"  # pyinfra keeps what it read by its name
-    (tmp_path / name).write_text(f"hosts = {entries!r}\n", encoding="utf-8")
-    (tmp_path / "deploy.py").write_text("", encoding="utf-8")
+Ask = Callable[..., tuple[int, str]]
+
+
+def asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ask:
+    """Return what runs the command: (hosts, words) -> (exit code, what it said)."""
     monkeypatch.chdir(tmp_path)
-    return cli.main(["train", name, *words])
+    Path("deploy.py").touch()
+
+    def ask(
+        hosts: Mapping[str, Answers], *words: str, data: Mapping[str, Any] | None = None
+    ) -> tuple[int, str]:
+        entries = [
+            (f"@fake/{name}", {**DATA, **(data or {}), "fake_responses": dict(answers)})
+            for name, answers in hosts.items()
+        ]
+        name = f"hosts{next(_NUMBERS)}.py"  # pyinfra keeps what it read by its name
+        Path(name).write_text(f"hosts = {entries!r}\n", encoding="utf-8")
+        try:
+            code = cli.main(["train", name, *words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    return ask

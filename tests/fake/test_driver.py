@@ -32,7 +32,7 @@ from tasks.driver import driver
 from tasks.environment import environment
 
 TRUST = "Driver | Trust NVIDIA's repository"
-INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
+INSTALL, SETTLE = "Driver | Install the driver", "Driver | Make it ready for every boot"
 LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
 ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
@@ -243,21 +243,6 @@ def test_another_key_is_never_put_in_place(keyring: bytes) -> None:
     assert not [c for c in made.executed("ws1") if system_files.KEYRING in c]
 
 
-def test_a_directory_in_the_keyrings_place_ends_the_run_with_what_to_do() -> None:
-    row = f"41ed 0 root 4096 {system_files.KEYRING}"
-    refused = {
-        "success": False,
-        "stderr": ["a directory stands there: move it away, and run again"],
-    }
-    answers = {**keyring_answer(KEYRING), f"write.sh {system_files.KEYRING}": refused}
-    host = GpuHost(keyring=None, entries={system_files.KEYRING: row}, responses=answers)
-    made, told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert (
-        f"{system_files.KEYRING} cannot be written: a directory stands there: move" in told.problem
-    )
-
-
 BUSY = {"driver.user": ["pid 812 (python3)"]}
 SOMEBODY = {"power.session": ["alice on pts/0"]}
 NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
@@ -420,7 +405,7 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
     results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
     assert (results.error_ops, results.success_ops) == (0, 6)
-    assert made.state.op_meta[last].names == {"Environment | Write the environment file"}
+    assert made.state.op_meta[last].names == {"Environment | Write the environment files"}
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem
     assert made.failed() == {"ws1"}  # so pyinfra's exit code is 1

@@ -59,7 +59,7 @@ def test_only_operations_that_change_something_are_lines(tmp_path: Path) -> None
     assert code == 1
     started = [line for line in lines if line.startswith("--> Starting operation")]
     assert [line.strip() for line in started] == [
-        "--> Starting operation: Base | Install what the stages need"
+        "--> Starting operation: Base | Install distribution packages"
     ]
     assert not any("@fake/gpu3]" in line for line in lines)
     assert "2 hosts FAILED: @fake/gpu1, @fake/gpu2" in lines

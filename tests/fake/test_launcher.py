@@ -15,7 +15,7 @@ from tasks.driver import driver
 from tasks.preflight import preflight
 
 PREFIX = "/opt/pyinfra-gpu"
-INSTALL = "Training | Install the launcher of runs"
+INSTALL = "Training | Install the train launcher"
 RUN = "20261122-200000-tiny"
 ON = {"launcher.run": [RUN]}
 PRESETS = {"tiny": {"file": "train.py"}}
@@ -23,9 +23,6 @@ PRESETS = {"tiny": {"file": "train.py"}}
 DEVIATIONS: dict[str, FakeHost] = {
     "the program is missing": FakeHost(entries={f"{PREFIX}/bin/train": None}),
     "the program was changed": FakeHost(digests={f"{PREFIX}/bin/train": "0" * 64}),
-    "the program cannot be run": FakeHost(
-        entries={f"{PREFIX}/bin/train": f"81a4 0 root 9 {PREFIX}/bin/train"}
-    ),
     "the program is the owner's": FakeHost(
         entries={f"{PREFIX}/bin/train": f"81ed 1000 ubuntu 9 {PREFIX}/bin/train"}
     ),
@@ -61,12 +58,6 @@ def test_other_presets_are_another_site() -> None:
     assert (found.found, found.action) == (f"{told} not as declared", told)
 
 
-def test_without_root_nobody_is_asked_for_linger() -> None:
-    data = {**DATA, "privilege": "none"}
-    host = FakeHost(data=data, plain={"launcher.linger": "0"})
-    assert Id.TRAINING_MANAGER_OFF not in effects(host)
-
-
 def effects(host: FakeHost) -> dict[Id, Effect]:
     record = parse(host.probe_lines())
     return {
@@ -95,10 +86,6 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         assert owed.found.endswith("; `train start` refuses without it") is trains
 
 
-def test_a_run_that_is_on_is_a_note_and_no_drift() -> None:
-    assert effects(FakeHost(lists=ON)) == {Id.TRAINING_RUN_ON: "note"}
-
-
 UNIT = "pyinfra-gpu-train@.service"
 
 
@@ -108,10 +95,6 @@ UNIT = "pyinfra-gpu-train@.service"
         (
             {"launcher.masked": ["/etc/systemd/system/user@.service"]},
             "sudo systemctl unmask user@.service",
-        ),
-        (
-            {"launcher.masked": [f"/etc/systemd/user/{UNIT}"]},
-            f"sudo systemctl --global unmask {UNIT}",
         ),
         (
             {"training.masked": [f"/home/ubuntu/.config/systemd/user/{UNIT}"]},
@@ -137,7 +120,6 @@ WAITS = {
         ),
         True,
     ),
-    "another uv": (FakeHost(plain={"torch.uv": "uv 0.1.0"}, lists=ON), True),
     "no proof": (FakeHost(plain={"smoke.stamp": None}, lists=ON), True),
     "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, lists=ON), False),
     "the wrapper": (
@@ -155,21 +137,12 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
     host, waits = WAITS[what]
     run = FakeRun(host).prepare()
     assert (run.changing("ws1") == []) is waits
-    found = {id_: effect for id_, effect in effects(host).items() if id_ != Id.TRAINING_RUN_ON}
+    found = effects(host)
+    assert found.pop(Id.TRAINING_RUN_ON) == "note"
     assert set(found.values()) == ({"report"} if waits else {"repair"})
-
-
-def test_the_deploy_names_the_run_it_waits_for() -> None:
-    host, _ = WAITS["another commit"]
-    record = parse(host.probe_lines())
-    sentences = [
-        each.sentence("ws1")
-        for stage in drift.judge(host.spec(), record)
-        for each in stage.findings
-        if each.id is Id.TRAINING_CHECKOUT_DIFFERS
-    ]
-    assert len(sentences) == 1
-    assert f"waits for run {RUN}, which uses it: run again when that has ended" in sentences[0]
+    told = f"waits for run {RUN}, which uses it: run again when that has ended"
+    stages = drift.judge(host.spec(), parse(host.probe_lines()))
+    assert waits == any(each.action == told for stage in stages for each in stage.findings)
 
 
 def test_where_nobody_can_tell_whether_a_run_is_on_nothing_that_it_uses_is_touched() -> None:

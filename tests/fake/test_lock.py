@@ -68,7 +68,7 @@ def test_a_host_that_was_installed_by_its_lock_is_as_declared() -> None:
     assert judged(host(), LOCK) == ()
     run = FakeRun(host(), FakeHost(name="ws2")).prepare()
     # A proof from before there was a lock proves nothing about what is there by it.
-    assert run.changing("ws1") == ["Smoke | Train one checked step"]
+    assert run.changing("ws1") == ["Smoke | Run the smoke test"]
 
 
 OTHER_UV = {**INSTALLED, UV_LOCK: "0" * 64}

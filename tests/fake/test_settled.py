@@ -39,7 +39,7 @@ HOSTS: dict[str, FakeHost] = {
     "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
     "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
     "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
-    "with another module loaded": test_driver.DEVIATIONS["an older module"][0],
+    "with another module loaded": test_driver.DEVIATIONS["nothing loaded"][0],
     "with a driver of somebody's": test_driver.DEVIATIONS["a runfile driver"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:3]},
     **{f"unknown: {name}": each for name, each in [*test_driver.UNKNOWN.items()][:3]},

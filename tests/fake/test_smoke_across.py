@@ -99,14 +99,14 @@ def asked(words: list[str]) -> dict[str, Any]:
 
 
 def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path: Path) -> None:
-    run = Run(Answering(name="ws1", tells="10.0.0.2 10.1.0.2"), Answering(name="ws2"))
-    assert run.prepare().changing("ws1") == ["Smoke | Train one across hosts"]
+    run = Run(Answering(name="ws1", tells="10.0.0.1 10.0.0.2"), Answering(name="ws2"))
+    assert run.prepare().changing("ws1") == ["Smoke | Run the multi-node smoke test"]
     run.execute()
     first, second = run.started("ws1"), run.started("ws2")
     assert asked(first) == asked(second)
     assert (asked(first)["hosts"], asked(first)["world_size"]) == ([*TWO], 4)
-    # any of the first one's
-    assert (asked(first)["addresses"], asked(first)["port"]) == (["10.0.0.2", "10.1.0.2"], 29400)
+    # the first one's, of those that the other has not
+    assert (asked(first)["address"], asked(first)["port"]) == ("10.0.0.2", 29400)
     for words, name in ((first, TWO[0]), (second, TWO[1])):
         assert words[words.index("--host") + 1] == name
         assert parse_options([*words[2:-1], str(tmp_path / "across.json")]).across is not None
@@ -133,14 +133,14 @@ def test_hosts_that_passed_together_have_nothing_to_do() -> None:
 )
 def test_what_no_longer_holds_is_owed(changes: dict[str, Any]) -> None:
     run = Run(*passed_together("ws1", "ws2", **changes)).prepare()
-    assert run.changing("ws1") == ["Smoke | Train one across hosts"]
+    assert run.changing("ws1") == ["Smoke | Run the multi-node smoke test"]
 
 
 def test_a_damaged_stamp_counts_for_neither_test() -> None:
     run = Run(*passed_together("ws1", "ws2", hosts=None)).prepare()
     assert run.changing("ws1") == [
-        "Smoke | Train one checked step",
-        "Smoke | Train one across hosts",
+        "Smoke | Run the smoke test",
+        "Smoke | Run the multi-node smoke test",
     ]
 
 
@@ -205,7 +205,7 @@ def test_the_address_of_data_is_taken_and_no_other() -> None:
     # What must be the same everywhere is the first host's.
     for name in ("ws1", "ws2"):
         across = asked(run.started(name))
-        assert (across["addresses"], across["port"]) == (["10.9.9.9"], 31000)
+        assert (across["address"], across["port"]) == ("10.9.9.9", 31000)
 
 
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:

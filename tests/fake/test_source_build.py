@@ -264,9 +264,9 @@ ENDS: dict[str, tuple[ask.Answer, str | None, str]] = {
         "prove ended", "failed in prove: importing failed: ",
     ),
     "it was killed": (
-        answer("ended"), "compile ended", "was killed in compile: run again, and it goes on"
+        answer("ended"), "compile ended", "was killed in compile, or its journal cannot be read"
     ),
-    "it wrote nothing": (answer("ended"), None, "was killed: run again"),
+    "it wrote nothing": (answer("ended"), None, "was killed, or its"),
     "the connection is lost": (
         answer("the connection was lost", ok=False), "compile ended",
         "cannot be followed (the connection was lost); it goes on there, and the next run follows",

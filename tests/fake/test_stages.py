@@ -30,16 +30,16 @@ def test_a_finished_host_needs_nothing_and_is_looked_at_once_per_phase() -> None
 def test_a_bare_host_gets_every_stage_and_a_plan_runs_nothing() -> None:
     run = FakeRun(FakeHost(bare=True)).prepare()
     assert run.changing("ws1") == [
-        "Base | Install what the stages need",
-        "Base | Make the directories",
+        "Base | Install distribution packages",
+        "Base | Create directories",
         "PyTorch | Install uv",
-        "PyTorch | Make the virtual environment",
+        "PyTorch | Create the virtual environment",
         "PyTorch | Install torch",
-        "Environment | Write the environment file",
-        "Training | Check out the repository",
-        "Training | Install its dependencies",
-        "Training | Install the launcher of runs",
-        "Smoke | Train one checked step",
+        "Environment | Write the environment files",
+        "Training | Check out the training repository",
+        "Training | Install its requirements",
+        "Training | Install the train launcher",
+        "Smoke | Run the smoke test",
     ]
     changes = [command for command in run.commands("ws1") if not _only_looks(command)]
     assert changes == []
@@ -50,10 +50,16 @@ def _only_looks(command: str) -> bool:
     return "install" not in command and "mkdir" not in command and " rm " not in command
 
 
-INSTALL, MAKE = "Base | Install what the stages need", "Base | Make the directories"
-TORCH, VENV = "PyTorch | Install torch", "PyTorch | Make the virtual environment"
-FILES, TRAIN = "Environment | Write the environment file", "Smoke | Train one checked step"
-CHECK_OUT, REQUIRE = "Training | Check out the repository", "Training | Install its dependencies"
+INSTALL, MAKE = "Base | Install distribution packages", "Base | Create directories"
+TORCH, VENV = "PyTorch | Install torch", "PyTorch | Create the virtual environment"
+FILES, TRAIN = (
+    "Environment | Write the environment files",
+    "Smoke | Run the smoke test",
+)
+CHECK_OUT, REQUIRE = (
+    "Training | Check out the training repository",
+    "Training | Install its requirements",
+)
 USUAL = FakeHost().data
 
 
@@ -101,9 +107,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         ),
         [FILES],
     ),
-    "without root nothing can be given to anybody": (
+    "without root nothing can be given to anybody, and nobody is asked for linger": (
         FakeHost(
             data={**USUAL, "privilege": "none"},
+            plain={"launcher.linger": "0"},
             entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"},
         ),
         [],
@@ -166,7 +173,7 @@ def test_a_refused_host_is_among_the_failed_ones_after_a_dry_run_too() -> None:
 
 def test_a_plan_says_once_that_a_host_cannot_be_looked_at() -> None:
     run = FakeRun(FakeHost(answers=False), FakeHost(name="ws2")).prepare()
-    assert run.changing("ws1") == ["Preflight | Check that this host can work"]
+    assert run.changing("ws1") == ["Preflight | Check requirements"]
     assert run.looks("ws1") == 1
     assert run.failed() == {"ws1"}
 
@@ -315,4 +322,4 @@ def test_a_gpu_host_whose_driver_serves_the_stack_passes_preflight() -> None:
     present = {**HEALTHY_DATA, "driver_source": "present", "cuda_toolkit": False}
     run = FakeRun(GpuHost(data=present, plain={"torch.uv": "uv 0.1.0"})).prepare()
     assert "PyTorch | Install uv" in run.changing("ws1")
-    assert "Preflight | Check that this host can work" not in run.changing("ws1")
+    assert "Preflight | Check requirements" not in run.changing("ws1")

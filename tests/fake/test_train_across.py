@@ -6,24 +6,22 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+import launchers
 import pytest
-from launchers import asked, run
+from launchers import Ask, run
 
 from pyinfra_gpu.report.train import across, asking
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 
-NAME = run()["run"]
+ask = pytest.fixture(launchers.asking)
+NAME, BOTH = run()["run"], ["@fake/ws1", "@fake/ws2"]
 STARTED = f"{NAME} is on, 1 rank, with the others"
 TOLD = {"name": NAME, "ranks": 1, "commit": "0", "address": "10.0.0.1", "port": 41235}
-WELL = {
-    "start --dry": json.dumps(TOLD),
-    "start --part": STARTED,
-    "stop": f"{NAME} stopped",
-}
+WELL = {"start --dry": json.dumps(TOLD), "start --part": STARTED, "stop": f"{NAME} stopped"}
 REFUSED = {"success": False, "stderr": "this run cannot start: no smoke test has passed here"}
+START = ("start", "--across", "hosts", "--", "big")
 
 
 class Asked:
@@ -55,23 +53,14 @@ class Asked:
         return first
 
 
-BOTH = ["@fake/ws1", "@fake/ws2"]
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(monkeypatch)
 
 
-def started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Mapping[str, Any], other: Any
-) -> tuple[int, Asked]:
-    given = Asked(monkeypatch)
-    hosts = {"ws1": first, "ws2": other}
-    return asked(tmp_path, monkeypatch, hosts, "start", "--across", "hosts", "--", "big"), given
-
-
-def test_all_hosts_are_told_the_same_name_and_place_to_meet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, given = started(tmp_path, monkeypatch, WELL, WELL)
-    said = capsys.readouterr().out
-    assert (code, said) == (0, f"@fake/ws1, @fake/ws2:\n{STARTED}\n")
+def test_all_hosts_are_told_the_same_name_and_place_to_meet(ask: Ask, given: Asked) -> None:
+    answer = ask({"ws1": WELL, "ws2": WELL}, *START)
+    assert answer == (0, f"@fake/ws1, @fake/ws2:\n{STARTED}\n")
     part = {"hosts": BOTH, "run": NAME, "port": 41235, "address": "10.0.0.1"}
     assert (given.of("start"), given.part("start"), given.of("stop")) == (BOTH, part, [])
 
@@ -87,55 +76,39 @@ WRONG: dict[str, tuple[Mapping[str, Any], list[str], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_where_one_does_not_come_up_none_goes_on(
-    what: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_where_one_does_not_come_up_none_goes_on(what: str, ask: Ask, given: Asked) -> None:
     other, starts, words = WRONG[what]
-    code, given = started(tmp_path, monkeypatch, WELL, other)
-    said = " ".join(capsys.readouterr().out.split())
+    code, said = ask({"ws1": WELL, "ws2": other}, *START)
     assert code == 1
     assert "no smoke test has passed here" in said
-    assert words in said
+    assert words in " ".join(said.split())
     assert given.of("start") == given.of("stop") == starts
 
 
-@pytest.mark.parametrize("action", ["start", "resume"])
 def test_of_a_host_that_is_off_nothing_else_is_said(
-    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said that nothing was in the way there, and not whether anything had been started."""
     off = HostRuns(name="ws2", reason="it could not be reached")
     answer = TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", lines=("on",)), off))
     monkeypatch.setattr(across, "ask_all", lambda *_: answer)
-    hosts = {"ws1": WELL, "ws2": WELL}
-    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "hosts", "--", "big") == 1
-    assert capsys.readouterr().out == (
+    assert ask({"ws1": WELL, "ws2": WELL}, *START) == (
+        1,
         "ws1:\nnothing is in the way here\n\nws2:\n! it could not be reached\n\n"
-        "! nothing was started on any host\n"
+        "! nothing was started on any host\n",
     )
 
 
 @pytest.mark.parametrize("action", ["start", "stop", "resume"])
-def test_a_group_that_there_is_not_is_said_with_those_that_there_are(
-    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_that_there_is_not_is_said_with_those_that_there_are(action: str, ask: Ask) -> None:
     """It spoke of --limit, which nobody had given, and of hosts."""
     hosts = {"ws1": WELL, "ws2": WELL}
-    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "nobody", "--", "big") == 1
-    said = " ".join(capsys.readouterr().out.split())
+    code, said = ask(hosts, action, "--across", "nobody", "--", "big")
+    assert code == 1
+    said = " ".join(said.split())
     assert re.search(r"--across nobody: hosts\d+.py has no group nobody; its groups are", said)
     assert "hosts (2)" in said
     assert "--limit" not in said
-    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "host", "--", "big") == 1
-    assert "did you mean hosts" in capsys.readouterr().out
-
-
-def ready(**told: Any) -> dict[str, str]:
-    known = {"run": NAME, "ranks": 1, "commit": "0" * 40, "address": "10.0.0.1", "port": 41235}
-    return {"resume --dry": json.dumps({**known, **told})}
 
 
 # What differs -> (what one host says beside the other's, words of the sentence).
@@ -148,128 +121,93 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
     "the ranks": ({"ranks": 2}, "same number of ranks (@fake/ws1 1, @fake/ws2 2): give --set"),
     "the run": ({"run": "20261122-210000-x"}, "newest run of several hosts ("),
     "the hosts": ({"across": ["a", "b"]}, "is one of a, b together, and the group has @fake/ws1"),
+    "nothing": ({}, STARTED),
 }
 
 
 @pytest.mark.parametrize("what", UNLIKE)
-def test_hosts_that_would_go_on_from_different_places_do_not_start(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = Asked(monkeypatch)
+def test_hosts_go_on_from_the_same_place_or_not_at_all(what: str, ask: Ask, given: Asked) -> None:
     more, words = UNLIKE[what]
-    together = {"checkpoint": "step-000040", "across": ["@fake/ws1", "@fake/ws2"]}
-    first, other = ready(**together), ready(**{**together, **more})
-    hosts = {"ws1": {**first, **WELL}, "ws2": {**other, **WELL}}
-    assert asked(tmp_path, monkeypatch, hosts, "resume", "--across", "hosts", "--", NAME) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert words in said
+    told = {**TOLD, "run": NAME, "checkpoint": "step-000040", "across": BOTH}
+    answers = ({"resume --dry": json.dumps({**told, **each})} for each in ({}, more))
+    first, other = ({**each, "resume --part": STARTED} for each in answers)
+    code, said = ask({"ws1": first, "ws2": other}, "resume", NAME, "--across", "hosts")
+    assert code == (0 if what == "nothing" else 1)
+    assert words in " ".join(said.split())
     assert not re.search("INVENTORY|GROUP", said)  # what is typed is typed as it stands
-    assert given.words == []
-
-
-def test_a_run_of_several_hosts_goes_on_on_all_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = Asked(monkeypatch)
-    answers = {**ready(checkpoint="step-000040"), "resume --part": STARTED, **WELL}
-    hosts = {"ws1": answers, "ws2": answers}
-    assert asked(tmp_path, monkeypatch, hosts, "resume", NAME, "--across", "hosts") == 0
-    assert STARTED in capsys.readouterr().out
-    assert (given.of("resume"), given.part("resume")["run"]) == (BOTH, NAME)
+    assert given.of("resume") == ([] if more else BOTH)
+    assert more or given.part("resume")["run"] == NAME
 
 
 def explained(**told: Any) -> dict[str, str]:
     known = {
         "run": NAME, "what": f"run {NAME} failed", "outcome": "failed", "text": "no more is known",
-        "across": ["@fake/ws1", "@fake/ws2"], "ended": 100.0,
+        "across": BOTH, "ended": 100.0,
     }  # fmt: skip
     return {"why --json": json.dumps({**known, **told})}
 
 
 LOST = explained(ended=101.0, text="its ranks lost those of the other")
 CAUSE = explained(text="The GPU's memory is full.")
-
-
-@pytest.mark.parametrize(("first", "second"), [(LOST, CAUSE), (CAUSE, LOST)])
-def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
-    first: dict[str, str],
-    second: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The host that lost its peers blamed the network, whatever the other one knew."""
-    assert asked(tmp_path, monkeypatch, {"ws1": first, "ws2": second}, "why") == 0
-    said = " ".join(capsys.readouterr().out.split())
-    cause = "@fake/ws1" if first is CAUSE else "@fake/ws2"
-    assert said.count("The GPU's memory is full.") == 1
-    assert f"the ranks of {cause} failed first, and the cause is told there" in said
-    assert "its ranks lost those of the other" not in said
-
-
-def test_of_a_run_that_was_stopped_on_one_host_that_is_the_cause_on_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stopped = explained(outcome="stopped", text="it was stopped by ada@desk")
-    assert asked(tmp_path, monkeypatch, {"ws1": stopped, "ws2": LOST}, "why") == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "it was stopped by ada@desk" in said
-    assert "it was stopped on @fake/ws1, and its ranks here lost those" in said
-
-
-def test_what_a_host_explains_reaches_the_terminal_as_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    odd = "\x1b]0;owned\x07\x1b[2Jline\u202e\x00"
-    hosts = {"ws1": explained(what=odd, text=f"{odd}\n  {odd}"), "ws2": CAUSE}
-    asked(tmp_path, monkeypatch, hosts, "why")
-    assert not set("\x1b\x07\x00\u202e") & set(capsys.readouterr().out)
-    hosts = {"ws1": explained(run=odd), "ws2": CAUSE}
-    assert asked(tmp_path, monkeypatch, hosts, "why") == 1
-    assert "what it says cannot be read" in " ".join(capsys.readouterr().out.split())
-
-
-def test_what_is_the_programs_own_stays_the_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`--dry` behind the second `--`, the program's own, made a start dry."""
-    words = ("start", "--across", "hosts", "--", "big", "--", "--dry")
-    given = {"start --dry": WELL["start --dry"], "big -- --dry": "both were given it"}
-    assert asked(tmp_path, monkeypatch, {"ws1": given, "ws2": given}, *words) == 0
-    assert "both were given it" in capsys.readouterr().out
-
-
-def test_one_host_is_no_run_of_several(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("start", "--across", "hosts", "--", "big")
-    assert asked(tmp_path, monkeypatch, {"ws1": WELL}, *words) == 1
-    assert "only @fake/ws1 is among the hosts" in " ".join(capsys.readouterr().out.split())
+STOPPED = explained(outcome="stopped", text="it was stopped by ada@desk")
+FAILED = "the ranks of @fake/ws{} failed first, and the cause is told there"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("first", "second", "cause", "words"),
+    [
+        (LOST, CAUSE, "The GPU's memory is full.", FAILED.format(2)),
+        (CAUSE, LOST, "The GPU's memory is full.", FAILED.format(1)),
+        (STOPPED, LOST, "stopped by ada@desk", "stopped on @fake/ws1, and its ranks here lost"),
+    ],
+)
+def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
+    first: dict[str, str], second: dict[str, str], cause: str, words: str, ask: Ask
+) -> None:
+    """The host that lost its peers blamed the network, whatever the other one knew."""
+    code, said = ask({"ws1": first, "ws2": second}, "why")
+    assert (code, said.count(cause)) == (0, 1)
+    assert words in said
+    assert "its ranks lost those of the other" not in said
+
+
+def test_what_a_host_explains_reaches_the_terminal_as_text(ask: Ask) -> None:
+    odd = "\x1b]0;owned\x07\x1b[2Jline\u202e\x00"
+    _, said = ask({"ws1": explained(what=odd, text=f"{odd}\n  {odd}"), "ws2": CAUSE}, "why")
+    assert not set("\x1b\x07\x00\u202e") & set(said)
+    code, said = ask({"ws1": explained(run=odd), "ws2": CAUSE}, "why")
+    assert code == 1
+    assert "what it says cannot be read" in " ".join(said.split())
+
+
+def test_what_is_the_programs_own_stays_the_programs(ask: Ask) -> None:
+    """`--dry` behind the second `--`, the program's own, made a start dry."""
+    given = {"start --dry": WELL["start --dry"], "big -- --dry": "both were given it"}
+    code, said = ask({"ws1": given, "ws2": given}, *START, "--", "--dry")
+    assert (code, "both were given it" in said) == (0, True)
+
+
+def test_one_host_is_no_run_of_several(ask: Ask) -> None:
+    code, said = ask({"ws1": WELL}, *START)
+    assert code == 1
+    assert "only @fake/ws1 is among the hosts" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
     [
         (("list", "--across", "hosts"), "--across is for start, stop and resume"),
         (("start", "--across", "hosts", "--limit", "ws1"), "leave out --limit"),
     ],
 )
 def test_across_where_it_says_nothing_is_refused(
-    words: tuple[str, ...],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], told: str, ask: Ask
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        asked(tmp_path, monkeypatch, {"ws1": WELL}, *words)
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    code, said = ask({"ws1": WELL}, *words)
+    assert (code, told in said) == (2, True)
 
 
-def test_a_run_of_several_hosts_is_stopped_on_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hosts = {"ws1": WELL, "ws2": WELL}
-    assert asked(tmp_path, monkeypatch, hosts, "stop", "--across", "hosts", "--", NAME) == 0
-    assert capsys.readouterr().out == f"@fake/ws1, @fake/ws2:\n{NAME} stopped\n"
+def test_a_run_of_several_hosts_is_stopped_on_all(ask: Ask) -> None:
+    hosts = {"ws1": {"stop --across": "stopped"}, "ws2": {"stop --across": "stopped"}}
+    answer = ask(hosts, "stop", "--across", "hosts", "--", NAME)
+    assert answer == (0, "@fake/ws1, @fake/ws2:\nstopped\n")

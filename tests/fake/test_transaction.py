@@ -137,7 +137,6 @@ def lost(*offered: str) -> GpuHost:
         held=("libcuda1", "dkms"),
         **{
             "dpkg-query -S /usr/lib": {"stdout": ["libcuda1:amd64: /usr/lib/libcuda.so"]},
-            "dpkg-query -W": {"stdout": [f"libcuda1:amd64={V}"]},
             "apt-cache madison": {"stdout": rows},
         },
     )

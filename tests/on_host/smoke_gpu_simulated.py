@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,30 +116,15 @@ def tree(
     return root
 
 
-def executable(folder: Path, cards: Sequence[Mapping[str, str]], users: str = "") -> dict[str, str]:
-    """Write a program `nvidia-smi` that prints `cards`; return the PATH on which it is found.
-
-    + users: the lines it prints for the processes that compute
-    """
+def executable(folder: Path) -> dict[str, str]:
+    """Write a program `nvidia-smi` that shows two GPUs; return the PATH on which it is found."""
     folder.mkdir(exist_ok=True)
     program = folder / "nvidia-smi"
     program.write_text(
-        "#!/usr/bin/env python3\n# simulated, for tests\nimport sys\n"
-        f"GPUS = {[dict(gpu) for gpu in cards]!r}\n"
-        "what, _, fields = sys.argv[1].partition('=')\n"
-        "if what == '--version':\n"
-        f"    print({VERSION!r}, end='')\n"
-        "elif what == '--query-gpu':\n"
-        "    for field in fields.split(','):\n"
-        "        if field not in GPUS[0]:\n"
-        "            print(f'Field \"{field}\" is not a valid field to query.')\n"
-        "            sys.exit(2)\n"
-        "    for gpu in GPUS:\n"
-        "        print(', '.join(gpu[field] for field in fields.split(',')))\n"
-        "elif what == '--query-compute-apps':\n"
-        f"    print({users!r})\n"
-        "elif what == 'topo':\n"
-        f"    print({TOPOLOGY!r}, end='')\n"
+        f"#!{sys.executable}\n# simulated, for tests\nimport sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from tests.on_host.smoke_gpu_simulated import Simulated\n"
+        "answer = Simulated()(sys.argv)\nprint(answer.text, end='')\nsys.exit(answer.code)\n"
     )
     program.chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}

@@ -52,7 +52,6 @@ class Launcher:
 
     name: str
     folder: Path
-    ranks: int
     python: str
     process: subprocess.Popen[bytes]
 
@@ -67,30 +66,17 @@ class Launcher:
     def end(self) -> None:
         (self.folder / "across.json.end").write_text(RUN_ID)
 
-    @property
-    def output(self) -> str:
-        return (self.folder / "output").read_text()
-
     def conclude(self, verdict: document.AcrossVerdict) -> dict[str, Any]:
         """Have the bundle note the verdict; return what it has kept of it."""
+        kept = self.folder / "across.json"
         subprocess.run(
-            [
-                *(self.python, str(self.folder / "smoke_test.pyz"), "--conclude"),
-                str(self.folder / "across.json"),
-            ],
+            [self.python, str(self.folder / "smoke_test.pyz"), "--conclude", str(kept)],
             input=json.dumps(verdict.as_json()),
             text=True,
             check=True,
         )
-        kept: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
-        assert isinstance(AcrossVerdict.read(json.dumps(kept)), AcrossVerdict)
-        return kept
-
-    def ranks_at(self, words: str) -> bool:
-        """Whether one of its ranks has written these words into its journal."""
-        return any(
-            words in path.read_text() for path in self.folder.glob("across.json.logs/rank*.jsonl")
-        )
+        assert isinstance(AcrossVerdict.read(kept.read_text()), AcrossVerdict)
+        return dict(json.loads(kept.read_text()))
 
 
 def start(
@@ -101,13 +87,12 @@ def start(
     changes: dict[str, tuple[Replacement, ...]] | None = None,
     deadline: int = _DEADLINE,
     port: int | None = None,
-    ranks: int = 1,
 ) -> list[Launcher]:
     """Start launchers of the step of hosts one and two, each with its own bundle."""
     across = {
         "hosts": ["one", "two"],
-        "world_size": 2 * ranks,
-        "addresses": ["127.0.0.1"],
+        "world_size": 2,
+        "address": "127.0.0.1",
         "port": port or free_port(),
         "run_id": RUN_ID,
     }
@@ -119,12 +104,12 @@ def start(
         (home / "smoke_test.pyz").write_bytes(smoke_runs.bundle(*replacements))
         command = [
             *(str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
-            *("--ranks", str(ranks), "--across", json.dumps(across), "--deadline", str(deadline)),
+            *("--ranks", "1", "--across", json.dumps(across), "--deadline", str(deadline)),
             *("--allreduce-mib", "1", "--output", str(home / "across.json")),
         ]
         with (home / "output").open("wb") as output:
             process = subprocess.Popen([python, *command], stdout=output, stderr=output, cwd=home)
-        launchers.append(Launcher(name, home, ranks, python, process))
+        launchers.append(Launcher(name, home, python, process))
     return launchers
 
 
@@ -144,7 +129,7 @@ def lead(
     names = ("one", "two")
     step = Step(
         mode="rehearsal-cpu",
-        hosts=dict.fromkeys(names, launchers[0].ranks),
+        hosts=dict.fromkeys(names, 1),
         fingerprints={name: f"{name}-is" for name in names},
         run_id=RUN_ID,
         deadline=deadline,
@@ -182,109 +167,57 @@ def test_two_launchers_train_one_step_and_note_both_fingerprints(
     launchers = start(python, tmp_path)
     verdicts = lead(launchers)
     for launcher in launchers:
-        assert launcher.process.returncode == 3, launcher.output  # done, and no proof of GPU hosts
         verdict = verdicts[launcher.name]
         assert verdict["status"] == "pass", verdict["failed"]
+        assert launcher.process.returncode == 3  # done, and no proof of GPU hosts
         assert verdict["host"] == launcher.name
         assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "two"]
         assert all(check["status"] == "pass" for check in verdict["checks"])
         assert verdict["hosts"] == {"one": "one-is", "two": "two-is"}
-        assert 0.9 < verdict["metrics"]["taylor_ratio"] < 1.1
         assert max(each["bytes"] for each in verdict["metrics"]["allreduce"]) == 2**20 + 4
 
 
-BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {
-    "one machine under two names": ({"one": (), "two": ()}, "S6.hosts", "the same machine"),
-    "another torch on one host": (
-        {
-            "two": (
-                machine("two"),
-                ("worker.py", '"torch": str(torch.__', '"torch": "2" + str(torch.__'),
-            )
-        },
-        "S6.software",
-        "two has torch 22.",
-    ),
-    "a rank of one host that raises": (
-        {
-            "two": (
-                machine("two"),
-                (
-                    "step.py",
-                    "    tokens, targets = batch(it.rank, it.device)\n    with it",
-                    '    if it.rank % 2: raise ValueError("broken")\n'
-                    "    tokens, targets = batch(it.rank, it.device)\n    with it",
-                ),
-            )
-        },
-        "S6.finished",
-        "on two, rank",
-    ),
+_GRADIENTS = "    tokens, targets = batch(it.rank, it.device)\n    with it"
+_IMPORT = "        import torch\n    identity"
+_HOOK = "return default_hooks.allreduce_hook(group, bucket)"
+BROKEN: dict[str, tuple[tuple[Replacement, ...], str, str]] = {
+    "one machine under two names": ((machine("one"),), "S6.hosts", "the same machine"),
     "a rank that raises while the other host waits for it": (
-        {
-            "two": (
-                machine("two"),
-                (
-                    "worker.py",
-                    "        import torch\n    identity",
-                    '        import torch\n    if "RANK" in os.environ: raise OSError("no torch")\n'
-                    "    identity",
-                ),
-            )
-        },
-        "S6.finished",
-        "on two, rank",
+        (
+            machine("two"),
+            (
+                *("worker.py", _IMPORT),
+                _IMPORT.replace("torch\n", 'torch\n    if "RANK" in os.environ: raise OSError\n'),
+            ),
+        ),
+        *("S6.finished", "on two, rank"),
     ),
-    "gradients of one host that are not the mean": (
-        {
-            "two": (
-                machine("two"),
-                (
-                    "step.py",
-                    "return default_hooks.allreduce_hook(group, bucket)",
-                    "return default_hooks.allreduce_hook(group, bucket).then("
-                    "lambda done: done.value() * 1.5)",
-                ),
-            )
-        },
-        "S6.grad_bitwise",
-        "are not the mean",
+    "another torch": (
+        (machine("two"), ("worker.py", '"torch": str(torch.__', '"torch": "2" + str(torch.__')),
+        *("S6.software", "two has torch 22."),
+    ),
+    "a rank that raises": (
+        (
+            machine("two"),
+            ("step.py", _GRADIENTS, f"    if it.rank: raise ValueError\n{_GRADIENTS}"),
+        ),
+        *("S6.finished", "on two, rank"),
+    ),
+    "gradients that are not the mean": (
+        (machine("two"), ("step.py", _HOOK, f"{_HOOK}.then(lambda done: done.value() * 1.5)")),
+        *("S6.grad_bitwise", "are not the mean"),
     ),
 }
 
 
-@pytest.mark.parametrize(
-    "what",
-    by_night(
-        BROKEN,
-        ("one machine under two names", "a rank that raises while the other host waits for it"),
-    ),
-)
+@pytest.mark.parametrize("what", by_night(BROKEN, [*BROKEN][:2]))
 def test_what_is_wrong_on_one_host_fails_both_with_one_sentence(
     what: str, python: str, tmp_path: Path
 ) -> None:
     changes, check, words = BROKEN[what]
-    found, sentence = failed(start(python, tmp_path, changes=changes))
-    assert found == check
-    assert words in sentence
-
-
-def test_a_host_that_never_comes_is_named_at_the_meeting(python: str, tmp_path: Path) -> None:
-    launchers = start(python, tmp_path, here=("one",), deadline=12)
-    assert failed(launchers, wait_for=("one",), deadline=1) == (
-        "S6.finished",
-        "not all of two came within 4 s",
-    )
-
-
-def test_a_first_host_that_never_comes_is_named_with_what_was_tried(
-    python: str, tmp_path: Path
-) -> None:
-    launchers = start(python, tmp_path, here=("two",), deadline=12)
-    check, sentence = failed(launchers, wait_for=("two",), deadline=1)
-    assert check == "S6.finished"
-    assert "two could not reach one at port" in sentence
-    assert "127.0.0.1: Connection refused" in sentence
+    started = start(python, tmp_path, changes={"one": (machine("one"),), "two": changes})
+    found, sentence = failed(started)
+    assert (found, words in sentence) == (check, True), sentence
 
 
 def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
@@ -293,45 +226,47 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
         launchers = start(python, tmp_path, here=("one",), port=port)
         check, sentence = failed(launchers, wait_for=("one",), deadline=1)
     assert check == "S6.finished"
-    assert f"port {port} cannot be listened at on one: Address already in use" in sentence
+    assert f"port {port} cannot be listened at on one: " in sentence
 
 
-GONE = {
-    "killed": (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
-    "silent": (signal.SIGSTOP, "two did not finish in time", 30),  # which is waited for
-}
-
-
-@pytest.mark.parametrize("how", by_night(GONE, ("killed",)))
-def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
-    how: str, python: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [
+        ("one", "not all of two came in time"),
+        ("two", "two could not reach one at 127.0.0.1 port"),
+    ],
+)
+def test_a_host_that_never_comes_is_named(
+    here: str, words: str, python: str, tmp_path: Path
 ) -> None:
-    number, words, deadline = GONE[how]
+    launchers = start(python, tmp_path, here=(here,), deadline=45)
+    check, sentence = failed(launchers, wait_for=(here,), deadline=90)
+    assert (check, words in sentence) == ("S6.finished", True), sentence
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "deadline"),
+    [
+        (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
+        pytest.param(signal.SIGSTOP, "two did not finish in time", 30, marks=pytest.mark.night),
+    ],
+)
+def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
+    number: signal.Signals, words: str, deadline: int, python: str, tmp_path: Path
+) -> None:
     launchers = start(python, tmp_path)
+    two = launchers[1]
 
     def take_away() -> None:
-        two = launchers[1]
+        journal = two.folder / "across.json.logs/rank0.jsonl"
+        other = journal.with_name("rank1.jsonl")
         with gevent.Timeout(_DEADLINE):
-            while not two.ranks_at('"import"'):
+            while not any(each.exists() for each in (journal, other)):
                 gevent.sleep(0.05)
         two.process.send_signal(number)
 
     check, sentence = failed(launchers, wait_for=("one",), deadline=deadline, meanwhile=take_away)
-    assert check == "S6.finished"
-    assert words in sentence
+    assert (check, words in sentence) == ("S6.finished", True), sentence
     with gevent.Timeout(60):
-        while _running(tmp_path):
+        while any(smoke_runs.processes_of(tmp_path / name) for name in ("one", "two")):
             gevent.sleep(0.1)
-
-
-def _running(folder: Path) -> list[str]:
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if str(folder) in command and "pytest" not in command:
-                found.append(command)
-    return found

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -40,12 +38,6 @@ def test_the_bytes_depend_on_the_sources_alone() -> None:
     assert hashlib.sha256(smoke_bundle()).hexdigest() == smoke_digest()
 
 
-def test_other_data_about_gpus_are_another_test() -> None:
-    digests = {hashlib.sha256(on_host.smoke_bundle(kinds)).digest() for kinds in (b"[]", b"[{}]")}
-    assert len(digests) == 2
-    assert hashlib.sha256(smoke_bundle()).digest() not in digests
-
-
 def test_the_bundle_knows_the_gpus_of_the_compatibility_data(tmp_path: Path) -> None:
     bundle = tmp_path / "smoke_test.pyz"
     bundle.write_bytes(smoke_bundle())
@@ -65,24 +57,6 @@ def test_the_bundle_knows_the_gpus_of_the_compatibility_data(tmp_path: Path) -> 
     assert kinds == [*gpu_kinds(catalogue())]
     assert h200 in kinds
     assert h200["capability"] == [9, 0]
-
-
-def test_its_usage_can_be_asked_for_without_torch(tmp_path: Path) -> None:
-    bundle = tmp_path / "smoke_test.pyz"
-    bundle.write_bytes(smoke_bundle())
-    command = [sys.executable, "-S", str(bundle), "--help"]
-    run = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert run.stdout.startswith("usage: smoke_test.pyz")
-
-
-def test_packing_does_not_depend_on_order() -> None:
-    assert on_host.pack({"a": b"1", "b": b"2"}) == on_host.pack({"b": b"2", "a": b"1"})
-
-
-def test_the_bundle_holds_the_entry_and_every_module() -> None:
-    names = zipfile.ZipFile(io.BytesIO(smoke_bundle())).namelist()
-    sources = [str(path.relative_to(_SMOKE.parent)) for path in _SOURCES]
-    assert names == sorted(["__main__.py", "smoke/kinds.json", *sources])
 
 
 @pytest.mark.parametrize("path", _SOURCES, ids=lambda path: str(path.relative_to(_SMOKE)))
@@ -107,17 +81,6 @@ def test_the_launchers_half_never_imports_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> None:
-    bundle = tmp_path / "smoke_test.pyz"
-    bundle.write_bytes(smoke_bundle())
-    run = subprocess.run(
-        [sys.executable, str(bundle), "--mode", "tpu"], capture_output=True, text=True
-    )
-    assert run.returncode == 2
-    assert run.stderr.startswith("smoke test: ")
-    assert run.stderr.count("\n") == 1
-
-
 def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
     bundle = tmp_path / "smoke_test.pyz"
     bundle.write_bytes(smoke_bundle())
@@ -125,12 +88,12 @@ def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
         *("--mode", "rehearsal-cpu", "--fingerprint", "c0ffee", "--host", "box"),
         *("--output", str(tmp_path / "verdict.json")),
     ]
-    isolated = [sys.executable, "-S", str(bundle), *arguments]  # -S: without site-packages
-    run = subprocess.run(isolated, capture_output=True, text=True)
-    assert run.returncode == 2
-    lines = [line.removeprefix("[rehearsal-cpu]").strip() for line in run.stdout.splitlines()]
-    assert "finds no torch" in " ".join(lines)  # the sentence is wrapped
-    assert json.loads((tmp_path / "verdict.json").read_text())["status"] == "fail"
+    bare = str(Path(sys.executable).resolve())  # not the environment's, which has torch
+    run = subprocess.run([bare, str(bundle), *arguments], capture_output=True, text=True)
+    assert run.returncode == 2, run.stdout
+    failed = json.loads((tmp_path / "verdict.json").read_text())["failed"]
+    assert failed["id"] == "S1.import"
+    assert "No module named 'torch'" in failed["sentence"]
 
 
 @pytest.mark.parametrize("mode", LABELS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import bandwidth, collectives, libraries
+from pyinfra_gpu.on_host.smoke import bandwidth, libraries
 from pyinfra_gpu.on_host.smoke.check import Board, Check, Judged, Want
 from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.ranks import checks_of
@@ -38,16 +38,7 @@ def judged(check: Check, facts: Mapping[int, Mapping[str, Any]], want: Want = WA
 def test_sound_facts_pass(check_id: str) -> None:
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
     found = judged(CHECKS[check_id], facts)
-    assert (found.status, found.detail) == (
-        "skip" if check_id == "S4.pairs_exact" else "pass",
-        found.detail,
-    )
-
-
-def test_a_test_on_gpus_has_about_forty_checks_and_on_a_cpu_twenty() -> None:
-    assert 35 <= len(checks_of("gpu")) <= 45
-    assert 18 <= len(checks_of("rehearsal-cpu")) <= 24
-    assert len({check.id for check in checks_of("gpu")}) == len(checks_of("gpu"))
+    assert found.status == "pass", found.detail
 
 
 @pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_RANKS)
@@ -90,26 +81,11 @@ def test_a_slow_link_is_told_with_both_rates() -> None:
     assert "was not seen (no answer)" in judged(CHECKS["S4.link"], facts).detail
 
 
-def test_each_pair_of_three_gpus_must_have_been_compared() -> None:
-    want = replace(WANT, ranks=3)
-    facts: dict[int, dict[str, Any]] = {rank: {"pairs": {"results": []}} for rank in range(3)}
-    for pair in collectives.all_pairs(3):
-        for rank in pair:
-            facts[rank]["pairs"]["results"].append({"ranks": list(pair), "wrong": None})
-    assert judged(CHECKS["S4.pairs_exact"], facts, want).detail == "all 3 pairs"
-    facts[2]["pairs"]["results"][0]["wrong"] = "Mismatched"
-    assert (
-        "between GPUs 0 and 2: rank 2: Mis" in judged(CHECKS["S4.pairs_exact"], facts, want).detail
-    )
-    facts[2]["pairs"]["results"] = []
-    assert "GPUs 0 and 2 was not compared" in judged(CHECKS["S4.pairs_exact"], facts, want).detail
-
-
 def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     want = replace(WANT, ranks=1, gpus=1, mode="rehearsal-1gpu")
     facts = {0: {**sound(0), **launchers()}}
     facts[0]["transport"]["ways"] = {}
-    for check in ("S4.bandwidth", "S4.transport", "S4.pairs_exact"):
+    for check in ("S4.bandwidth", "S4.transport"):
         assert judged(CHECKS[check], facts, want).status == "skip", check
     assert judged(CHECKS["S1.cuda"], facts, want).status == "pass"
 

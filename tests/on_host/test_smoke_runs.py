@@ -19,7 +19,7 @@ import pytest
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.night import by_night
 from tests.on_host import smoke_runs
-from tests.on_host.smoke_gpu_simulated import executable, rtx_5090, tree
+from tests.on_host.smoke_gpu_simulated import executable, tree
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
@@ -55,7 +55,7 @@ PLANS = {
     ),
     "sound": Plan(allreduce_mib=64),
     "stray variables, three ranks": Plan(
-        ranks=3, environment={**UNCOMPILED, "NCCL_P2P_DISABLE": "1", "TORCH_FR_BUFFER_SIZE": "0"}
+        ranks=3, environment={**UNCOMPILED, "PYTHONPATH": "/x", "TORCH_FR_BUFFER_SIZE": "0"}
     ),
     "one bit of one element is wrong": broken(
         "S4.allreduce_exact",
@@ -135,6 +135,10 @@ PLANS = {
         "torch.compile(_function, fullgraph=True, backend='eager')",
         environment=_COMPILED,
     ),
+    "torch comes from elsewhere": broken(
+        *("S1.import", "in /elsewhere/torch"),
+        *("libraries.py", 'Path(sysconfig.get_path("platlib")).resolve()', 'Path("/elsewhere")'),
+    ),
     "torch dies on import": broken(
         "S1.import",
         ("torchrun (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
@@ -142,10 +146,7 @@ PLANS = {
     ),
     "shared memory is full": broken(
         "S0.shm",
-        (
-            "16 MiB cannot be allocated in /dev/shm (20 MiB, 2 free): No space left on device",
-            "largest files: somebodys (18 MiB)",
-        ),
+        ("16 MiB cannot be allocated in /dev/shm (20 MiB, 2 free)", "largest files: somebodys"),
         mounts="mount -t tmpfs -o size=20m tmpfs /dev/shm;"
         " dd if=/dev/zero of=/dev/shm/somebodys bs=1M count=18 status=none",
     ),
@@ -175,8 +176,8 @@ def test_this_is_noticed_and_is_no_pass(plan: str, runs: Callable[[str], Run]) -
         assert words in failed["sentence"]
     if plan == "a rank sleeps for ever":
         assert any("step.py" in line and "in measure" in line for line in failed["tail"])
-    later = [stage for stage in run.verdict["stages"] if wanted.check[:2] < stage["id"] < "S5"]
-    assert {stage["status"] for stage in later} <= {"skip"}
+    later = [each for each in run.verdict["checks"] if wanted.check[:2] < each["id"][:2] < "S5"]
+    assert {each["status"] for each in later} <= {"skip"}
     assert any(wanted.check in entry["text"] for entry in run.evidence())
 
 
@@ -202,15 +203,13 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert 0.99 < verdict["metrics"]["taylor_ratio"] < 1.01
     assert {entry["bytes"] for entry in verdict["metrics"]["allreduce"]} >= {4, 4096, 2**20, 2**26}
     assert [rank["code"] for rank in verdict["ranks"]] == [0, 0]
-    assert (verdict["fingerprint"], verdict["mode"]) == ("c0ffee", "rehearsal-cpu")
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
     assert max(map(len, run.output.splitlines())) <= 80
-    assert [stage["status"] for stage in verdict["stages"]] == ["pass"] * 6
     assert verdict["evidence"] is None
-    assert not (Path(verdict["logs"]) / "compiled").exists()
     command = shlex.split(verdict["rerun_command"])
     assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]
     assert command[-1] == str(run.directory / "verdict.by-hand.json")
+    assert "--fingerprint" not in command
 
 
 @pytest.mark.parametrize("plan", ["stray variables, three ranks"])
@@ -219,23 +218,10 @@ def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
 ) -> None:
     run = runs(plan)
     assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
-    assert "NCCL_P2P_DISABLE, TORCH_FR_BUFFER_SIZE" in run.check("S0.environment")["detail"]
+    assert "PYTHONPATH, TORCH_FR_BUFFER_SIZE" in run.check("S0.environment")["detail"]
     assert run.status("S4.ranks") == "pass"
     assert "TORCHDYNAMO_DISABLE=1 is set here" in run.check("S3.compile")["detail"]
     assert "within rounding" in run.check("S4.grad_bitwise")["detail"]
-
-
-def test_a_torch_that_pythonpath_puts_first_is_refused_before_any_rank_starts(
-    python: str, tmp_path: Path
-) -> None:
-    fake = tmp_path / "elsewhere" / "torch"
-    fake.mkdir(parents=True)
-    (fake / "__init__.py").write_text("raise SystemExit('the wrong torch was imported')")
-    path = {"PYTHONPATH": str(fake.parent)}
-    run = smoke_runs.run(python, tmp_path, Plan(environment=path))
-    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S1.torch")
-    assert "remove PYTHONPATH" in run.verdict["failed"]["sentence"]
-    assert run.verdict["ranks"] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -276,50 +262,24 @@ def test_a_second_test_on_the_same_host_waits_for_the_first(python: str, tmp_pat
         output, _ = process.communicate(timeout=120)
     finally:
         os.close(locked)
-    assert process.returncode == FAILED
-    assert "another smoke test still runs" in output
+    assert (process.returncode, "another smoke test still runs" in output) == (FAILED, True)
     assert not (tmp_path / "verdict.json").exists()
 
 
-def test_what_an_earlier_test_left_must_be_ended_first(python: str, tmp_path: Path) -> None:
-    mark = f"1:{tmp_path / 'verdict.json.logs'}"
-    left = subprocess.Popen(["sleep", "1000"], env={"PYINFRA_GPU_SMOKE_TEST": mark})
-    try:
-        run = smoke_runs.run(python, tmp_path, Plan())
-    finally:
-        left.kill()
-        left.wait()
-    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S0.others"), run.output
-    assert f"kill {left.pid}" in run.verdict["failed"]["sentence"]
-
-
-def test_a_verdict_is_written_though_its_evidence_cannot_be(python: str, tmp_path: Path) -> None:
-    plan = broken(
-        *("S0.disk", ""),
-        *("host.py", "_DISK_WISHED_MIB = 64, 1024", "_DISK_WISHED_MIB = 10**9, 10**9"),
-        *("verdict.py", "write_text(directory / ", "write_text(directory / 'none' / "),
-    )
-    run = smoke_runs.run(python, tmp_path, plan)
-    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S0.disk"), run.output
-    assert run.verdict["evidence"] is None
-    assert "the evidence could not be kept" in run.output
-
-
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(
-    gpus: int, python: str, tmp_path: Path
-) -> None:
+def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_path: Path) -> None:
+    """Its evidence cannot be written either, and the verdict is all the same."""
     file = tmp_path / "smoke_test.pyz"
-    file.write_bytes(smoke_bundle())
-    command = [python, str(file), "--mode", "gpu", "--gpus", str(gpus)]
+    lost = ("verdict.py", "files.write_text(directory / ", "files.write_text(directory / 'none' / ")
+    file.write_bytes(smoke_runs.bundle(lost))
+    command = [python, str(file), "--mode", "gpu", "--gpus", "1"]
     output = tmp_path / "verdict.json"
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run([*command, "--output", str(output)], env=environment, timeout=300)
     run = Run(done.returncode, "", tmp_path)
-    mode = "gpu" if gpus > 1 else "rehearsal-1gpu"
-    assert (run.code, run.verdict["mode"], run.verdict["status"]) == (FAILED, mode, "fail")
+    assert (run.code, run.verdict["mode"]) == (FAILED, "rehearsal-1gpu")
     assert run.verdict["failed"]["id"] == "S0.gpus"
-    assert {each["status"] for each in run.verdict["stages"][1:]} == {"skip"}
+    assert all(each["status"] == "skip" for each in run.verdict["checks"] if each["id"] > "S1")
+    assert run.verdict["evidence"] is None
 
 
 ON_THE_CPU = (
@@ -359,7 +319,7 @@ def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     root = ("gpus.py", 'root: Path = Path("/")', f'root: Path = Path("{tree(tmp_path / "root")}")')
     file = tmp_path / "smoke_test.pyz"
     file.write_bytes(smoke_runs.bundle(*ON_THE_CPU, root))
-    cards = executable(tmp_path / "bin", [rtx_5090(0), rtx_5090(1)])
+    cards = executable(tmp_path / "bin")
     command = [python, str(file), "--mode", "gpu", "--gpus", "2", "--allreduce-mib", "1"]
     command += ["--deadline", "900", "--output", str(tmp_path / "verdict.json")]
     environment = {**os.environ, **UNCOMPILED, **cards}

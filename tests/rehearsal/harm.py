@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from running import SYSTEM_OWN, written_files
@@ -42,20 +41,13 @@ def outside(host: LabHost, *, without: tuple[str, ...] = OWNERS) -> dict[str, tu
 
 @contextmanager
 def harmless(host: LabHost, *, without: tuple[str, ...] = OWNERS) -> Iterator[Trace]:
-    """Insist that nothing outside changes meanwhile, and root opens nothing of the owner's.
-
-    Where this machine's kernel does not tell, since it is not its root that runs the tests, a
-    warning says so; what planted programs say of themselves is not looked at here.
-    """
+    """Insist that nothing outside changes meanwhile, and root opens nothing of the owner's."""
     before = outside(host, without=without)
     pid = host.pid()
     assert pid is not None
-    told = os.geteuid() == 0
-    if not told:
-        warnings.warn("only root is told what root opens on a host: not traced", stacklevel=3)
-    with traced(pid, PREFIX) if told else nullcontext(Trace()) as trace:
+    with traced(pid, PREFIX) as trace:
         yield trace
-    assert trace.events or not told
+    assert trace.events
     assert trace.by_root == [], trace.by_root
     assert [path for path, uids in trace.ran_as.items() if 0 in uids] == []
     after = outside(host, without=without)

@@ -1,6 +1,6 @@
 """A build of torch that meets a fault: what was compiled counts, and is compiled once.
 
-Tried by night, from the lab's stand-in, which has nothing of
+By night. From the lab's stand-in, which has nothing of
 PyTorch.
 """
 
@@ -75,13 +75,6 @@ def memory(trial: Trial) -> None:
     assert "memory ran out: the build goes on with 1 compilers side by side" in said
 
 
-def second_operator(trial: Trial) -> None:
-    with trial.deploying("compile", 30) as ended:
-        trial.builder.converge(limit=HOST)
-        first = ended()
-    assert "No hosts remaining" not in first
-
-
 def build_killed(trial: Trial) -> None:
     with trial.deploying("compile", 60) as ended:
         trial.host.run(f"systemctl kill --signal=KILL {UNIT}")
@@ -93,7 +86,6 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
     "network": network_cut,
     "disk": disk_full,
     "memory": memory,
-    "second-operator": second_operator,
     "build-killed": build_killed,
 }
 

@@ -24,7 +24,7 @@ def quiet(deployer: Deployer) -> None:
 
 
 def test_checks_of_a_healthy_host_find_nothing(host: LabHost, gpu_deployer: Deployer) -> None:
-    for _ in range(5):
+    for _ in range(3):
         quiet(gpu_deployer)
 
 

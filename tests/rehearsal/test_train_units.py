@@ -6,23 +6,22 @@ host is made.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import require
 from launcher_here import Here
 from running import ON_HOST
+from training import GRACE_S, PATIENCE_S, TICK, Runs
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import launcher_files
@@ -31,12 +30,6 @@ from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
-GRACE_S, PATIENCE_S = 2, 120
-TICK: dict[str, Any] = {
-    "file": "tick.py",
-    "launch": "python",
-    "arguments": {"steps": 600, "seconds": 0.1},
-}
 PRESETS = {
     "tick": TICK,
     "short": {**TICK, "arguments": {"steps": 2}},
@@ -74,28 +67,15 @@ exec /lib/systemd/systemd --user
 REMOVED = 'mount -t cgroup2 cgroup2 /mnt && find "/mnt/$1" -depth -type d -exec rmdir {} +'
 
 
-class Units(Here):
+class Units(Runs, Here):
     """The launcher of a prefix whose runs are units, in a control group."""
 
     group: Path
 
-    def run(self, *words: str, code: int = 0) -> str:
+    def __call__(self, *words: str, code: int | None = 0) -> str:
         done = self.train(*words)
-        assert done.returncode == code, (words, done.stdout, done.stderr)
+        assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
         return done.stdout + done.stderr
-
-    def start(self, *words: str) -> str:
-        """Start a run and return its name."""
-        return self.run("start", "--unproven", *words).split()[0]
-
-    def runs(self) -> dict[str, dict[str, Any]]:
-        return {each["run"]: each for each in json.loads(self.run("list", "--json"))["runs"]}
-
-    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
-        while not what(runs := self.runs()):
-            assert time.monotonic() < deadline, runs
-        return runs
 
     def processes(self) -> dict[int, str]:
         """What runs have started, and their supervisors: pid -> command line."""
@@ -107,16 +87,9 @@ class Units(Here):
                     found[int(pid)] = line.replace(b"\0", b" ").decode()
         return found
 
-    def left(self) -> tuple[dict[int, str], list[str]]:
-        """What is left: processes, and claims of devices."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.processes() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return self.processes(), self.claims().split()
-
-    def claims(self) -> str:
+    def locks(self) -> list[str]:
         words = [*self.within, "grep", "-o", "@pyinfra-gpu/.*", "/proc/net/unix"]
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
 
 
 @pytest.fixture(scope="module")
@@ -167,25 +140,22 @@ def prepare(made: Units) -> None:
 def train(units: Units) -> Iterator[Units]:
     """Return a launcher that has no run on, before and after."""
     yield units
-    for name, run in units.runs().items():
-        if run["state"] != "ended":
-            units.train("stop", name)
-    assert units.left() == ({}, [])
+    units.end_all()
 
 
 def test_stop_leaves_nothing_behind(train: Units) -> None:
     name = train.start("tick")
     train.until(lambda runs: runs[name]["last"])
-    assert "stopped" in train.run("stop")
-    assert train.left() == ({}, [])
-    assert "has ended already: stopped" in train.run("stop", name, code=1)
+    assert "stopped" in train("stop")
+    assert train.left() == []
+    assert "has ended already: stopped" in train("stop", name, code=1)
 
 
 def test_what_does_not_end_by_itself_is_ended_when_the_grace_is_over(train: Units) -> None:
     name = train.start("stubborn")
     train.until(lambda runs: runs[name]["last"])
-    assert "by SIGKILL" in train.run("stop", name)
-    assert train.left() == ({}, [])
+    assert "by SIGKILL" in train("stop", name)
+    assert train.left() == []
 
 
 # Who is killed -> (its command line, what becomes of the run, the rank that failed first).
@@ -203,7 +173,7 @@ def test_nothing_is_left_where_somebody_kills(who: str, train: Units) -> None:
     train.until(lambda runs: runs[name]["last"])
     found = train.processes()
     os.kill(next(pid for pid in sorted(found) if re.match(pattern, found[pid])), signal.SIGKILL)
-    assert train.left() == ({}, [])
+    assert train.left() == []
     (attempt,) = train.runs()[name]["attempts"]
     assert attempt["outcome"] == outcome
     if first is not None:
@@ -224,7 +194,7 @@ def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_ord
     (name,) = set(train.runs()) - before
     waiting = [train.start("short", "--queue") for _ in range(3)]
     assert [train.runs()[each]["state"] for each in waiting] == ["queued"] * 3
-    train.run("stop", name)
+    train("stop", name)
     runs = train.until(lambda runs: all(runs[each]["state"] == "ended" for each in waiting))
     spans = [
         (runs[each]["attempts"][0]["started"], runs[each]["attempts"][0]["ended"])
@@ -237,9 +207,9 @@ def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_ord
 def test_a_failed_attempt_leaves_nothing_for_the_next_one_and_holds_nothing(train: Units) -> None:
     name = train.start("breaks", "--retries", "2")
     waits = train.until(lambda runs: runs[name]["state"] == "waiting")[name]["waits"]
-    assert train.claims() == ""
+    assert train.locks() == []
     assert "retry 1 of 2, after download-broke-off" in waits["for"]
     run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
     told = [(each["outcome"], each["cause"]) for each in run["attempts"]]
     assert told == [("failed", "download-broke-off"), ("finished", None)]
-    assert train.left() == ({}, [])
+    assert train.left() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,60 @@ TICK: Mapping[str, Any] = {
 }
 
 
+class Runs:
+    """A launcher that is called: (words, exit code) -> what it said."""
+
+    pause_s = 0.0
+
+    def __call__(self, *words: str, code: int | None = 0) -> str:
+        raise NotImplementedError
+
+    def start(self, *words: str) -> str:
+        """Start a run and return its name."""
+        said = self("start", "--unproven", *words)
+        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """Return the runs by their names."""
+        return {each["run"]: each for each in json.loads(self("list", "--json"))["runs"]}
+
+    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
+        """Wait until something is so of the runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not what(runs := self.runs()):
+            assert time.monotonic() < deadline, runs
+            time.sleep(self.pause_s)
+        return runs
+
+    def processes(self) -> Collection[object]:
+        """Return what runs have started, and their supervisors."""
+        raise NotImplementedError
+
+    def locks(self) -> list[str]:
+        """Return locks of runs, and devices and places in the queue that are taken."""
+        raise NotImplementedError
+
+    def left(self) -> list[object]:
+        """Return what is left of all runs, when it had time to end."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [*self.processes(), *self.locks()]
+
+    def end_all(self) -> None:
+        for name, run in self.runs().items():
+            if run["state"] != "ended":
+                self("stop", name, code=None)
+        assert self.left() == []
+
+
 @dataclass
-class Training:
+class Training(Runs):
     """The launcher of one host, called as its owner does."""
 
     lab: Lab
     host: LabHost
+    pause_s = 0.5
     _answering: subprocess.Popen[str] | None = None
 
     def __call__(self, *words: str, code: int | None = 0) -> str:
@@ -49,11 +97,6 @@ class Training:
         )
         assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
         return done.stdout + done.stderr
-
-    def start(self, *words: str) -> str:
-        """Start a run and return its name."""
-        said = self("start", "--unproven", *words)
-        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
 
     def runs(self) -> dict[str, dict[str, Any]]:
         """Return the runs by their names.
@@ -72,14 +115,6 @@ class Training:
         said = "".join(iter(answering.stdout.readline, "\n"))
         return {run["run"]: run for run in json.loads(said)["runs"]}
 
-    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
-        """Wait until something is so of the runs."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not what(runs := self.runs()):
-            assert time.monotonic() < deadline, runs
-            time.sleep(0.5)
-        return runs
-
     def processes(self) -> list[str]:
         """What the owner's user manager has in its slice of programs, and every other tick."""
         group = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
@@ -89,18 +124,14 @@ class Training:
         )
         return said.stdout.split()
 
-    def left(self) -> tuple[list[str], list[str]]:
-        """What is left: processes, and locks on devices or places in the queue."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.processes() and time.monotonic() < deadline:
-            time.sleep(0.1)
+    def locks(self) -> list[str]:
         files = f"$(ls {RUNS}/*/.alive 2>/dev/null)"
         locks = self.host.run(
             f'for file in {files}; do flock -n "$file" true || echo "$file"; done;'
             " grep -o '@pyinfra-gpu/.*' /proc/net/unix",
             check=False,
         )
-        return self.processes(), locks.stdout.split()
+        return locks.stdout.split()
 
     def kill(self, pattern: str) -> None:
         self.host.run(f"pkill -KILL -o -f '{pattern}'")

@@ -1,35 +1,17 @@
 """SSH servers on loopback that let everybody in, forward connections, and run nothing.
 
-python ssh_server.py: reads lines, each a JSON list of files: private host keys, and certificates
-of them whose names end in -cert.pub. For each line it prints the port of one more server that has
-them; all serve until there are no more lines
+python ssh_server.py: reads lines, each a JSON list of files with private host keys. For each line
+it prints the port of one more server that has them; all serve until there are no more lines.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import socket
 import sys
 import threading
-from pathlib import Path
 
 import paramiko
-
-
-class Certified(paramiko.Ed25519Key):
-    """A key that shows its certificate, as paramiko's server does not by itself."""
-
-    def __init__(self, private: str, certificate: str) -> None:
-        super().__init__(filename=private)
-        self._kind, text, *_ = Path(certificate).read_text(encoding="utf-8").split()
-        self._blob = base64.b64decode(text)
-
-    def get_name(self) -> str:
-        return self._kind
-
-    def asbytes(self) -> bytes:
-        return self._blob
 
 
 class Server(paramiko.ServerInterface):
@@ -96,12 +78,7 @@ def listen(listening: socket.socket, keys: list[paramiko.PKey]) -> None:
 
 def main() -> None:
     for line in sys.stdin:
-        keys = [
-            Certified(file.removesuffix("-cert.pub"), file)
-            if file.endswith("-cert.pub")
-            else paramiko.PKey.from_path(file)
-            for file in json.loads(line)
-        ]
+        keys = [paramiko.PKey.from_path(file) for file in json.loads(line)]
         listening = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=listen, args=(listening, keys), daemon=True).start()
         print(listening.getsockname()[1], flush=True)

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.on_host.build import __main__ as running
 from pyinfra_gpu.on_host.build import prove, steps
-from pyinfra_gpu.on_host.build.plan import BuildError, Plan
+from pyinfra_gpu.on_host.build.plan import SAYS, BuildError, Plan
 from pyinfra_gpu.on_host.build.steps import Build, failure
 
 COMMIT = "ab" * 20
@@ -381,6 +383,22 @@ def test_a_plan_that_cannot_be_read_is_one_sentence(
     assert first == f"{steps.SAYS}plan"
     assert said.startswith(f"{steps.SAYS}failed in plan: {build.root}/plan.json cannot be read (")
     assert said.endswith("run the deploy again")
+
+
+def test_who_follows_is_told_of_the_last_build_alone(tmp_path: Path) -> None:
+    said = ["plan", "failed in fetch: of the build before", "plan", "compile"]
+    said += ["failed in compile: x", "| x.c:1:2: error: odd"]
+    lines = [f"{SAYS}{line}" for line in said]
+    lines.insert(4, "[1/302] stand-in, Building C object x.o")
+    printed = shlex.join(["printf", r"%s\n", *lines])
+    fakes = {"systemctl": "exit 3", "journalctl": f"[ $1 = --sync ] || {printed}"}
+    for name, text in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    words = ["sh", "-c", program("build/follow.sh", "unit", "owner")]
+    known = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    told = subprocess.run(words, env=known, capture_output=True, text=True).stdout.splitlines()
+    assert told == [lines[4], lines[2], lines[3], *lines[5:], "ended"]
 
 
 # -- the proof

@@ -286,7 +286,6 @@ def all_but(program: str, folder: Path) -> Path:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "the index is empty": lambda git: (git / "index").write_bytes(b""),
     "HEAD is empty": lambda git: (git / "HEAD").write_bytes(b""),
     "the objects are empty": lambda git: [
         (each.unlink(), each.write_bytes(b""))  # a local clone shares them

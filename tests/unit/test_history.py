@@ -35,31 +35,23 @@ HISTORY = (
 
 
 @pytest.mark.parametrize(
-    ("packages", "name", "when"),
+    ("packages", "row"),
     [
-        (("libcuda1",), "libcuda1", HISTORY[2].when),
-        (("nvidia-kernel-open-dkms", "libcuda1"), "nvidia-kernel-open-dkms", HISTORY[3].when),
-        (("libcuda1", "nvidia-*"), "libcuda1", HISTORY[2].when),
-        (("nvidia-*",), "nvidia-kernel-open-dkms", HISTORY[3].when),
-        (("nvidia-settings",), "nvidia-settings:amd64", HISTORY[4].when),
-        (("libcuda1", "linux-image-*"), "linux-image-6.1.0-41-amd64", "2026-11-21T07:00:00"),
-        (("gcc*",), "gcc-13", "2026-11-20T09:00:00"),
-        (("*",), "linux-image-6.1.0-41-amd64", "2026-11-21T07:00:00"),
+        (("libcuda1",), 2),
+        (("nvidia-kernel-open-dkms", "libcuda1"), 3),
+        (("libcuda1", "nvidia-*"), 2),
+        (("nvidia-*",), 3),
+        (("nvidia-settings",), 4),
+        (("libcuda1", "linux-image-*"), 5),
+        (("gcc*",), 1),
+        *((packages, None) for packages in ((), ("libcuda",), ("cuda1",), ("nvidia",), ("?*",))),
     ],
 )
 def test_the_newest_change_of_the_most_telling_package_explains(
-    packages: tuple[str, ...], name: str, when: str
+    packages: tuple[str, ...], row: int | None
 ) -> None:
-    found = explain(packages, HISTORY)
-    assert found is not None
-    assert (found.name, found.when) == (name, when)
-
-
-@pytest.mark.parametrize(
-    "packages", [(), ("libcuda",), ("libcuda11",), ("cuda1",), ("LIBCUDA1",), ("nvidia",), ("?*",)]
-)
-def test_another_package_explains_nothing(packages: tuple[str, ...]) -> None:
-    assert explain(packages, HISTORY) is None
+    assert explain(packages, HISTORY) == (None if row is None else HISTORY[row])
+    assert explain(packages, ()) is None
 
 
 def test_what_came_after_our_own_transaction_no_package_has_done() -> None:
@@ -69,11 +61,6 @@ def test_what_came_after_our_own_transaction_no_package_has_done() -> None:
     assert explain(("dkms", "gcc*"), (*HISTORY, ours)) == HISTORY[1]
     later = change("libcuda1", when="2026-11-23T06:00:00")
     assert explain(("libcuda1",), (*HISTORY, ours, later)) == later
-
-
-def test_without_a_log_nothing_is_explained() -> None:
-    assert explain(("libcuda1",), ()) is None
-    assert as_since(None) is None
 
 
 @pytest.mark.parametrize(
@@ -89,20 +76,12 @@ def test_without_a_log_nothing_is_explained() -> None:
             "dkms 3.0.10 removed on 2026-11-21 at 06:12 by al (1000)",
         ),
         (
-            change("dkms", action="Purge", old="3.0.10", new=None, command=None),
-            "dkms 3.0.10 purged on 2026-11-21 at 06:12",
-        ),
-        (
             change("gcc-13", action="Install", old=None, new="13", command="apt i", by="al (1000)"),
             "gcc-13 13 installed on 2026-11-21 at 06:12 by al (1000): apt i",
         ),
         (
             change("libcuda1", action="Downgrade", old="2", new="1"),
             "libcuda1 2 -> 1 on 2026-11-21 at 06:12 by /usr/bin/unattended-upgrade",
-        ),
-        (
-            change("libcuda1", action="Reinstall", old="2", new="2", command=None),
-            "libcuda1 2 reinstalled on 2026-11-21 at 06:12",
         ),
     ],
 )
@@ -111,6 +90,7 @@ def test_a_change_is_one_sentence(what: PackageChange, told: str) -> None:
 
 
 def test_as_data_it_has_when_who_and_what() -> None:
+    assert as_since(None) is None
     assert as_since(change("libcuda1", by="al (1000)")) == {
         "when": "2026-11-21T06:12:03",
         "by": "al (1000): /usr/bin/unattended-upgrade",

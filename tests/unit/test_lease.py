@@ -119,33 +119,6 @@ def test_where_it_cannot_be_had_the_reason_is_told(shell: Path, tmp_path: Path, 
     end(first)
 
 
-def test_two_that_start_at_the_same_moment_never_work_at_the_same_time(
-    shell: Path, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    turn = (
-        'while read -r _ word _; do [ "$word" != taken ] || break; done\n'
-        f'[ "$word" != taken ] || {{ echo "begin $1"; sleep 0.02; echo "end $1"; }} >>{log}'
-    )
-    for _ in range(17):  # and under three shells
-        both = [begin(shell, tmp_path / "lease", name) for name in ("a", "b")]
-        turns = {
-            subprocess.Popen(["/bin/sh", "-c", turn, "sh", name], stdin=process.stdout): process
-            for name, process in zip(("a", "b"), both, strict=True)
-        }
-        while turns:
-            for done in [each for each in turns if each.poll() is not None]:
-                process = turns.pop(done)
-                assert process.stdin
-                process.stdin.close()
-                assert process.wait(20) in (0, 1)
-            time.sleep(0.002)
-    rows = log.read_text().split("\n")[:-1]
-    assert 17 * 2 <= len(rows) <= 17 * 4
-    for begun, ended in zip(rows[::2], rows[1::2], strict=True):
-        assert begun.replace("begin", "end") == ended, rows
-
-
 # --- as a run takes it, on the machine that it runs on
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,11 @@ from typing import Any
 import pytest
 from built_host import record_of
 from fake_host import DATA, FakeHost
-from pyinfra.api.command import StringCommand
+from test_wheels import be_the_host
 from wheels import index, server, wheel
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.engine import fallback, nightlies
-from pyinfra_gpu.engine import wheels as engine_wheels
-from pyinfra_gpu.engine.ask import Answer
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 DATE = "2.16.0.dev20261120"
@@ -63,16 +60,8 @@ class Nightly:
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly]:
     """Yield a host that is this machine, and an index with two nights."""
 
-    def ask(state: Any, host: Any, command: Any, run_as: Any, **more: Any) -> Answer:
-        done = subprocess.run(str(command), shell=True, capture_output=True, text=True)
-        lines = tuple(f"{done.stdout}{done.stderr}".splitlines())
-        return Answer(ok=done.returncode == 0, stdout=tuple(done.stdout.splitlines()), lines=lines)
-
+    be_the_host(monkeypatch)
     said: list[str] = []
-    monkeypatch.setattr(engine_wheels, "ask", ask)
-    monkeypatch.setattr(engine_wheels, "guard", lambda host: None)
-    own = lambda state, host, text, run_as: StringCommand(text)  # noqa: E731
-    monkeypatch.setattr(engine_wheels, "as_user", own)
     for module in (fallback, nightlies):
         monkeypatch.setattr(module, "failed", lambda host, stage, text: bool(said.append(text)))
     monkeypatch.setattr(nightlies, "as_owner", lambda spec, record: {})

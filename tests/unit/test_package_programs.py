@@ -147,13 +147,6 @@ def test_a_hold_that_cannot_be_put_back_is_a_failure(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (1, "E: Executing dpkg failed\n")
 
 
-def test_without_a_place_for_the_guard_nothing_runs(desk: Desk) -> None:
-    running = desk.tool("running", "echo ran")
-    done = desk.run("apt/transaction.sh", str(desk.root / "absent"), GUARD, "", "", str(running))
-    assert done.returncode == 1
-    assert "ran" not in done.stdout
-
-
 def test_packages_that_lost_files_are_named_as_dpkg_names_owners(desk: Desk) -> None:
     home = desk.root / "cuda 13"
     home.mkdir()
@@ -188,15 +181,6 @@ def test_a_list_that_names_one_repository_alone_is_set_aside(text: str, desk: De
     assert (done.returncode == 0) is LISTS[text]
     assert (kept.exists(), file.exists()) == (LISTS[text], not LISTS[text])
     assert ("names other repositories too" in done.stdout) is not LISTS[text]
-
-
-def test_a_list_elsewhere_is_left_alone(desk: Desk) -> None:
-    file = desk.root / "sources.list"
-    file.write_text(f"deb {OURS} /\n")
-    done = desk.run("apt/set_aside.sh", str(desk.root / "lists"), str(file), OURS)
-    assert done.returncode == 1
-    assert "take http://mirror.example/nvidia out of it yourself" in done.stdout
-    assert file.exists()
 
 
 KEY = b"\0not text\n" * 20  # more than a line of base64

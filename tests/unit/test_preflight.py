@@ -32,6 +32,18 @@ UBUNTU_25 = ('PRETTY_NAME="Ubuntu 25.10"', 'VERSION_ID="25.10"', "ID=ubuntu")
 DEBIAN_13 = ('PRETTY_NAME="Debian GNU/Linux 13"', 'VERSION_ID="13"', "ID=debian")
 
 
+def packages(*rows: str) -> dict[str, list[str]]:
+    return {"nvidia.package": [*rows]}
+
+
+def sources(*rows: str) -> dict[str, list[str]]:
+    return {"nvidia.source_line": [*rows]}
+
+
+def system(*rows: str) -> dict[str, list[str]]:
+    return {"system.os": [*rows]}
+
+
 def gpu(window: str, device: str = "0x2b85", address: str = "0000:01:00.0") -> str:
     return f"{address} 0x10de {device} 0x030000 nvidia {window} {NOTHING}"
 
@@ -70,17 +82,13 @@ WELCOME: dict[str, GpuHost] = {
             "driver.version_line": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}",
             "driver.license": "NVIDIA",
         },
-        lists={
-            "nvidia.package": [
-                *(f"{name} {VERSION}-1 1 1" for name in DRIVER[:-1]),
-                f"nvidia-kernel-dkms {VERSION}-1 1 1",
-            ]
-        },
+        lists=packages(
+            *(f"{name} {VERSION}-1 1 1" for name in DRIVER[:-1]),
+            f"nvidia-kernel-dkms {VERSION}-1 1 1",
+        ),
     ),
     "what removing Ubuntu's driver left behind, and the driver stays": proven_host(
-        lists={
-            "nvidia.package": [*(f"{name} {VERSION}-1 1 1" for name in DRIVER), UBUNTUS_FIRMWARE]
-        }
+        lists=packages(*(f"{name} {VERSION}-1 1 1" for name in DRIVER), UBUNTUS_FIRMWARE)
     ),
     "Secure Boot is on and the key is enrolled": bare_gpu_host(
         plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is already enrolled"}
@@ -89,30 +97,24 @@ WELCOME: dict[str, GpuHost] = {
         plain={"system.secure_boot": "1", "driver.mok": None}
     ),
     "the declared repository is listed twice": proven_host(
-        lists={
-            "nvidia.source_line": [
-                f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
-                f"/etc/apt/sources.list.d/cuda-debian12-x86_64.list:deb {URL}/ /",
-            ]
-        }
+        lists=sources(
+            f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+            f"/etc/apt/sources.list.d/cuda-debian12-x86_64.list:deb {URL}/ /",
+        )
     ),
     "our own source list is of another release": proven_host(
-        lists={
-            "nvidia.source_line": [
-                f"{files.SOURCES}:deb http://mirror.example/cuda/repos/debian11/x86_64/ /"
-            ]
-        }
+        lists=sources(f"{files.SOURCES}:deb http://mirror.example/cuda/repos/debian11/x86_64/ /")
     ),
     "a .run file's driver that somebody else keeps": proven_host(
         data={"driver_source": "present"},
         plain={"driver.runfile": "1"},
-        lists={"nvidia.package": ["cuda-toolkit-13-0 13.0.3-1 0 1"]},
+        lists=packages("cuda-toolkit-13-0 13.0.3-1 0 1"),
     ),
     "a release that NVIDIA's repository does not know, and somebody else keeps the driver": (
-        proven_host(data={"driver_source": "present"}, lists={"system.os": [*UBUNTU_25]})
+        proven_host(data={"driver_source": "present"}, lists=system(*UBUNTU_25))
     ),
     "all is installed that its distribution's repository no longer carries": proven_host(
-        lists={"system.os": [*DEBIAN_13]}
+        lists=system(*DEBIAN_13)
     ),
     "little shared memory, and neither a test nor a training is declared": proven_host(
         plain={"storage.shm": "shm 65536 0 65536 0% /dev/shm"}
@@ -180,30 +182,24 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "a second source of drivers": (
         proven_host(
-            lists={
-                "nvidia.source_line": [
-                    "/etc/apt/sources.list.d/cuda.list:deb https://developer.download.nvidia.com"
-                    "/compute/cuda/repos/debian11/x86_64/ /"
-                ]
-            }
+            lists=sources(
+                "/etc/apt/sources.list.d/cuda.list:deb https://developer.download.nvidia.com"
+                "/compute/cuda/repos/debian11/x86_64/ /"
+            )
         ),
         ("second source", "repos/debian11", "cuda.list.disabled", URL),
     ),
     "the driver came from Ubuntu's archive": (
-        proven_host(
-            lists={"nvidia.package": ["libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1"]}
-        ),
+        proven_host(lists=packages("libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1")),
         ("libnvidia-compute-580 came from the distribution's archive", "apt-get purge"),
     ),
     "what `ubuntu-drivers install --gpgpu` installs": (
         bare_gpu_host(
-            lists={
-                "nvidia.package": [
-                    "nvidia-headless-no-dkms-580-server-open 580.95.05-0ubuntu0.24.04.1 0 1",
-                    "nvidia-kernel-common-580-server 580.95.05-0ubuntu0.24.04.1 0 1",
-                    "linux-modules-nvidia-580-server-open-6.8.0-149-generic 6.8.0-149.149 0 1",
-                ]
-            }
+            lists=packages(
+                "nvidia-headless-no-dkms-580-server-open 580.95.05-0ubuntu0.24.04.1 0 1",
+                "nvidia-kernel-common-580-server 580.95.05-0ubuntu0.24.04.1 0 1",
+                "linux-modules-nvidia-580-server-open-6.8.0-149-generic 6.8.0-149.149 0 1",
+            )
         ),
         (
             "linux-modules-nvidia-580-server-open-6.8.0-149-generic, nvidia-headless",
@@ -211,13 +207,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
     ),
     "Debian's helper was left behind, with which NVIDIA's driver conflicts": (
-        bare_gpu_host(lists={"nvidia.package": [DEBIANS_HELPER]}),
+        bare_gpu_host(lists=packages(DEBIANS_HELPER)),
         ("came from the distribution's archive", "apt-get purge nvidia-kernel-common`"),
     ),
     "Debian's driver, whose helper would be left behind": (
-        bare_gpu_host(
-            lists={"nvidia.package": ["libcuda1 535.261.03-1~deb12u1 0 1", DEBIANS_HELPER]}
-        ),
+        bare_gpu_host(lists=packages("libcuda1 535.261.03-1~deb12u1 0 1", DEBIANS_HELPER)),
         ("apt-get purge libcuda1 nvidia-kernel-common`",),
     ),
     "jobs run and the packages have to move": (
@@ -243,13 +237,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("the loaded driver 550.54.14 is too old",),
     ),
     "a distribution that NVIDIA has no repository for": (
-        proven_host(
-            lists={"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]}
-        ),
+        proven_host(lists=system('PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian")),
         ("runs Debian 11; expected one of the supported", "declare its whole URL"),
     ),
     "a distribution whose repository does not carry the branch": (
-        bare_gpu_host(lists={"system.os": [*DEBIAN_13]}),
+        bare_gpu_host(lists=system(*DEBIAN_13)),
         ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
     ),
     "gcc that nvcc refuses": (
@@ -330,7 +322,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "another system": (
         proven_host(
             data={"driver_source": "present"},
-            lists={"system.os": ['PRETTY_NAME="Alpine Linux v3.22"', "ID=alpine"]},
+            lists=system('PRETTY_NAME="Alpine Linux v3.22"', "ID=alpine"),
         ),
         ("runs Alpine Linux v3.22; expected one of the supported",),
     ),
@@ -408,7 +400,7 @@ def test_which_sources_carry_drivers(kind: str, uri: str, carries: int) -> None:
 def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
     host = bare_gpu_host(
         plain={"system.secure_boot": "1"},
-        lists={"system.os": ['PRETTY_NAME="Ubuntu 24.04"', 'VERSION_ID="24.04"', "ID=ubuntu"]},
+        lists=system('PRETTY_NAME="Ubuntu 24.04"', 'VERSION_ID="24.04"', "ID=ubuntu"),
     )
     (sentence,) = said(host)
     assert "driver_source = 'distribution'`: Ubuntu's own modules are signed" in sentence

@@ -43,9 +43,8 @@ HOST: Any = SimpleNamespace(
 )
 
 
-@pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Let this machine be the host; return the commands that it was given."""
+def be_the_host(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let this machine be the host that wheels go to; return the commands that it is given."""
     commands: list[str] = []
 
     def ask(state: Any, host: Any, command: Any, run_as: Any, **more: Any) -> Answer:
@@ -58,8 +57,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(wheels, "ask", ask)
     monkeypatch.setattr(wheels, "guard", lambda host: None)
     monkeypatch.setattr(wheels, "as_user", lambda state, host, text, run_as: StringCommand(text))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return commands
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return be_the_host(monkeypatch)
 
 
 @pytest.fixture

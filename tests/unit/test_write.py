@@ -14,6 +14,7 @@ import pytest
 from hostile import NOBODY, OWNER, Place
 
 from pyinfra_gpu.engine.write import File, command, sent
+from pyinfra_gpu.on_host import program
 
 ROOT = os.geteuid() == 0
 AS_ROOT = {"_sudo": True, "_sudo_user": None}
@@ -54,27 +55,19 @@ def test_content_mode_and_owner_are_those_that_are_asked_for(place: Place) -> No
     ]
 
 
-def test_an_empty_file_is_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "empty"
-    assert written(File(path=str(path), content=b""), AS_USER) == ""
-    assert path.read_bytes() == b""
-
-
-def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:
+def test_a_link_is_replaced_and_a_folder_neither_replaced_nor_made(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")
     (tmp_path / "file").symlink_to(tmp_path / "target")
-    assert written(File(path=str(tmp_path / "file"), content=b"ours"), AS_USER) == ""
+    (tmp_path / "folder").mkdir()
+    assert written(File(path=f"{tmp_path}/file", content=b""), AS_USER) == ""
     assert (tmp_path / "target").read_text() == "mine"
-    assert not (tmp_path / "file").is_symlink()
-    assert (tmp_path / "file").read_text() == "ours"
-
-
-def test_a_directory_in_the_way_is_left(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
-    assert "a directory stands there: move it away" in written(
-        File(path=str(tmp_path / "file"), content=b"x" * 500_000), AS_USER
-    )
-    assert list((tmp_path / "file").iterdir()) == []
+    assert (tmp_path / "file").lstat().st_size == 0
+    large = b"x" * 500_000
+    said = written(File(path=f"{tmp_path}/folder", content=large), AS_USER)
+    assert "a directory stands there: move it away" in said
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert "none" in written(File(path=f"{tmp_path}/none/file", content=b""), AS_USER)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("text", ["", "YWI=\n", "not base64!"])
@@ -84,11 +77,6 @@ def test_input_that_was_cut_off_is_not_written(tmp_path: Path, text: str) -> Non
     assert "did not arrive" in written(File(path=str(path), content=b"abc"), AS_USER, text)
     assert path.read_text() == "before"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    assert "none" in written(File(path=str(tmp_path / "none/file"), content=b""), AS_USER)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("where", ["prefix", "prefix/below", "link"])
@@ -113,13 +101,10 @@ def test_root_follows_a_link_of_roots_own_and_no_other(place: Place) -> None:
     assert (place.outside / "file").exists()
     os.chown(place.base / "link", NOBODY, NOBODY, follow_symlinks=False)
     assert f"can change {place.base}/link" in written(file, AS_ROOT)
-
-
-def test_links_in_a_circle_come_to_an_end(place: Place) -> None:
     (place.base / "one").symlink_to("two")
     (place.base / "two").symlink_to("one")
-    file = File(path=str(place.base / "one/file"), content=b"x")
-    assert "somebody else than root can change" in written(file, AS_ROOT)
+    circle = File(path=str(place.base / "one/file"), content=b"x")
+    assert "somebody else than root can change" in written(circle, AS_ROOT)
 
 
 def test_the_content_is_on_no_command_line_and_in_no_repr() -> None:
@@ -127,3 +112,28 @@ def test_the_content_is_on_no_command_line_and_in_no_repr() -> None:
     told = f"{file!r} {command(file, AS_ROOT)}"
     assert "canary" not in told
     assert base64.b64encode(b"canary").decode() not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("# ours\nA=1\n", False), ("A=1\n", True), (None, True)]
+)
+def test_what_is_not_ours_is_kept_and_what_is_ours_is_not(
+    tmp_path: Path, text: str | None, kept: bool
+) -> None:
+    """None: a link, which is kept as it is, whatever it leads to."""
+    path = tmp_path / "file"
+    if text is None:
+        (tmp_path / "target").write_text("# ours\n")
+        path.symlink_to("target")
+    else:
+        path.write_text(text)
+    uses = ("files/root_only.sh", "files/set_aside.sh")
+    done = subprocess.run(
+        ["sh", "-c", program("files/keep.sh", str(path), "", "# ours", uses=uses)],
+        capture_output=True,
+        text=True,
+    )
+    aside = f"{path}.before-pyinfra-gpu"
+    said = f"pyinfra-gpu-note: what stood at {path} is kept as {aside}\n"
+    assert (done.returncode, done.stdout) == (0, said if kept else "")
+    assert path.exists() == (not kept)

@@ -106,12 +106,6 @@ def nvidia_590(u: str) -> list[Package]:
     ]
 
 
-def pins(*names: str) -> list[Package]:
-    """Pin packages, which conflict with each other and share one file."""
-    one = {"Provides": "nvidia-driver-pinning", "Conflicts": "nvidia-driver-pinning"}
-    return [_package(f"nvidia-driver-pinning-{name}", f"{name}-1ubuntu1", **one) for name in names]
-
-
 def pin_file(version: str) -> str:
     """What a pin package puts at /etc/apt/preferences.d/nvidia-driver-pin."""
     return (
@@ -165,13 +159,12 @@ GCC_12 = Package("gcc-12", "12.3.0-1ubuntu1~22.04")
 def archives(
     folder: Path, ubuntu: tuple[str, ...], nvidia: tuple[str, ...] = ("580.95.05", "580.126.20")
 ) -> PrivateApt:
-    """Return an apt that knows both, NVIDIA's with pin packages and branch 595 beside."""
+    """Return an apt that knows both, with branch 595 beside."""
     apt = PrivateApt(folder)
     apt.repository(
         NVIDIA,
         *(package for version in nvidia for package in nvidia_580(version)),
         *(package for version in ("595.71.05", "610.57.04") for package in nvidia_590(version)),
-        *pins("580", "595", *nvidia, "595.71.05"),
         NVIDIAS_DKMS,
     )
     apt.repository(

@@ -49,11 +49,6 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
     }
 
 
-def stage(number: int, **changes: Any) -> dict[str, Any]:
-    """One stage."""
-    return {"id": f"S{number}", "status": "pass", "seconds": 1.5, **changes}
-
-
 def metrics(**changes: Any) -> dict[str, Any]:
     """The figures of a run that came nowhere."""
     return {**json.loads(json.dumps(Metrics().as_json())), **changes}
@@ -74,7 +69,6 @@ def document(**changes: Any) -> dict[str, Any]:
         "finished": FINISHED,
         "duration_s": 18.9,
         "deadline_s": 180,
-        "stages": [stage(number) for number in range(6)],
         "software": {
             "smoke_test_sha256": "0" * 64,
             "python": "3.12.3",

@@ -65,7 +65,7 @@ done
 
 # Root's, so that nobody can exchange it while somebody holds it, and for the owner's group to read:
 # whoever can open a file can lock it. Who opened one while it was open to all could still lock it, so
-# that it is made anew, unless somebody works.
+# that it is made again, unless somebody works.
 lock=$prefix/.lock
 if [ "$owner" ]; then
 	case $(stat -c '%F:%h' -- "$lock" 2>/dev/null || :) in

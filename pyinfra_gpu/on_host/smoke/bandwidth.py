@@ -9,8 +9,6 @@ import functools
 import math
 import operator
 import statistics
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +16,17 @@ from . import nvidia_smi
 from .check import Check, Facts, Want, fail, skip, warn
 from .device import seconds, synchronize
 from .gpus import on_nvlink, tested
+from .lazy import dist, torch
 from .nvidia_smi import Run, bitmask, integer, number, reasons
 
 if TYPE_CHECKING:
-    import torch
-
     from .worker import Rank
 
 _MIB = 256
 _WARM_UPS, _RUNS = 5, 20
 _SAMPLES = 4
-"""So often the links are looked at under load; nvidia-smi takes 0.1 s for it, or seconds."""
-_LOAD_LIMIT = 8.0
-"""Seconds for that; a host whose nvidia-smi takes longer has its links not seen."""
-_ROUND_SECONDS, _LARGEST_ROUND = 0.2, 500
+"""So often the links are looked at under load; nvidia-smi takes 0.1 s for it."""
+_ROUND_SECONDS, _LARGEST_ROUND = 1.0, 1000
 _FIELDS: nvidia_smi.Fields = {
     "index": ("index", str),
     "gen": ("pcie.link.gen.current", integer),
@@ -46,38 +41,6 @@ LINK_WARN, LINK_FAIL = 0.25, 0.10
 published for two stock RTX 5090; through host memory 0.35 to 0.6 is expected (derived)."""
 _LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s of one PCIe lane in one direction, by generation (PCI-SIG, after line coding)."""
-
-
-class Sampler:
-    """Asks nvidia-smi again and again from a thread, until it is told to stop."""
-
-    def __init__(self, run: Run = nvidia_smi.run) -> None:
-        self._run = run
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self.samples: list[list[dict[str, Any]]] = []
-        self.error: str | None = None
-
-    def start(self) -> None:
-        """Begin: the links are loaded from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def done(self) -> bool:
-        """Whether enough was seen, or nothing will be."""
-        return len(self.samples) >= _SAMPLES or (self.error is not None and not self.samples)
-
-    def _sample(self) -> None:
-        while not self._stop.wait(0.05):
-            found, error = nvidia_smi.read(self._run, _FIELDS)
-            self.error = self.error or error
-            if found and not self._stop.is_set():
-                self.samples.append(found)
 
 
 def summary(samples: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -102,13 +65,10 @@ def link_rate(seen: Mapping[str, Any]) -> float | None:
 
 
 def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
-    """Record the fact `bandwidth`; rank 0 also samples every GPU's link for all of them.
+    """Record the fact `bandwidth`; rank 0 also looks at every GPU's link for all of them.
 
     One rank alone reduces nothing, so it copies from the host instead.
     """
-    import torch
-    import torch.distributed as dist
-
     size = mib * 2**20
     with it.journal.measuring("bandwidth") as value:
         tensor = torch.ones(size // 4, dtype=torch.float32, device=it.device)
@@ -116,63 +76,48 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
         if it.world_size == 1:
             source = torch.ones(size // 4, pin_memory=it.device.type == "cuda")
             work = lambda: tensor.copy_(source, non_blocking=True)  # noqa: E731
-        sampler = Sampler(run) if it.rank == 0 else None
-        until = time.monotonic() + _LOAD_LIMIT
-
-        def more() -> bool:
-            """Whether this rank wants the links to be kept loaded, having seen too little."""
-            return sampler is not None and not sampler.done and time.monotonic() < until
-
-        took = _loop(tensor, work, sampler, more)
-        if sampler:
-            sampler.stop()
-            value["link"], value["link_error"] = summary(sampler.samples), sampler.error
+        median = statistics.median(_timed(tensor, work))
+        loaded = _load(tensor, work, median, run if it.rank == 0 else None)
+        value["link"], value["link_error"] = summary(loaded[0]), loaded[1]
         # Bus bandwidth is what a link carries in one direction whatever the number of ranks, as
         # nccl-tests defines it; for two ranks bytes / time.
-        median = statistics.median(took)
         factor = 2 * (it.world_size - 1) / it.world_size or 1.0
         value["bytes"], value["median_s"] = size, round(median, 6)
         value["busbw_gb_s"] = round(size / median * factor / 1e9, 3)
 
 
-def _loop(
-    tensor: torch.Tensor,
-    work: Callable[[], object],
-    sampler: Sampler | None,
-    more: Callable[[], bool],
-) -> list[float]:
-    """Return the seconds of each measured run, then load the links as long as a rank wants it."""
-    device = tensor.device
+def _timed(tensor: torch.Tensor, work: Callable[[], object]) -> list[float]:
+    """Return the seconds of each measured run."""
     for _ in range(_WARM_UPS):
         work()
-    synchronize(device)
-    if sampler:
-        sampler.start()
     took = []
     for _ in range(_RUNS):
         # The values would overflow after some 120 doublings, and the speed must not depend on it.
         tensor.fill_(1.0)
-        synchronize(device)
-        took.append(seconds(device, work))
-    # All ranks must agree on the number, or they would wait for each other for ever.
-    slowest = _largest(statistics.median(took), device)
-    each_round = min(_LARGEST_ROUND, math.ceil(_ROUND_SECONDS / max(slowest, 1e-6)))
-    while _largest(float(more()), device):
-        for _ in range(each_round):
-            tensor.fill_(1.0)
-            work()
-        synchronize(device)
+        synchronize(tensor.device)
+        took.append(seconds(tensor.device, work))
     return took
 
 
-def _largest(value: float, device: torch.device) -> float:
-    """Return the largest of all ranks' values."""
-    import torch
-    import torch.distributed as dist
-
-    tensor = torch.tensor([value], dtype=torch.float64, device=device)
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-    return float(tensor)
+def _load(
+    tensor: torch.Tensor, work: Callable[[], object], median: float, run: Run | None
+) -> tuple[list[list[dict[str, Any]]], str | None]:
+    """Keep the links loaded; return what nvidia-smi says meanwhile, where it is to be asked."""
+    # All ranks must agree on the number, or they would wait for each other for ever.
+    slowest = torch.tensor([median], dtype=torch.float64, device=tensor.device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    count = min(_LARGEST_ROUND, math.ceil(_ROUND_SECONDS / max(float(slowest), 1e-6)))
+    samples, error = [], None
+    for _ in range(_SAMPLES):
+        for _ in range(count):
+            tensor.fill_(1.0)
+            work()
+        if run is not None:  # on a GPU, the work goes on while nvidia-smi is asked
+            found, why = nvidia_smi.read(run, _FIELDS)
+            samples += [found] if found else []
+            error = error or why
+        synchronize(tensor.device)
+    return samples, error
 
 
 def _link(facts: Facts, want: Want) -> str:

@@ -48,7 +48,7 @@ def unknown(detail: str) -> NoReturn:
 class Want:
     """What the launcher knows before any rank runs.
 
-    + gpus: how many the caller declares
+    + torch_path: where torch is to be imported from; gpus: how many the caller declares
     + gpu_host: what is known of the GPUs before torch is imported; kinds: what sound ones show
     + compile: whether programs on this host are meant to use torch.compile
     + hosts: of a step across hosts: host -> the number of its ranks
@@ -57,8 +57,7 @@ class Want:
     ranks: int
     allreduce_mib: int
     mode: str = REHEARSAL_CPU
-    torch: str | None = None
-    torch_path: str | None = None
+    torch_path: str = ""
     gpus: int = 0
     gpu_host: Mapping[str, Any] = field(default_factory=dict)
     kinds: Sequence[Mapping[str, Any]] = ()

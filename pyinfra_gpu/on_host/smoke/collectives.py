@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import exactness
-from .check import Check, Facts, Want, fail, skip
+from .check import Check, Facts, Want, fail
 from .device import synchronize
+from .lazy import dist, torch
 
 if TYPE_CHECKING:
-    import torch
-
     from .worker import Rank
 
 _ONE_SIZE = 2**20
 """Bytes per rank for the collectives that are tried at one size."""
-_PAIR_MIB = 64
 
 
 class WrongDataError(Exception):
@@ -30,8 +29,6 @@ class WrongDataError(Exception):
 
 def difference(measured: torch.Tensor, wanted: torch.Tensor) -> str | None:
     """Say in how many elements the two differ, and where first; None where every bit agrees."""
-    import torch
-
     if torch.equal(measured, wanted):
         return None
     try:
@@ -42,23 +39,25 @@ def difference(measured: torch.Tensor, wanted: torch.Tensor) -> str | None:
 
 
 class _Values:
-    """The pattern's values as tensors."""
+    """The pattern's values as tensors, as one rank needs them; see `exactness`."""
 
-    def __init__(self, kind: str, ranks: int, elements: int, device: torch.device) -> None:
-        import torch
-
-        self._pattern = exactness.pattern(kind, ranks)
-        period = torch.arange(self._pattern.period, dtype=torch.int32, device=device)
+    def __init__(self, it: Rank, kind: str, elements: int) -> None:
+        self.rank, self.ranks, self.elements = it.rank, it.world_size, elements
+        self._period = exactness.period(kind, it.world_size)
+        period = torch.arange(self._period, dtype=torch.int32, device=it.device)
         period = period.to(getattr(torch, kind))
-        times = -(-(elements + exactness.REPEATS * exactness.SHIFT) // self._pattern.period)
-        self._base = period.expand(times, self._pattern.period).reshape(-1)
+        longest = elements * it.world_size + exactness.REPEATS * exactness.SHIFT
+        self._base = period.expand(-(-longest // self._period), self._period).reshape(-1)
 
-    def of_rank(self, rank: int, start: int, elements: int) -> torch.Tensor:
-        return self._base[start : start + elements] + self._pattern.offset(rank)
+    def of_rank(self, rank: int, start: int = 0, elements: int | None = None) -> torch.Tensor:
+        return self._base[start:][: elements or self.elements] + rank * self._period
 
-    def of_sum(self, start: int, elements: int) -> torch.Tensor:
-        summed = self._base[start : start + elements] * self._pattern.ranks
-        return summed.add_(self._pattern.offsets)
+    def of_sum(self, start: int, elements: int | None = None) -> torch.Tensor:
+        summed = self._base[start:][: elements or self.elements] * self.ranks
+        return summed.add_(exactness.offset_of_sum(self._period, self.ranks))
+
+    def of_all(self) -> list[torch.Tensor]:
+        return [self.of_rank(rank) for rank in range(self.ranks)]
 
 
 def all_reduce(it: Rank) -> None:
@@ -75,10 +74,8 @@ def all_reduce(it: Rank) -> None:
 
 def _runs(it: Rank, kind: str, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Reduce the pattern in each of `sizes` bytes, up to the first wrong result."""
-    import torch.distributed as dist
-
     item = exactness.item_size(kind)
-    values = _Values(kind, it.world_size, max(sizes) // item, it.device)
+    values = _Values(it, kind, max(sizes) // item)
     for size in sizes:
         for repeat in range(exactness.REPEATS):
             what = f"{exactness.size_name(size)} {kind}, repeat {repeat + 1}"
@@ -99,12 +96,11 @@ def _runs(it: Rank, kind: str, sizes: Sequence[int]) -> Iterator[dict[str, Any]]
 
 def others(it: Rank) -> None:
     """Record the fact "collectives": those that are tried at one size, up to a wrong one."""
-    elements = _ONE_SIZE // 4
-    values = _Values("float32", it.world_size, it.world_size * elements, it.device)
+    values = _Values(it, "float32", _ONE_SIZE // 4)
     with it.journal.measuring("collectives") as found:
         for name, collective in _COLLECTIVES.items():
             it.journal.step(name)
-            measured, wanted = collective(values, it.rank, it.world_size, elements)
+            measured, wanted = collective(values)
             wrong = difference(measured, wanted)
             found[name] = {"elements": measured.numel(), "wrong": wrong}
             if wrong:
@@ -113,62 +109,49 @@ def others(it: Rank) -> None:
         raise WrongDataError(name)
 
 
-def _broadcast(
-    values: _Values, rank: int, ranks: int, elements: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-    import torch.distributed as dist
-
-    wanted = [values.of_rank(source, 0, elements) for source in range(ranks)]
-    pieces = [w.clone() if rank == s else torch.full_like(w, -1) for s, w in enumerate(wanted)]
+def _broadcast(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
+    wanted = values.of_all()
+    pieces = [
+        w.clone() if values.rank == s else torch.full_like(w, -1) for s, w in enumerate(wanted)
+    ]
     for source, piece in enumerate(pieces):
         dist.broadcast(piece, source)
     return torch.cat(pieces), torch.cat(wanted)
 
 
-def _all_gather(
-    values: _Values, rank: int, ranks: int, elements: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-    import torch.distributed as dist
-
-    wanted = [values.of_rank(source, 0, elements) for source in range(ranks)]
-    pieces = [torch.full_like(wanted[0], -1) for _ in range(ranks)]
-    dist.all_gather(pieces, wanted[rank].clone())
+def _all_gather(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
+    wanted = values.of_all()
+    pieces = [torch.full_like(each, -1) for each in wanted]
+    dist.all_gather(pieces, wanted[values.rank].clone())
     return torch.cat(pieces), torch.cat(wanted)
 
 
-def _reduce_scatter(
-    values: _Values, rank: int, ranks: int, elements: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-    import torch.distributed as dist
-
-    given = [values.of_rank(rank, target * elements, elements) for target in range(ranks)]
+def _reduce_scatter(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
+    starts = [rank * values.elements for rank in range(values.ranks)]
+    given = [values.of_rank(values.rank, start) for start in starts]
     mine = torch.full_like(given[0], -1)
     dist.reduce_scatter(mine, given)
-    return mine, values.of_sum(rank * elements, elements)
+    return mine, values.of_sum(starts[values.rank])
 
 
-def _send_recv(
-    values: _Values, rank: int, ranks: int, elements: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pass values once around the ring; rank 0 sends first, so that nobody waits for himself."""
-    import torch
-    import torch.distributed as dist
+def _send_recv(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
+    """Send to each other rank and receive from it. In a ring over all GPUs most pairs never talk to
+    each other, and a broken path between two of them shows only here.
 
-    source, target = (rank - 1) % ranks, (rank + 1) % ranks
-    mine = values.of_rank(rank, 0, elements)
-    received = torch.full_like(mine, -1)
-    if ranks == 1:
-        received.copy_(mine)
-    elif rank == 0:
-        dist.send(mine, target)
-        dist.recv(received, source)
-    else:
-        dist.recv(received, source)
-        dist.send(mine, target)
-    return received, values.of_rank(source, 0, elements)
+    Each pair has its turn, in the same order on all ranks, and the lower rank sends first.
+    """
+    wanted = values.of_all()
+    mine = wanted[values.rank].clone()
+    pieces = [torch.full_like(each, -1) for each in wanted]
+    pieces[values.rank] = mine
+    for low, high in itertools.combinations(range(values.ranks), 2):
+        if values.rank == low:
+            dist.send(mine, high)
+            dist.recv(pieces[high], high)
+        elif values.rank == high:
+            dist.recv(pieces[low], low)
+            dist.send(mine, low)
+    return torch.cat(pieces), torch.cat(wanted)
 
 
 _COLLECTIVES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
@@ -178,37 +161,6 @@ _COLLECTIVES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
     "send_recv": _send_recv,
 }
 NAMES = tuple(_COLLECTIVES)
-
-
-def pairs(it: Rank) -> None:
-    """Record the fact `pairs`: what this rank saw in an all-reduce of each pair it belongs to.
-
-    In a ring over all GPUs most pairs never talk to each other; a broken path between two of them
-    shows only in a group of these two. Two ranks are the only pair and were tested as such.
-    """
-    import torch.distributed as dist
-
-    elements = _PAIR_MIB * 2**20 // 4
-    with it.journal.measuring("pairs") as value:
-        value["results"] = []
-        values = _Values("float32", 2, elements, it.device) if it.world_size > 2 else None
-        for first, second in all_pairs(it.world_size) if values else []:
-            # Every rank must take part in making every group, in the same order.
-            group = dist.new_group([first, second])
-            if values and it.rank in (first, second):
-                it.journal.step(f"all-reduce of ranks {first} and {second}")
-                tensor = values.of_rank(int(it.rank == second), 0, elements)
-                dist.all_reduce(tensor, group=group)
-                wrong = difference(tensor, values.of_sum(0, elements))
-                value["results"].append({"ranks": [first, second], "wrong": wrong})
-                dist.destroy_process_group(group)
-    if any(result["wrong"] for result in value["results"]):
-        raise WrongDataError("all-reduce of a pair")
-
-
-def all_pairs(ranks: int) -> list[tuple[int, int]]:
-    """Return every two of `ranks`."""
-    return [(first, second) for first in range(ranks) for second in range(first + 1, ranks)]
 
 
 def _all_reduced(facts: Facts, want: Want) -> str:
@@ -237,22 +189,6 @@ def _others(facts: Facts, _: Want) -> str:
     return ", ".join(NAMES)
 
 
-def _pairs(facts: Facts, want: Want) -> str:
-    if want.ranks < 3:
-        skip("there are no pairs beside what the checks above have tried")
-    seen = set()
-    for rank, fact in facts.items():
-        for result in fact["pairs"]["results"]:
-            first, second = result["ranks"]
-            if result["wrong"]:
-                fail(f"between GPUs {first} and {second}: rank {rank}: {result['wrong']}", rank)
-            seen.add((first, second, rank))
-    for pair in all_pairs(want.ranks) if len(facts) == want.ranks else []:
-        if any((*pair, rank) not in seen for rank in pair):
-            fail(f"the pair of GPUs {pair[0]} and {pair[1]} was not compared")
-    return f"all {len(all_pairs(want.ranks))} pairs"
-
-
 ALL_REDUCE = Check(
     "S4.allreduce_exact", ("all_reduce",), _all_reduced, each=True, by="all_reduce", across=True
 )
@@ -260,4 +196,3 @@ CHECKS = (
     ALL_REDUCE,
     Check("S4.collectives", ("collectives",), _others, each=True, by="others", across=True),
 )
-ON_GPUS = (Check("S4.pairs_exact", ("pairs",), _pairs, each=True, by="pairs"),)

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import environment
 from .check import Check, Facts, Want, fail, skip, warn
+from .lazy import torch
 
 if TYPE_CHECKING:
-    import torch
-
     from .worker import Rank
 
 _COMPILERS = {"cpu": ("CXX", "g++"), "cuda": ("CC", "gcc", "clang", "CXX", "g++")}
@@ -37,7 +36,6 @@ def measure(it: Rank) -> None:
     with it.journal.measuring("compile") as value:
         if it.compiles:
             value.update(_measured(it.device, cache))
-            it.compiled = not value["disabled"] and value["error"] is None
         elif not _disabled():
             importlib.import_module("torch._dynamo")  # DDP will; now this rank has nothing to do
     it.meet("compiled")
@@ -60,7 +58,6 @@ def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
     }
     if fact["disabled"]:
         return fact
-    import torch
     from torch._dynamo.utils import counters
     from torch._inductor import metrics
 
@@ -104,14 +101,10 @@ def _operations(function: Any, inputs: list[Any]) -> list[str]:
     return sorted({event.name for event in profile.function_events if "aten::" in event.name})
 
 
-def compiled_on(facts: Facts, want: Want) -> Facts:
-    """Return the facts of those ranks that compile: on the CPU the first one does it for all."""
-    return {0: facts[0]} if want.on_cpu and 0 in facts else facts
-
-
 def _compile(facts: Facts, want: Want) -> str:
-    for number, fact in compiled_on(facts, want).items():
-        found = fact["compile"]
+    for number, fact in facts.items():
+        if not (found := fact["compile"]):  # on the CPU the first rank compiles for all
+            continue
         if found["disabled"] and not want.compile:
             skip("torch.compile is not used on this host, by data")
         if found["disabled"]:
@@ -121,19 +114,22 @@ def _compile(facts: Facts, want: Want) -> str:
             _failed(number, found, want)
         if found["wrong"]:
             fail(f"what torch.compile made computes something else: {found['wrong']}", number)
-        counts = {key: found[key] for key in ("graphs", "kernels", "binaries")}
-        what = None
-        if found["compiled"]:
-            what = f"it ran {', '.join(found['compiled'])}"
-        elif not all(counts.values()):
-            what = ", ".join(f"{count} {key}" for key, count in counts.items())
-        elif not found["eager"]:
-            what = "the profiler saw no operations in eager mode either, so this shows nothing"
-        if what:
-            fail(
-                f"torch.compile silently ran the function without a compiled kernel: {what}", number
-            )
-    return f"{counts['kernels']} kernel(s) generated and run"
+        if what := _not_compiled(found):
+            said = "torch.compile silently ran the function without a compiled kernel"
+            fail(f"{said}: {what}", number)
+    return f"{facts[min(facts)]['compile']['kernels']} kernel(s) generated and run"
+
+
+def _not_compiled(found: Mapping[str, Any]) -> str | None:
+    """Return what shows that no compiled kernel ran, None where one did."""
+    counts = {key: found[key] for key in ("graphs", "kernels", "binaries")}
+    if found["compiled"]:
+        return f"it ran {', '.join(found['compiled'])}"
+    if not all(counts.values()):
+        return ", ".join(f"{count} {key}" for key, count in counts.items())
+    if not found["eager"]:
+        return "the profiler saw no operations in eager mode either, so this shows nothing"
+    return None
 
 
 def _failed(number: int, found: Mapping[str, Any], want: Want) -> None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from .check import Check, Facts, Want, fail, warn
 from .gpus import kind_of
+from .lazy import torch
 
 if TYPE_CHECKING:
-    import torch
-
     from .worker import Rank
 
 _MEMORY_BYTES = 2**30
@@ -37,8 +36,6 @@ def measure(it: Rank) -> None:
 
     Raises torch's own error where the GPU cannot even be used; the steps before it are recorded.
     """
-    import torch
-
     journal = it.journal
     with journal.measuring("cuda") as value:
         value["torch_cuda"] = torch.version.cuda
@@ -61,8 +58,6 @@ def measure(it: Rank) -> None:
 
 def nccl_version() -> str | None:
     """Return the version of the NCCL that is loaded, None for a torch without NCCL."""
-    import torch
-
     if not hasattr(torch._C, "_nccl_version"):
         return None
     nccl: Any = torch.cuda.nccl
@@ -71,8 +66,6 @@ def nccl_version() -> str | None:
 
 def identity(index: int) -> dict[str, Any]:
     """Return how torch sees the GPU `index`, its `uuid` in nvidia-smi's form."""
-    import torch
-
     properties = torch.cuda.get_device_properties(index)
     uuid = str(properties.uuid)
     return {
@@ -88,8 +81,6 @@ def matmul(device: torch.device, kind: str, size: int = 512) -> dict[str, Any]:
     `ratio` is |error| / (|A| |B|), element by element: the measure in which rounding errors are
     bounded, whatever cancels in the sum. TF32 in place of fp32 shows as a ratio near 1e-4.
     """
-    import torch
-
     torch.set_float32_matmul_precision("highest")
     generator = torch.Generator().manual_seed(4711)
     left, right = (
@@ -108,8 +99,6 @@ def memory(device: torch.device, size: int) -> dict[str, Any]:
     Twice, with other values. All is written before anything is read, so a word that aliases
     another (a broken address line) is seen too; `wrong` counts words of 8 bytes.
     """
-    import torch
-
     words = size // 8
     buffer = torch.empty(words, dtype=torch.int64, device=device)
     block = min(words, _BLOCK_BYTES // 8)
@@ -137,8 +126,6 @@ def memory(device: torch.device, size: int) -> dict[str, Any]:
 
 def speed(device: torch.device, size: int, copy_bytes: int) -> dict[str, Any]:
     """Return bf16 TFLOP/s of a `size` cubed product, and GB/s of a copy (read plus written)."""
-    import torch
-
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
     product = _median_seconds(device, lambda: left @ right)
     source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
@@ -160,8 +147,6 @@ def _median_seconds(device: torch.device, work: Callable[[], object]) -> float:
 
 def seconds(device: torch.device, work: Callable[[], object]) -> float:
     """Return how long `work` takes on the device, by its own clock where it has one."""
-    import torch
-
     if device.type != "cuda":
         began = time.perf_counter()
         work()
@@ -178,8 +163,6 @@ def seconds(device: torch.device, work: Callable[[], object]) -> float:
 
 def synchronize(device: torch.device) -> None:
     """Wait until the device has done all it was given."""
-    import torch
-
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

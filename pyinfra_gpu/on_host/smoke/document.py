@@ -48,18 +48,6 @@ class Result(Part):
 
 
 @dataclass(frozen=True)
-class Stage(Part):
-    """One stage; its status is its worst check's.
-
-    + seconds: None if it was not reached
-    """
-
-    id: str
-    status: CheckStatus
-    seconds: float | None
-
-
-@dataclass(frozen=True)
 class Software(Part):
     """Which program, Python, torch and kernel the verdict is about; None: no torch was found."""
 
@@ -244,7 +232,6 @@ class Verdict(Tested):
     """
 
     fingerprint: str | None
-    stages: tuple[Stage, ...]
     software: Software
     listens: Listens
     gpus: tuple[Gpu, ...]

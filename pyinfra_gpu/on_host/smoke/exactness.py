@@ -1,56 +1,27 @@
 """Closed forms that make a reduction's result known exactly, for every element and any ranks.
 
-On rank r, element i holds ``(i mod period) + (r + first) * step``. All values and partial sums are
-whole numbers no larger than the type's last consecutive one, so the order of additions does not
-matter and the sum over n ranks is ``n * (i mod period) + step * sum(r + first)``, bit for bit.
+On rank r, element i holds ``(i mod period) + r * period``. All values and partial sums are whole
+numbers no larger than the type's last consecutive one, so the order of additions does not matter,
+and the sum over n ranks is ``n * (i mod period) + period * n * (n - 1) / 2``, bit for bit.
 ``period`` is prime, so a shifted, swapped or repeated chunk (their sizes are powers of two or
-divisions of the length) never looks right; ``step`` is above it, so ranks cannot be confused.
+divisions of the length) never looks right, and no value of one rank is one of another's.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 MAX_RANKS = 16
 REPEATS = 3
 SHIFT = 7919
 """Elements by which the pattern moves from one repeat to the next, so a stale result is wrong."""
 
-_KINDS = {
-    # name: (bytes per element, last consecutive whole number, log2 of the largest step, first)
-    "float32": (4, 2**24, 20, 1),
-    "bfloat16": (2, 2**8, 6, 0),
-}
+_KINDS = {"float32": (4, 2**24), "bfloat16": (2, 2**8)}
+"""Bytes of an element, and the last whole number up to which the type has all of them."""
 KINDS = tuple(_KINDS)
+_LONGEST = 2**20
 
 
 class BoundError(ValueError):
     """No pattern stays exact for this number of ranks."""
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """The values to reduce over `ranks` ranks in one element type."""
-
-    kind: str
-    ranks: int
-    period: int
-    step: int
-    first: int
-
-    def offset(self, rank: int) -> int:
-        """Return what rank `rank` adds to ``i mod period``."""
-        return (rank + self.first) * self.step
-
-    @property
-    def offsets(self) -> int:
-        """Return the sum of all ranks' offsets."""
-        return sum(self.offset(rank) for rank in range(self.ranks))
-
-    @property
-    def largest_sum(self) -> int:
-        """Return the largest value that occurs, which must be exact in the type."""
-        return self.ranks * (self.period - 1) + self.offsets
 
 
 def item_size(kind: str) -> int:
@@ -58,26 +29,22 @@ def item_size(kind: str) -> int:
     return _KINDS[kind][0]
 
 
-def pattern(kind: str, ranks: int) -> Pattern:
-    """Return the pattern with the largest period that is exact for `ranks` ranks.
+def period(kind: str, ranks: int) -> int:
+    """Return the largest period that is exact for `ranks` ranks.
 
     Raises BoundError where none is; for bfloat16, with 256 as its bound, that is above 16 ranks.
     """
-    _, bound, bits, first = _KINDS[kind]
-    for shift in range(bits):
-        step = 2 ** (bits - shift)
-        candidate = Pattern(kind, ranks, _largest_prime(step), step, first)
-        if candidate.largest_sum <= bound:
-            return candidate
+    bound = _KINDS[kind][1]
+    for number in range(min(bound, _LONGEST), 1, -1):
+        exact = ranks * (number - 1) + offset_of_sum(number, ranks) <= bound
+        if exact and all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
+            return number
     raise BoundError(f"{kind} sums over {ranks} ranks exceed {bound} and would be rounded")
 
 
-def _largest_prime(limit: int) -> int:
-    return next(
-        number
-        for number in range(limit, 1, -1)
-        if all(number % divisor for divisor in range(2, int(number**0.5) + 1))
-    )
+def offset_of_sum(period: int, ranks: int) -> int:
+    """Return the sum of all ranks' offsets."""
+    return period * ranks * (ranks - 1) // 2
 
 
 def sizes(largest_mib: int) -> tuple[int, ...]:

@@ -181,8 +181,10 @@ class Group:
             return self._late(whose)
         if self.reason == DEADLINE:
             return Ending("stopped", "the ranks were ended after a failed check")
+        if self.reason == STOPPED:
+            return Ending("stopped", "the ranks were ended with the other hosts'")
         if self.reason is not None:
-            return asked_to_end(self.reason)
+            return Ending("interrupted", f"the test was interrupted by {self.reason}")
         if self.finished:
             return Ending("done")
         if not self.journals:
@@ -260,13 +262,6 @@ class Group:
         if stack := last_lines(hang.stack_file(self.plan.directory, rank), 200):
             return hang.main_stack(stack)
         return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, TAIL_LINES)]
-
-
-def asked_to_end(who: str) -> Ending:
-    """Return how a run ends that somebody ends: STOPPED, or a signal by its name."""
-    if who == STOPPED:
-        return Ending("stopped", "the ranks were ended with the other hosts'")
-    return Ending("interrupted", f"the test was interrupted by {who}")
 
 
 def least_far(journals: Mapping[int, Journal], whose: str) -> Ending:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import processes
 from .check import Check, Facts, Want, fail, skip, warn
 from .options import GPU
 
@@ -58,7 +57,6 @@ def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, 
             # 0 inodes in all: a file system that does not count them
             "free_inodes": room.f_favail if room.f_files else None,
         },
-        "others": processes.marked(directory, own=False),
     }
 
 
@@ -113,18 +111,10 @@ def _disk(facts: Facts, _: Want) -> str:
     return f"{free} MiB free"
 
 
-def _no_others(facts: Facts, _: Want) -> str:
-    """The lock on the directory lets no second launcher run: these are what an earlier one left."""
-    if pids := " ".join(map(str, facts[0]["others"])):
-        fail(f"an earlier smoke test still runs here; end it first: kill {pids}")
-    return ""
-
-
 BEFORE = (
     Check("S0.environment", ("variables",), _variables),
     Check("S0.shm", ("shm",), _shm),
     Check("S0.disk", ("disk",), _disk),
-    Check("S0.others", ("others",), _no_others),
 )
 
 
@@ -190,49 +180,28 @@ def _journalctl(*arguments: str) -> tuple[int, str, str]:
 # -- afterwards
 
 
-def shared_files(path: Path = SHM) -> set[str]:
-    """Return the names in shared memory that belong to this user."""
-    return {name for name, entry in _entries(path) if entry.st_uid == os.getuid()}
-
-
 def after(
     lines: Sequence[str] | None,
     cursor: Cursor,
     pids: Collection[int],
     left: Collection[int],
-    shared: Collection[str],
 ) -> dict[str, Any]:
     """Return the facts of S5 on any host.
 
     + lines: of the kernel's log since the test began, None if it cannot be read
     + pids: the processes of this test; left: those that were still there after its end
-    + shared: what was in shared memory before the test
     """
     kernel: dict[str, Any] = {"reason": cursor.reason, "lines": None, "own": [], "hardware": []}
     if lines is not None:
         own = [line.strip() for line in lines if _of(line) in pids]
         hardware = [line.strip() for line in lines if _HARDWARE.search(line)]
         kernel |= {"lines": len(lines), "own": own, "hardware": hardware}
-    new = sorted(shared_files() - set(shared))
-    abandoned = [name for name in new if not _in_use(SHM / name)]
-    return {"kernel": kernel, "processes": sorted(left), "shared_files": abandoned}
+    return {"kernel": kernel, "processes": sorted(left)}
 
 
 def _of(line: str) -> int | None:
     found = _OF_A_PROCESS.search(line)
     return int(next(filter(None, found.groups()))) if found else None
-
-
-def _in_use(file: Path) -> bool:
-    """Tell whether a process has it open, which may be another program of this user's."""
-    wanted = str(file)
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # another user's process, or one that has just ended
-            if wanted in (process / "maps").read_text(errors="replace"):
-                return True
-            if any(os.readlink(each) == wanted for each in (process / "fd").iterdir()):  # noqa: PTH115
-                return True
-    return False
 
 
 def _kernel_log(facts: Facts, _: Want) -> str:
@@ -249,13 +218,10 @@ def _kernel_log(facts: Facts, _: Want) -> str:
 def _leftovers(facts: Facts, _: Want) -> str:
     if left := facts[0]["processes"]:
         fail(f"torchrun has ended and left processes {', '.join(map(str, left))}; they were ended")
-    if names := facts[0]["shared_files"]:
-        paths = " ".join(str(SHM / name) for name in names[:5])
-        warn(f"files of nobody are left in shared memory, remove them: rm {paths}")
-    return "no process and no file is left"
+    return "no process is left"
 
 
 AFTER = (
     Check("S5.kernel_log", ("kernel",), _kernel_log),
-    Check("S5.leftovers", ("processes", "shared_files"), _leftovers),
+    Check("S5.leftovers", ("processes",), _leftovers),
 )

@@ -17,6 +17,8 @@ from typing import Any
 
 AGENT = -1
 """The number of torchrun's own process; the others' are their ranks."""
+STARTING = "starting the ranks"
+"""Torchrun's last step: it meets the other hosts' and then waits for its ranks."""
 
 
 def _file(directory: Path, number: int) -> Path:

@@ -12,8 +12,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,55 +32,22 @@ _DRIVER = "libcuda"
 _NEVER = ("compat", "stubs")
 
 
-@dataclass(frozen=True)
-class Torch:
-    """What `import torch` would take, without importing it.
-
-    + found: its directory, None if there is none; version: as its version.py has it
-    + packages: the directory of this interpreter's own packages, where torch should be
-    """
-
-    found: str | None
-    version: str | None
-    packages: str
-
-
-def locate(search: list[str] | None = None) -> Torch:
-    """Look along `search`, by default this process's own path with whatever PYTHONPATH added."""
-    spec = PathFinder.find_spec("torch", sys.path if search is None else search)
-    packages = str(Path(sysconfig.get_path("platlib")).resolve())
-    if spec is None or not spec.origin:
-        return Torch(None, None, packages)
-    found = Path(spec.origin).resolve().parent
-    try:
-        text = (found / "version.py").read_text(errors="replace")
-    except OSError:
-        text = ""
-    version = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
-    return Torch(str(found), version[1] if version else None, packages)
-
-
-def _located(facts: Facts, _: Want) -> str:
-    """Decide before any other process starts what `import torch` would find."""
-    torch = facts[0]["torch"]
-    wanted = f"{torch['packages']}/torch"
-    if torch["found"] is None:
-        fail(f"{torch['python']} finds no torch, expected it in {torch['packages']}")
-    if torch["found"] != wanted:
-        blame = ", remove PYTHONPATH" if torch["by_pythonpath"] else ""
-        fail(f"import torch would take {torch['found']}, expected {wanted}{blame}")
-    return f"torch {torch['version']}"
+def home() -> str:
+    """Return where this interpreter's own torch is, if it has one."""
+    return str(Path(sysconfig.get_path("platlib")).resolve() / "torch")
 
 
 def imported(facts: Facts, want: Want) -> str:
-    """Decide whether each process imported the torch that was found; torchrun is no rank."""
+    """Decide whether each process imported the environment's own torch; torchrun is no rank."""
+    wanted = facts[min(facts)]["identity"]["torch"]
     for number, fact in facts.items():
         version, path = fact["identity"]["torch"], fact["identity"]["torch_path"]
-        if (version, path) != (want.torch, want.torch_path):
+        if (version, path) != (wanted, want.torch_path):
             rank = fact["identity"].get("rank")
             who = "torchrun" if rank is None else f"rank {number}"
-            fail(f"{who} imported torch {version} from {path}", rank)
-    return f"torch {want.torch}"
+            expected = f"expected {wanted} in {want.torch_path}"
+            fail(f"{who} imported torch {version} from {path}, {expected}", rank)
+    return f"torch {wanted}"
 
 
 def measure(it: Rank) -> None:
@@ -150,7 +115,6 @@ def _misplaced(name: str, path: str, libraries: Mapping[str, Any]) -> str | None
     return f"{name} is taken from {path}, outside of {libraries['prefix']}"
 
 
-LOCATED = Check("S1.torch", ("torch",), _located)
 CHECKS = (
     Check("S1.import", ("identity",), imported, by=TORCHRUN),
     Check("S1.libraries", ("libraries",), _libraries, each=True, by="libraries"),

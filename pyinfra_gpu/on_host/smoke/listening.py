@@ -57,3 +57,11 @@ def interface_of(address: str) -> str | None:
         if socket.inet_ntoa(answer[20:24]) == address:
             return name
     return None
+
+
+def seen_by(address: str) -> str:
+    """Return the address of this host from which it would reach another's; nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as any_socket:
+        any_socket.connect((address, 9))
+        return str(any_socket.getsockname()[0])

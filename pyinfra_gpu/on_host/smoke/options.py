@@ -30,13 +30,13 @@ class Across:
 
     + hosts: all of them; the first one serves torchrun's store
     + world_size: the ranks of all hosts together
-    + addresses: of the first one; that which answers at `port` is taken
+    + address: of the first one, by IPv4 or IPv6
     + run_id: the same on all hosts of one run
     """
 
     hosts: tuple[str, ...]
     world_size: int
-    addresses: tuple[str, ...]
+    address: str
     port: int
     run_id: str
 
@@ -157,7 +157,6 @@ def _path(text: str) -> Path:
 def _across(text: str) -> Across:
     try:
         given = json.loads(text)
-        several = {name: tuple(given[name]) for name in ("hosts", "addresses")}
-        return Across(**{**given, **several})
+        return Across(**{**given, "hosts": tuple(given["hosts"])})
     except (ValueError, TypeError, KeyError) as error:
         raise argparse.ArgumentTypeError(f"it is not what a deploy asks: {error}") from None

@@ -8,7 +8,6 @@ host note what it found (`conclude`).
 from __future__ import annotations
 
 import shutil
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -18,13 +17,16 @@ from typing import Any
 from . import across, files, listening, verdict
 from .across import End, Part
 from .check import Board, Want
-from .group import ENDED, STOPPED, Group, Plan, asked_to_end
+from .group import ENDED, STOPPED, Group, Plan
+from .journal import STARTING
 from .options import Across, Options
 from .ranks import plan_of_ranks
 from .verdict import Announcer
 
-_MEETING_S = 60.0
-_POLL_S = 0.1
+_MEETING_S = 60
+"""Seconds, in which torchrun is to find the other hosts."""
+_MEETING_SHARE = 0.6
+"""Of the deadline, in which it must have found them."""
 
 
 def part_file(output: Path) -> Path:
@@ -59,8 +61,6 @@ class HostPart:
         self._options, self._asked, self._bundle = options, asked, bundle
         self._say, self._interruption = announcer, interruption
         self._host, self._began = options.host, time.monotonic()
-        self._meeting_s = min(_MEETING_S, options.deadline / 3)
-        self._group: Group | None = None
         self._listens = listening.to_whom(listening.GROUP)
 
     def run(self) -> int:
@@ -72,9 +72,10 @@ class HostPart:
         part_file(options.output).unlink(missing_ok=True)
         shutil.rmtree(options.logs, ignore_errors=True)
         options.logs.mkdir()
-        end, group = self._meet(), self._group
-        journals = group.journals if group else {}
-        logs = {rank: log for rank in journals if group and (log := group.log_of(rank))}
+        group = Group(self._plan())
+        end = self._train(group)
+        journals = group.journals
+        logs = {rank: log for rank in journals if (log := group.log_of(rank))}
         part = Part(host, end, str(options.logs), journals, logs, self._listens, asked.run_id)
         files.write(part_file(options.output), asdict(part))
         self._say.quote(end.tail)
@@ -91,110 +92,51 @@ class HostPart:
             asked = ""
         return self._interruption() or (STOPPED if asked == self._asked.run_id else None)
 
-    def _goes_on(self) -> bool:
-        return time.monotonic() < self._began + self._meeting_s and not self._stopped()
+    def _train(self, group: Group) -> End:
+        options, asked, host = self._options, self._asked, self._host
+        want = Want(asked.world_size, options.allreduce_mib, options.mode)
+        board = Board([*group.plan.checks, ENDED], want, self._say.check)
+        deadline = f"{options.deadline} s (the deadline)"
 
-    # -- where the hosts meet before torchrun does, since a host may have several addresses
+        def limit() -> tuple[float, str]:
+            """Torchrun tries for long to find the others, which must leave time for the step."""
+            share = 1.0 if group.journals else _MEETING_SHARE
+            return self._began + share * options.deadline, deadline
 
-    def _meet(self) -> End:
-        """Find the other hosts, then train; or say why that cannot be."""
-        host, first, port = self._host, self._asked.hosts[0], self._asked.port
-        within, tried = f"within {self._meeting_s:.0f} s", dict[str, str]()
-        try:
-            address, local = self._welcome() if host == first else self._reach(tried)
-        except OSError as error:
-            why = error.strerror or str(error)
-            return End("port", host, f"port {port} cannot be listened at on {host}: {why}")
-        if local:
-            return self._train(address, local)
-        if who := self._stopped():
-            return across.of_ranks(host, asked_to_end(who), {})
+        group.run(board, limit, self._stopped)
+        ending = group.ending(deadline)
+        met = group.journals or group.agent.step != STARTING
+        if ending.kind in ("raised", "late") and not met:
+            return self._unmet((group.agent.error or "no answer").splitlines()[0])
+        tail = () if ending.kind in ("done", "stopped", "interrupted") else group.tail(ending.rank)
+        end = across.of_ranks(host, ending, group.journals or {-1: group.agent})
+        return replace(end, tail=across.shortened(tail))
+
+    def _unmet(self, error: str) -> End:
+        """Return the end of a host whose torchrun did not find the others'."""
+        asked, host, first = self._asked, self._host, self._asked.hosts[0]
+        if host == first and "listen" in error:
+            return End("port", host, f"port {asked.port} cannot be listened at on {host}: {error}")
         if host == first:
-            absent = " and ".join(self._asked.hosts[1:])
-            return End("absent", self._asked.hosts[1], f"not all of {absent} came {within}")
-        shown = "; ".join(f"{address}: {why}" for address, why in tried.items())
+            absent = " and ".join(asked.hosts[1:])
+            return End("absent", asked.hosts[1], f"not all of {absent} came in time")
         whom = first
         if self._listens.to == listening.GROUP:
-            whom += (
-                f", and for {host} if others see it under an address that no interface of it has"
-            )
+            whom += f", and for {host} if others see it under an address of no interface"
         return End(
             "unreached",
             first,
-            f"{host} could not reach {first} at port {port} {within} ({shown or 'no answer'}):"
+            f"{host} could not reach {first} at {asked.address} port {asked.port} ({error}):"
             f" let TCP through between the hosts, or declare smoke_across_address for {whom}",
         )
 
-    def _welcome(self) -> tuple[str, str]:
-        """Listen where torchrun's store will be until all others have connected; return the address
-        by which they see this host, twice, "" where they do not come. What they send is not read.
-
-        Raises OSError where the port is in use.
-        """
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        there: dict[str, socket.socket] = {}
-        others = len(self._asked.hosts) - 1
-        with socket.create_server(
-            ("", self._asked.port), family=family, dualstack_ipv6=dual
-        ) as server:
-            server.settimeout(_POLL_S)
-            while len(there) < others and self._goes_on():
-                try:
-                    connection, peer = server.accept()
-                except TimeoutError:
-                    continue
-                there[peer[0]] = connection
-        if len(there) < others:
-            return "", ""
-        local = [str(each.getsockname()[0]).removeprefix("::ffff:") for each in there.values()]
-        for each in there.values():
-            each.close()
-        return local[0], local[0]
-
-    def _reach(self, tried: dict[str, str]) -> tuple[str, str]:
-        """Connect to the first host at one of its addresses, and wait until it has met all; return
-        that address, and the one by which it sees this host, "" where that fails.
-
-        + tried: gets address -> what went wrong there
-        """
-        while self._goes_on():
-            for address in self._asked.addresses:
-                try:
-                    with socket.create_connection((address, self._asked.port), 3.0) as connection:
-                        connection.settimeout(_POLL_S)
-                        while self._goes_on():
-                            try:
-                                connection.recv(1)
-                            except TimeoutError:
-                                continue
-                            return address, str(connection.getsockname()[0])
-                        tried[address] = "it answered, and waited for other hosts"
-                except OSError as error:
-                    tried[address] = error.strerror or str(error)
-            time.sleep(_POLL_S)
-        return "", ""
-
-    # -- the ranks
-
-    def _train(self, address: str, local: str) -> End:
+    def _plan(self) -> Plan:
         options, asked = self._options, self._asked
-        group = self._group = Group(self._plan(address, local))
-        want = Want(asked.world_size, options.allreduce_mib, options.mode)
-        board = Board([*group.plan.checks, ENDED], want, self._say.check)
-        limit = (self._began + options.deadline, f"{options.deadline} s (the deadline)")
-        group.run(board, lambda: limit, self._stopped)
-        ending = group.ending(limit[1])
-        journals = group.journals or {-1: group.agent}
-        tail = () if ending.kind in ("done", "stopped", "interrupted") else group.tail(ending.rank)
-        return replace(across.of_ranks(self._host, ending, journals), tail=across.shortened(tail))
-
-    def _plan(self, address: str, local: str) -> Plan:
-        options, asked = self._options, self._asked
+        is_host = self._host == asked.hosts[0]
+        local = asked.address if is_host else listening.seen_by(asked.address)
         interface = listening.interface_of(local)
-        shown = f"[{address}]" if ":" in address else address
-        is_host = str(self._host == asked.hosts[0]).lower()
-        seconds = round(self._meeting_s)
+        shown = f"[{asked.address}]" if ":" in asked.address else asked.address
+        seconds = min(_MEETING_S, options.deadline // 3)
         plan = plan_of_ranks(
             options,
             options.mode,

@@ -15,14 +15,12 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .check import Check, Facts, Want, fail, warn
 from .device import seconds
+from .lazy import torch
 from .processes import die_with_parent
-
-if TYPE_CHECKING:
-    import torch as torch_types
 
 NATIVE, UNSUPPORTED, FAILED, NOT_RUN = "native", "unsupported (expected)", "failed", "not run"
 TOLERANCE = 2.0**-7
@@ -80,8 +78,6 @@ class MissingError(Exception):
 
 def main(name: str) -> int:
     """Try format `name` on the first GPU; print the outcome as one line; for the child."""
-    import torch
-
     device = torch.device("cuda", 0)
     outcome: dict[str, Any] = {}
     try:
@@ -195,18 +191,16 @@ CHECKS = (Check("S4.precision", ("precision",), _precision),)
 class Operand:
     """A matrix of rows x depth: as the operation takes it, and its exact values."""
 
-    data: torch_types.Tensor
-    scale: torch_types.Tensor | None
-    exact: torch_types.Tensor
+    data: torch.Tensor
+    scale: torch.Tensor | None
+    exact: torch.Tensor
 
 
-def probe(device: torch_types.device, name: str) -> dict[str, Any]:
+def probe(device: torch.device, name: str) -> dict[str, Any]:
     """Return the largest error of one product in format `name`, and its speed.
 
     Raises MissingError where torch has not got it, torch's own error where the GPU refuses it.
     """
-    import torch
-
     generator, wanted = torch.Generator().manual_seed(4711), FORMATS[name]
     left, right = (_operand(wanted, generator, rows, _DEPTH) for rows in (_ROWS, _COLUMNS))
     product = _operation(device, name, left, right)().cpu().double()
@@ -224,11 +218,9 @@ def probe(device: torch_types.device, name: str) -> dict[str, Any]:
 
 
 def _operation(
-    device: torch_types.device, name: str, left: Operand, right: Operand
-) -> Callable[[], torch_types.Tensor]:
+    device: torch.device, name: str, left: Operand, right: Operand
+) -> Callable[[], torch.Tensor]:
     """Return left @ right.T as it is done in format `name`, on the device, giving bfloat16."""
-    import torch
-
     a, b = _on(device, left.data), _on(device, right.data).t()
     if left.scale is None or right.scale is None:
         return lambda: a @ b
@@ -246,9 +238,7 @@ def _operation(
     return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=kind)
 
 
-def _on(device: torch_types.device, data: torch_types.Tensor) -> torch_types.Tensor:
-    import torch
-
+def _on(device: torch.device, data: torch.Tensor) -> torch.Tensor:
     if data.element_size() > 1:
         return data.to(device)
     # copied as bytes: not every torch can copy 4-bit floats from one device to another
@@ -256,8 +246,6 @@ def _on(device: torch_types.device, data: torch_types.Tensor) -> torch_types.Ten
 
 
 def _kind(name: str) -> Any:
-    import torch
-
     if not hasattr(torch, name):
         raise MissingError(f"torch {torch.__version__} has no torch.{name}")
     return getattr(torch, name)
@@ -266,8 +254,6 @@ def _kind(name: str) -> Any:
 def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
     """Return random numbers in a format. Those of 8 and more bits are mostly positive: then little
     cancels, and a wrong block changes the sum by much."""
-    import torch
-
     kind = _kind(wanted.kind)
     if wanted.kind == "float4_e2m1fn_x2":
         data, values = _codes(kind, generator, rows, depth)
@@ -290,8 +276,6 @@ def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
 
 def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
-    import torch
-
     codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
     negative = torch.rand(rows, depth, generator=generator) < 0.25
     values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
@@ -300,16 +284,14 @@ def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     return packed.contiguous().view(kind), torch.where(negative, -values, values)
 
 
-def swizzled(scale: torch_types.Tensor) -> torch_types.Tensor:
+def swizzled(scale: torch.Tensor) -> torch.Tensor:
     """Return `scale` (rows x columns, multiples of 128 and 4) in the order tensor cores read it.
 
     In tiles of 128 x 4, row by row; in a tile, the scale of row r and column c is at
     (r mod 32) * 16 + (r div 32) * 4 + c (cuBLAS, "1D block scaling factors layout").
     """
-    import torch
-
     rows, columns = scale.shape
     tiles = scale.view(torch.uint8).view(rows // 128, 4, 32, columns // 4, 4)
     order = tiles.permute(0, 3, 2, 1, 4).contiguous()
-    flat: torch_types.Tensor = order.flatten().view(scale.dtype)
+    flat: torch.Tensor = order.flatten().view(scale.dtype)
     return flat

@@ -62,19 +62,12 @@ def alive(pid: int) -> bool:
     return text[text.rindex(")") + 2] not in "ZX"  # the name before it may hold anything
 
 
-def marked(directory: Path, *, own: bool = True) -> list[int]:
-    """Return the processes that this launcher started in `directory`, or with own=False those that
-    another one started there or below.
-    """
-    found = []
+def marked(directory: Path) -> list[int]:
+    """Return the processes that this launcher started in `directory`."""
+    mark, found = f"{MARK}={os.getpid()}:{directory}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
-            variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
-            mark = next((each for each in variables if each.startswith(f"{MARK}=")), "=0:")
-            launcher, _, folder = mark.partition("=")[2].partition(":")
-            is_own = launcher == str(os.getpid())
-            same = folder == str(directory) if own else f"{folder}/".startswith(f"{directory}/")
-            if same and is_own is own:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
     return sorted(found)
 

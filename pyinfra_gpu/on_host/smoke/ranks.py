@@ -28,7 +28,7 @@ from .options import REHEARSAL_CPU, Options
 
 
 def _ranks(facts: Facts, want: Want) -> str:
-    libraries.imported(facts, want)
+    torch = libraries.imported(facts, want)
     host = next(iter(facts.values()))["identity"]["host"]
     for rank, fact in facts.items():
         identity = fact["identity"]
@@ -40,7 +40,7 @@ def _ranks(facts: Facts, want: Want) -> str:
             fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
     if len({fact["identity"]["pid"] for fact in facts.values()}) < len(facts):
         fail("two ranks are the same process")
-    return f"torch {want.torch}"
+    return torch
 
 
 CHECKS = (
@@ -49,15 +49,7 @@ CHECKS = (
     *collectives.CHECKS,
     *step.CHECKS,
 )
-"""On any host."""
-ON_GPUS = (
-    *CHECKS[:2],
-    *collectives.CHECKS,
-    # A broken path between two GPUs is to be seen before the step that would hang on it.
-    *collectives.ON_GPUS,
-    *step.CHECKS,
-    *bandwidth.CHECKS,
-)
+"""Of ranks together, on any host."""
 AFTERWARDS = (*transport.CHECKS, *precision.CHECKS)
 """On GPU hosts, decided by the launcher when the ranks have ended."""
 ACROSS = tuple(check for check in CHECKS if check.across)
@@ -69,13 +61,13 @@ def checks_of(mode: str) -> list[Check]:
     return [
         *host.BEFORE,
         *(gpus.BEFORE if on_gpus else ()),
-        libraries.LOCATED,
         *libraries.CHECKS[:1],
         *(device.CHECKS if on_gpus else ()),
         *libraries.CHECKS[1:],
         store.ALONE,
         *compiling.CHECKS,
-        *(ON_GPUS if on_gpus else CHECKS),
+        *CHECKS,
+        *(bandwidth.CHECKS if on_gpus else ()),
         ENDED,
         *(AFTERWARDS if on_gpus else ()),
         *host.AFTER,

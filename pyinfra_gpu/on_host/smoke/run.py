@@ -9,8 +9,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,12 @@ from . import (
 )
 from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
-from .document import VERSION, Gpu, Listens, Software, Stage, Verdict
+from .document import VERSION, Gpu, Listens, Software, Verdict
 from .group import ENDED, Group, Plan
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 
-_UNTIL = {"S0": 0.06, "S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94, "S5": 1.0}
+_UNTIL = {"S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _LADDER_S, _OWN_CHOICE_S = 60.0, 30.0
@@ -56,27 +56,24 @@ class Test:
         self._mode = REHEARSAL_1GPU if one else options.mode
         self._say = verdict.Announcer(self._mode)
         self._removed = environment.stray(os.environ, self._mode)
-        self._torch = libraries.locate()
         self._directory = options.logs
         self._want = Want(
             ranks=(options.ranks or 2) if self._gpus is None else declared,
             allreduce_mib=options.allreduce_mib,
             mode=self._mode,
-            torch=self._torch.version,
-            torch_path=self._torch.found,
+            torch_path=libraries.home(),
             gpus=declared if self._gpus else 0,
             gpu_host=self._gpus or {},
             kinds=gpus.kinds() if self._gpus else (),
             compile=options.compile,
         )
         self._board = Board(ranks.checks_of(self._mode), self._want, self._say.check)
-        self._times: dict[str, list[float]] = {}
         self._groups: list[Group] = []
         """The first of them is the test's own ranks, the others are tries after that."""
         self._remark: str | None = None
         self._afterwards: dict[str, Any] = {}
         self._kernel: list[str] | None = None
-        self._cursor, self._shared = host.mark(), host.shared_files()
+        self._cursor = host.mark()
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
@@ -94,37 +91,13 @@ class Test:
                 stage()
         if self._groups:
             self._look_back()
-        self._stop()
         shutil.rmtree(self._directory / "compiled", ignore_errors=True)
         return self._conclude()
 
-    # -- the time that each stage has
-
     def _limit(self, stage: str) -> tuple[float, str]:
-        """Note that `stage` runs, and that others have ended; return until when it may, in words
-        as well.
-        """
-        until = self._began + _UNTIL[stage] * self._options.deadline
-        if stage not in self._times:
-            self._stop()
-            self._times[stage] = [time.monotonic(), until]
-        had = round(until - self._times[stage][0])
-        return until, f"{had} s ({stage}'s deadline)"
-
-    def _stop(self) -> None:
-        for each in self._times.values():
-            if len(each) == 2:
-                each.append(time.monotonic())
-
-    def _stages(self) -> Iterator[Stage]:
-        """Yield each stage as it ended; one that never began was skipped."""
-        for stage in _UNTIL:
-            results = [each for each in self._board.results() if each.id[:2] == stage]
-            ran = [each for each in results if each.detail[:11] != "not reached"]
-            times = self._times.get(stage, [])
-            # What one process does at once is over before it was seen to begin.
-            seconds = round(times[2] - times[0], 3) if times else 0.0
-            yield Stage(stage, status_of(ran) if ran else "skip", seconds if ran else None)
+        """Return until when `stage` may run, and how that is called."""
+        seconds = _UNTIL[stage] * self._options.deadline
+        return self._began + seconds, f"{seconds:.0f} s ({stage}'s deadline)"
 
     # -- the stages
 
@@ -133,21 +106,14 @@ class Test:
 
     def _try_host(self) -> None:
         """S0."""
-        self._limit("S0")
         began = time.monotonic()
         facts = host.before(self._directory, self._removed, self._mode)
         facts["gpu_host"] = self._gpus
         self._board.decide(self._checks("S0"), facts, time.monotonic() - began)
 
     def _try_ranks(self) -> None:
-        """S1 to S4, after a look at which torch would be imported."""
-        self._limit("S1")
-        by_path = "PYTHONPATH" in self._removed
-        torch = {**asdict(self._torch), "python": sys.executable, "by_pythonpath": by_path}
-        self._board.decide([libraries.LOCATED], {"torch": torch})
-        if self._board.failed:
-            return
-        later = (libraries.LOCATED, ENDED, *ranks.AFTERWARDS)
+        """S1 to S4."""
+        later = (ENDED, *ranks.AFTERWARDS)
         wanted = [c for c in self._checks("S1", "S2", "S3", "S4") if c not in later]
 
         def limit() -> tuple[float, str]:
@@ -158,7 +124,6 @@ class Test:
         self._groups.append(group)
         group.run(self._board, limit, self._interruption)
         if group.hung or any(hang.watchdog_spoke(group.tail(rank)) for rank in group.journals):
-            self._stop()
             self._look_for_the_layer()
         elif self._gpus is not None and not self._board.failed:
             self._after_ranks(self._limit("S4")[0])
@@ -217,12 +182,11 @@ class Test:
 
     def _look_back(self) -> None:
         """S5, whatever came before: what the test has left is there all the same."""
-        self._limit("S5")
         began = time.monotonic()
         pids = {journal.pid for group in self._groups for journal in group.journals.values()}
         left = {pid for group in self._groups for pid in group.left}
         self._kernel = host.since(self._cursor)
-        facts = host.after(self._kernel, self._cursor, pids, left, self._shared)
+        facts = host.after(self._kernel, self._cursor, pids, left)
         if self._gpus is not None:
             facts["xids"] = None if self._kernel is None else xid.parse(self._kernel)
             first = self._journals().get(0, Journal(0))
@@ -283,7 +247,6 @@ class Test:
             finished=now(),
             duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
-            stages=tuple(self._stages()),
             software=self._software(),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
@@ -297,12 +260,13 @@ class Test:
         )
 
     def _software(self) -> Software:
+        told = self._groups[0].agent.facts.get("identity", {}) if self._groups else {}
         return Software(
             smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
             python=platform.python_version(),
             python_path=sys.executable,
-            torch=self._torch.version,
-            torch_path=self._torch.found,
+            torch=told.get("torch"),
+            torch_path=told.get("torch_path"),
             kernel=platform.release(),
             boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         )

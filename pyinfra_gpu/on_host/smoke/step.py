@@ -3,8 +3,6 @@
 The learning rate is chosen so that the loss must fall by LOSS_DROP: to first order, a step of
 size lr along the gradient g lowers the loss by lr * |g|^2. So a single figure covers the forward
 pass, the backward pass, the averaging and the optimizer; a sum in place of a mean doubles it.
-
-Then the step once more, compiled and with bfloat16 where autocast puts it: as people train.
 """
 
 # No `from __future__ import annotations`: DDP compares the hook's annotations with the types.
@@ -15,13 +13,11 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .check import Check, Facts, Want, fail, pairs, skip
+from .check import Check, Facts, Want, fail, pairs
 from .collectives import difference
-from .compiling import compiled_on
+from .lazy import dist, torch
 
 if TYPE_CHECKING:
-    import torch
-
     from .worker import Rank
 
 VOCABULARY = 8192
@@ -32,14 +28,10 @@ LOSS_DROP = 0.02
 """Small enough for the first order to hold within one per cent, large against fp32 rounding."""
 LOSS_TOLERANCE = 0.2
 DROP_TOLERANCE = 0.1
-BF16_TOLERANCE = 1e-2
-"""Of a loss; bfloat16 has three significant digits, and a mean over 512 tokens most of them."""
 
 
 def measure(it: "Rank") -> None:
     """Record initial parameters, gradients, losses and final parameters of one step."""
-    import torch
-    import torch.distributed as dist
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     from .model import SmallGpt
@@ -86,8 +78,6 @@ def _gradients(
 
     + averaged: the parameters whose gradients were; local: what they were before, in that order
     """
-    import torch
-    import torch.distributed as dist
 
     def gradient(parameter: Any) -> torch.Tensor:
         return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -114,8 +104,6 @@ def _not_the_mean(mean: "torch.Tensor", everyone: list["torch.Tensor"]) -> str |
     """For two ranks the mean is one addition, whose order does not matter: all bits must agree.
     For more, the order is the back end's: the bound is that of any order in single precision.
     """
-    import torch
-
     ranks = len(everyone)
     if ranks <= 2:
         wanted = sum((piece / ranks for piece in everyone[1:]), everyone[0] / ranks)
@@ -131,8 +119,6 @@ def _not_the_mean(mean: "torch.Tensor", everyone: list["torch.Tensor"]) -> str |
 
 def batch(rank: int, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
     """Return the tokens of `rank` and what follows each of them."""
-    import torch
-
     generator = torch.Generator().manual_seed(2000 + rank)
     text = torch.randint(VOCABULARY, (_BATCH, SEQUENCE + 1), generator=generator)
     return text[:, :-1].contiguous().to(device), text[:, 1:].contiguous().to(device)
@@ -150,48 +136,7 @@ def sha256(tensors: "Iterable[torch.Tensor]") -> str:
 
 
 def _non_finite(tensor: "torch.Tensor") -> int:
-    import torch
-
     return int((~torch.isfinite(tensor)).sum())
-
-
-# -- compiled
-
-
-def compiled(it: "Rank") -> None:
-    """Record the fact "compiled_step"; where nothing is compiled here, only that."""
-    with it.journal.measuring("compiled_step") as value:
-        value["compiled"] = it.compiled
-        if it.compiled:
-            value.update(_compiled(it))
-    it.meet("compiled_step")
-
-
-def _compiled(it: "Rank") -> dict[str, Any]:
-    import torch
-
-    from .model import SmallGpt
-
-    torch.manual_seed(3000)
-    # Each layer is compiled twice, which takes a C++ compiler 10 s; without any there are
-    # still the embeddings, the norm, the head and the loss.
-    model = SmallGpt(VOCABULARY, SEQUENCE, 0 if it.device.type == "cpu" else 2).to(it.device)
-    tokens, targets = batch(it.rank, it.device)
-    with torch.no_grad():
-        eager = float(model(tokens, targets))
-    step: Any = torch.compile(model, fullgraph=True)
-    with torch.autocast(it.device.type, torch.bfloat16):
-        loss = step(tokens, targets)
-    loss.backward()
-    gradients = [parameter.grad for parameter in model.parameters()]
-    missing = sum(gradient is None for gradient in gradients)
-    bad = sum(_non_finite(each) for each in gradients if each is not None)
-    return {
-        "eager_loss": eager,
-        "loss": float(loss.detach()),
-        "missing": missing,
-        "non_finite": bad,
-    }
 
 
 # -- judged
@@ -268,25 +213,9 @@ def _loss_drop(facts: Facts, _: Want) -> str:
     return text
 
 
-def _compiled_step(facts: Facts, want: Want) -> str:
-    for rank, fact in compiled_on(facts, want).items():
-        step = fact["compiled_step"]
-        if not step["compiled"]:
-            skip("nothing is compiled here")
-        if step["missing"] or step["non_finite"]:
-            counts = {"without a gradient": step["missing"], "not finite": step["non_finite"]}
-            fail(f"rank {rank}, compiled: {pairs(counts)}", rank)
-        apart = abs(step["loss"] - step["eager_loss"]) / abs(step["eager_loss"])
-        if not apart <= BF16_TOLERANCE:
-            losses = f"{step['loss']:.4f}, in eager mode {step['eager_loss']:.4f}"
-            fail(f"rank {rank}: the compiled bfloat16 step has loss {losses}", rank)
-    return f"bf16, {apart:.1e} from eager"
-
-
 _ALL = ("parameters_before", "gradients", "step")
 CHECKS = (
     Check("S4.grad_bitwise", ("gradients",), _mean_gradient, by="step", across=True),
     Check("S4.training_step", _ALL, _training_step, by="step", across=True),
     Check("S4.loss_drop", ("gradients", "step"), _loss_drop, by="step", across=True),
-    Check("S4.compiled_step", ("compiled_step",), _compiled_step, each=True, by="compiled"),
 )

@@ -31,7 +31,7 @@ from . import (
     step,
     store,
 )
-from .journal import AGENT, Writer
+from .journal import AGENT, STARTING, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
 
@@ -47,7 +47,6 @@ class Rank:
     """One rank of `world_size`, with its journal and the device that its tensors are on.
 
     + directory: where all ranks of this host write
-    + compiled: whether this rank has seen torch.compile work
     """
 
     journal: Writer
@@ -56,7 +55,6 @@ class Rank:
     device: torch.device
     directory: Path
     allreduce_mib: int = 1
-    compiled: bool = False
 
     @property
     def compiles(self) -> bool:
@@ -84,9 +82,7 @@ _TOGETHER: Mapping[str, Callable[[Rank], None]] = {
     "store": store.measure,
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
-    "pairs": collectives.pairs,
     "step": step.measure,
-    "compiled": step.compiled,
     "bandwidth": bandwidth.measure,
 }
 MEASUREMENTS = {**_ALONE, **_TOGETHER}
@@ -174,7 +170,7 @@ def agent(directory: Path, arguments: list[str]) -> int:
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-        journal.step("starting the ranks")
+        journal.step(STARTING)
         torchrun: Any = torch.distributed.run
         try:
             torchrun.run(torchrun.parse_args(arguments))
@@ -184,7 +180,7 @@ def agent(directory: Path, arguments: list[str]) -> int:
             traceback.print_exc()
             return 1
     except Exception as error:
-        journal.error(error)
+        journal.error(error.__cause__ or error)  # a failed rendezvous has one
         traceback.print_exc()
         return 1
     return 0

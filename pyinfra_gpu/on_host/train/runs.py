@@ -26,10 +26,6 @@ NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.AS
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a supervisor with its lock
 _UNRESOLVED_S = 7 * 86400.0
-_INSIDE = (
-    "spec", "words", "code", "part", "devices", "queue", "retried",
-    "after_reboot", "resumed_from",
-)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -107,10 +103,8 @@ class Run:
 
     def listed(self) -> dict[str, Any]:
         """Return what `list --json` shows of it."""
-        document = {name: each for name, each in self.as_json().items() if name not in _INSIDE}
-        if self.damaged:
-            document["damaged"] = self.damaged
-        return {**document, "outcome": self.outcome}
+        damaged = {"damaged": self.damaged} if self.damaged else {}
+        return {**self.as_json(), **damaged, "outcome": self.outcome}
 
     def save(self) -> None:
         files.write(self.folder / "run.json", self.as_json())
@@ -261,10 +255,7 @@ def read(folder: Path) -> Run:
     if run.damaged:
         run.state = "running" if run.alive() else "damaged"
         return run
-    begun = run.last is not None and run.last.outcome is None
-    recent = time.time() - _changed(folder) < _BEGINNING_S
-    starts = run.state == "starting" and not begun and recent
-    if not (run.over or starts or run.alive()):
+    if not (run.over or _begins(run) or run.alive()):
         run = _read(folder)  # it may have ended since
         if run.last is not None and run.last.outcome is None:
             run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
@@ -273,6 +264,13 @@ def read(folder: Path) -> Run:
         what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
         run.state, run.waits = "waiting", {**what, "until": now(left)}
     return run
+
+
+def _begins(run: Run) -> bool:
+    begun = run.last is not None and run.last.outcome is None
+    if run.state != "starting" or begun:
+        return False
+    return time.time() - _changed(run.folder) < _BEGINNING_S
 
 
 def _waits_s(run: Run) -> float:
@@ -336,22 +334,19 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     + going: only one that is on; + across: of those without a name, only one of several hosts
     """
     known = names(site)
+    like = [n for n in known if name is None or n.startswith(name) or n.endswith(name)]
     if name is None and not (going or across):
-        found = known[-1:]
-    elif name is None:
-        runs = [run for run in all_of(site) if not (going and run.over)]
-        found = [run.run for run in runs if run.across or not across]
-        found = found if going else found[-1:]
-    elif name in known:
-        found = [name]
-    else:
-        found = [n for n in known if name and (n.startswith(name) or n.endswith(name))]
-        if going and len(found) > 1:
-            found = [n for n in found if not read(site.runs / n).over] or found
+        like = like[-1:]
+    found = [read(site.runs / n) for n in ([name] if name in known else like)]
+    meant = [run for run in found if not (going and run.over)]
+    if name is None:
+        found = [run for run in meant if run.across or not across][0 if going else -1 :]
+    elif len(found) > 1:
+        found = meant or found
     if len(found) == 1:
-        return read(site.runs / found[0])
+        return found[0]
     if found:
-        several = some([*reversed(found)], 8)
+        several = some([run.run for run in reversed(found)], 8)
         raise TrainError(f"{name or 'that'} may be {len(found)} runs ({several}): say which one")
     if name is not None:
         raise TrainError(f"there is no run {name}: see `train list`")

@@ -9,7 +9,7 @@
 # SUBMODULES   1: check them out, each at the commit recorded for it
 # LFS          1: fetch those files, where git-lfs is on the host
 #
-# What is kept elsewhere is told in lines for the report ("pyinfra-gpu-note: ..."), once it is.
+# Lines "pyinfra-gpu-note: ..." say for the report what was kept elsewhere, once it is.
 set -eu
 folder=$1 repo=$2 commit=$3 seen=$4 stash=$5 submodules=$6 lfs=$7
 # An ssh remote must not stop at a question nobody sees.

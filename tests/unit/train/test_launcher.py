@@ -486,6 +486,26 @@ def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.Mon
         checks.devices(site, large, None)
 
 
+def test_gpus_that_are_taken_in_use_or_too_small_are_in_the_way(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = f"0, {GPUS[0]}, 2048, 0, 0, 0, 0, 0, 0x0\n1, {GPUS[1]}, 2048, 1024, 0, 0, 0, 0, 0x0\n"
+    known, users = host.gpus(smi(rows)), host.gpu_users(smi(f"{GPUS[1]}, 712, /usr/bin/python\n"))
+    monkeypatch.setattr(host, "gpus", lambda: known)
+    monkeypatch.setattr(host, "gpu_users", lambda: users)
+    run = written(site, devices=GPUS, ranks=2, spec={"file": "a.py", "gpu_gib": 1.5})
+    held = claims.claim(site, "other", GPUS[:1], 1, None)
+    assert isinstance(held, claims.Held)
+    with pytest.raises(TrainError) as caught:
+        checks.refuse(site, run)
+    held.release()
+    said = str(caught.value)
+    assert "1 of 2 GPUs are taken by other\n    give --queue to wait, or end what has it" in said
+    assert "GPU 1 is in use by pid 712 (python)\n    end it" in said
+    assert "GPU 1 has 1.0 GiB free of 2.0, and preset tiny needs 1.5" in said
+    assert "GPU 0 has" not in said
+
+
 def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
     spec = {"file": "a.py", "arguments": {"out": "{run}/x"}}
     run = written(site, spec=spec, across=["a", "b"], queue=True)
@@ -513,44 +533,48 @@ def test_hosts_meet_where_the_first_one_is() -> None:
 
 # -- why
 
-FAILURES = sorted((Path(__file__).parent / "failures").glob("*.log"))
+FAILURES = Path(__file__).parent / "failures"
+CAUSES = {
+    "disk": "disk-full",
+    "hang": "run-no-progress",
+    "killed_rank": "rank-killed",
+    "memory": "cuda-out-of-memory",
+    "nan": "loss-not-finite",
+}
 
 
-@pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
-def test_each_usual_failure_is_one_screen_with_its_cause(
-    path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_failure_is_explained_by_what_the_log_and_the_launcher_know(
+    name: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyinfra_gpu.on_host.diagnosis import causes
 
     catalogue = causes.unpacked(for_hosts())
     monkeypatch.setattr(causes, "carried", lambda: catalogue)
-    attempt = {"exit": -9} if path.stem == "killed_rank" else {}
-    arguments = {"device-batch-size": 16, "total-batch-size": 512}
-    spec = {"file": "train.py", "arguments": arguments}
-    run = written(site, log=path.read_text(), attempt=attempt, spec=spec)
-    if path.stem == "nan":
-        line = {"time": host.now(), "attempt": 1, "step": 9, "loss": None, "not_finite": "nan"}
-        put(run.folder / "metrics.jsonl", f"{json.dumps(line)}\n")
-    if path.stem == "hang":
-        lines = [{"time": host.now(n - 900), "attempt": 1, "step": n} for n in range(9)]
-        put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    monkeypatch.setenv("PYINFRA_GPU_HOST_FACTS", '{"disk-full": "/var has 3 MiB free"}')
+    spec = {"file": "train.py", "arguments": {"device-batch-size": 16, "total-batch-size": 512}}
+    run = written(
+        site,
+        log=(FAILURES / f"{name}.log").read_text(),
+        spec=spec,
+        attempt={"exit": -9 if name == "killed_rank" else 1},
+    )
+    nan = [{"time": host.now(), "attempt": 1, "step": 9, "loss": None, "not_finite": "nan"}]
+    hang = [{"time": host.now(n - 900), "attempt": 1, "step": n} for n in range(9)]
+    lines = {"nan": nan, "hang": hang}.get(name, [])
+    put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
     found = why.explain(site, run)
-    text = found.text(80)
-    assert found.id, text
-    assert "What to do" in text
-    if path.stem == "disk":
-        seen = json.dumps({"disk-full": "/var has 3 MiB free"})
-        monkeypatch.setenv("PYINFRA_GPU_HOST_FACTS", seen)
-        assert "/var has 3 MiB free" in (why.explain(site, run).cause or "")
-    if path.stem == "memory":
-        halved = f"train start --like {NAME} --set device-batch-size=8"
-        assert halved in " ".join(text.split())
+    text = " ".join(found.text(80).split())
+    assert (found.id, "What to do" in text) == (CAUSES[name], True), text
+    assert ("/var has 3 MiB free" in text) is (name == "disk")
+    halved = f"train start --like {NAME} --set device-batch-size=8"
+    assert (halved in text) is (name == "memory")
     assert json.loads(json.dumps(found.as_json()))["text"] == found.text(80)
 
 
 def test_a_lost_run_says_what_ended_it_and_how_to_go_on(site: Site) -> None:
     spec = {**SAVES, "complete": [], "resume": {"resume": "{checkpoint}"}}
-    run = written(site, outcome="lost", spec=spec)
+    run = written(site, state="running", outcome=None, spec=spec)
     put(run.folder / "out/step-40/x")
     text = " ".join(why.explain(site, run).text(80).split())
     assert "was lost before its first step: its supervisor was ended" in text
@@ -597,17 +621,6 @@ def test_a_run_is_one_line_or_a_screen(
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step  8/20 (40.0%)", "loss  2.2000", "train why"):
             assert word in text
-
-
-def test_a_table_that_does_not_fit_is_lines(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(site)
-    monkeypatch.setattr(host, "load", lambda: site)
-    for width, begin in ((100, "run "), (40, f"{NAME}  failed  ")):
-        monkeypatch.setenv("COLUMNS", str(width))
-        assert cli.main(["list"]) == 0
-        assert capsys.readouterr().out.startswith(begin)
 
 
 def test_the_command_line_loads_nothing_for_screens() -> None:

@@ -39,26 +39,15 @@ def test_a_run_stands_there_with_its_curve() -> None:
     assert 'class="badge declared"' in text
 
 
-def test_a_run_that_failed_is_seen_as_such_and_the_newest_comes_first() -> None:
+def test_of_a_host_the_newest_runs_are_shown_the_newest_first_or_why_not() -> None:
     failed = run(run="20261121-x", state="ended", attempts=({"number": 1, "outcome": "failed"},))
     text = section(failed, run())
     assert text.index(NAME) < text.index("20261121-x")
     assert re.search(r'class="badge drift">.*?failed', text)
-
-
-def test_only_the_newest_runs_are_shown() -> None:
     text = section(*(run(run=f"r{n}") for n in range(9)))
     assert [f"r{n}" in text for n in range(9)] == [False] * 4 + [True] * 5
-
-
-def test_what_a_host_wrote_is_escaped() -> None:
-    assert "<script>" not in section(reason="<script>alert(1)</script>")
     assert "They cannot be listed: &lt;script&gt;" in section(reason="<script>alert(1)</script>")
-
-
-def test_a_host_without_runs_or_without_a_launcher_has_no_section() -> None:
-    assert section() == ""
-    assert section(reason="there is no launcher", absent=True) == ""
+    assert section() == section(reason="there is no launcher", absent=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -107,31 +107,15 @@ def test_presets_without_a_repository_are_refused() -> None:
 # -- arithmetic
 
 
-@pytest.mark.parametrize(
-    ("ranks", "total", "holds"),
-    [
-        (1, 256, True),
-        (2, 512, True),
-        (2, 256, False),
-        (3, 768, True),
-        (4, 1000, False),
-        (4, 0, True),
-    ],
-)
-def test_the_arithmetic_holds_or_is_told(ranks: int, total: int, holds: bool) -> None:
-    given = {"a": {**BASE, "arguments": {**BASE["arguments"], "total": total}}}
-    wrong = presets.arithmetic(whole(given, "a"), ranks)
-    assert (wrong == []) is holds
-
-
 def test_what_does_not_hold_is_told_with_its_numbers_and_the_nearest_that_do() -> None:
-    given = {"a": {**BASE, "arguments": {**BASE["arguments"], "total": 1000}}}
-    ((what, remedy),) = presets.arithmetic(whole(given, "a"), 2)
-    assert what == "total 1000 of preset a is no multiple of batch 4 x length 64 x ranks 2 = 512"
-    assert remedy == "set total to 512 or 1024"
+    def wrong(total: int, ranks: int) -> list[tuple[str, str]]:
+        given = {"a": {**BASE, "arguments": {**BASE["arguments"], "total": total}}}
+        return presets.arithmetic(whole(given, "a"), ranks)
 
-
-def test_the_hosts_own_ranks_count_before_anything_is_written() -> None:
+    for ranks, total in ((1, 256), (2, 512), (3, 768), (4, 0)):
+        assert wrong(total, ranks) == []
+    what = "total 1000 of preset a is no multiple of batch 4 x length 64 x ranks 2 = 512"
+    assert wrong(1000, 2) == [(what, "set total to 512 or 1024")]
     data = {**CPU, "training_presets": {"a": BASE}}
     resolve({**data, "smoke_ranks": 4}, "ws1")
     with pytest.raises(SpecError, match="ranks 3 = 768; allowed"):
@@ -179,11 +163,8 @@ def test_extends_merges_arguments_and_replaces_the_rest() -> None:
     assert found.arguments == {**BASE["arguments"], "batch": 8, "fast": False}
     assert found.multiples == BASE["multiples"]
     assert presets.from_json("c", json.loads(json.dumps(found.as_json()))).words == ["y"]
-
-
-def test_a_module_of_its_own_takes_the_place_of_a_file() -> None:
-    given = {"a": {"file": "a.py"}, "b": {"extends": "a", "file": None, "module": "b.c"}}
-    assert (whole(given, "b").file, whole(given, "b").module) == (None, "b.c")
+    given["d"] = {"extends": "a", "file": None, "module": "b.c"}
+    assert (whole(given, "d").file, whole(given, "d").module) == (None, "b.c")
 
 
 def test_arguments_become_words() -> None:
@@ -193,11 +174,22 @@ def test_arguments_become_words() -> None:
     ]  # fmt: skip
 
 
-def test_settings_replace_arguments_and_nothing_else() -> None:
-    preset = whole({"a": BASE}, "a")
-    changed = presets.with_settings(preset, ["batch=2", "fast=false", "tag=a=b", "ranks=3"])
-    assert changed.arguments == {**BASE["arguments"], "batch": 2, "fast": False, "tag": "a=b"}
-    assert changed.ranks == 3
+# What stood there, what is set -> what it becomes.
+SET: list[tuple[object, str, object]] = [
+    *((True, text, False) for text in ("off", "no", "0", "False")),
+    *((False, text, True) for text in ("on", "1", "true")),
+    (4, "2", 2), (1, "-1", -1), (0, "3e-4", 0.0003), (0.5, "2", 2.0),
+    (None, "a=b", "a=b"), ("x", "b", "b"), ("x", "7", 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "text", "value"), SET)
+def test_settings_keep_the_kind_of_what_stood_there(before: object, text: str, value: Any) -> None:
+    """`--set compile=off` became `--compile=off`, which the program refused after the start."""
+    preset = whole({"a": {"file": "a.py", "arguments": {"x": before, "y": 1}}}, "a")
+    changed = presets.with_settings(preset, [f"x={text}", "ranks=3"])
+    assert (changed.arguments, changed.ranks) == ({"x": value, "y": 1}, 3)
+    assert type(changed.arguments["x"]) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -224,25 +216,6 @@ def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
     with pytest.raises(TrainError) as caught:
         presets.with_settings(whole(given, "a"), [setting])
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("off", False), ("no", False), ("0", False), ("False", False), ("on", True), ("1", True)],
-)
-def test_a_switch_is_turned_by_any_word_for_it(text: str, value: bool) -> None:
-    """`--set compile=off` became `--compile=off`, which the program refused after the start."""
-    preset = whole({"a": {"file": "a.py", "arguments": {"compile": True}}}, "a")
-    changed = presets.with_settings(preset, [f"compile={text}"])
-    assert changed.arguments == {"compile": value}
-    assert presets.argument_words(changed.arguments, {}) == ["--compile"] * value
-
-
-def test_where_there_is_a_number_a_fraction_may_be_set() -> None:
-    arguments = {"lr": 0, "rate": 0.5, "seed": 1, "tag": "x"}
-    preset = whole({"a": {"file": "a.py", "arguments": arguments}}, "a")
-    changed = presets.with_settings(preset, ["lr=3e-4", "rate=2", "seed=-1", "tag=b"])
-    assert changed.arguments == {"lr": 0.0003, "rate": 2.0, "seed": -1, "tag": "b"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a deploy leaves alone while a training run is on: all that the run uses."""
+"""What a deploy leaves alone while a training run is running: all that it uses."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
     # It stops a run that would load another driver; with these stages put off, none is loaded.
     Id.PREFLIGHT_GPUS_IN_USE,
-    *(each for each in training.CHECKOUT if each is not Id.TRAINING_REMOTE_DIFFERS),
+    *training.CHECKOUT,
     Id.TRAINING_REQUIREMENTS_DIFFER,
 )
 
 _FEW = 3
 
 
-def waits_for(record: Record) -> str:
-    """Return the runs that are on, in words; empty where none is."""
+def deferred_by(record: Record) -> str:
+    """Name the training runs that are running; empty where none is."""
     runs = record.launcher.runs
-    return "" if isinstance(runs, Unknown) or not runs else told(runs)
+    if isinstance(runs, Unknown) or not runs:
+        return ""
+    more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
+    return f"run{'s' if len(runs) > 1 else ''} {', '.join(runs[:_FEW])}{more}"
 
 
-def untold(spec: HostSpec, record: Record, stage: Stage) -> str | None:
+def undetermined(spec: HostSpec, record: Record, stage: Stage) -> str | None:
     """Return why nobody can say whether a run uses what this stage would touch; None if one can."""
     runs = record.launcher.runs
     if spec.training is None or stage not in _STAGES or not isinstance(runs, Unknown):
         return None
-    return f"cannot tell whether a training run is on: {runs.reason}"
+    return f"cannot tell whether a training run is running: {runs.reason}"
 
 
-def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
-    """Return the findings, with those that would touch what a run uses left for later.
+def deferred(found: Iterable[Finding], runs: str) -> list[Finding]:
+    """Return the findings; what would touch what a run uses is left until it has ended.
 
-    + runs: those that are on, in words; empty where none is
+    + runs: what `deferred_by` returns
     """
     return [_later(each, runs) if runs and _touches(each) else each for each in found]
 
@@ -59,9 +62,3 @@ def _later(each: Finding, runs: str) -> Finding:
         command=None,
         action=f"waits for {runs}, which uses it: run again when that has ended",
     )
-
-
-def told(runs: tuple[str, ...]) -> str:
-    """Name runs in a few words."""
-    more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
-    return f"run{'s' if len(runs) > 1 else ''} {', '.join(runs[:_FEW])}{more}"
