@@ -513,6 +513,11 @@ def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
         checks.refuse(site, run)
     assert "give --set out=FOLDER" in str(caught.value)
     assert "leave out --queue" in str(caught.value)
+    total = {"arguments": {"total": 6}, "multiples": {"total": ["ranks"]}}
+    spec = {"file": "a.py", **total}
+    run = written(site, f"{NAME}-2", spec=spec, across=["a", "b"], ranks=2, nproc=2)
+    with pytest.raises(TrainError, match="no multiple of ranks 4 = 4"):
+        checks.refuse(site, run)
 
 
 def test_hosts_meet_where_the_first_one_is() -> None:
