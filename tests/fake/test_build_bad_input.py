@@ -118,7 +118,7 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
     ),
     "too little disk on a bare host": (
         FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, plain=FREE, bare=True),
-        ["20.0 GiB free at /opt/pyinfra-gpu", "60 GiB", "`preflight_min_disk_gib`"],
+        ["20 GiB free at /opt/pyinfra-gpu;", "60 GiB", "`preflight_min_disk_gib`"],
     ),
     "less memory than the build may use": (
         gpu(data={"pytorch_build_memory_gib": 128}),
