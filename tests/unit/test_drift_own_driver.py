@@ -90,7 +90,7 @@ def test_an_archive_without_the_branch_is_refused_with_the_way_out() -> None:
     bare: dict[str, object] = {"nvidia.package": []}
     (said,) = stops(ubuntu(lists=bare, data={"stack": "r595-cu132"}))
     assert said.startswith("driver_source = 'distribution' offers branch 535 and 570 and 580")
-    assert said.endswith("set driver_source = 'nvidia'")
+    assert said.endswith("driver_source = 'nvidia'")
     (said,) = stops(ubuntu(lists={**bare, **DEBIAN}))
     assert "no packages of driver branch 580 with open modules are known in the archive" in said
     assert "declare `driver_source = 'nvidia'`" in said
