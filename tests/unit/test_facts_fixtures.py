@@ -53,7 +53,8 @@ def test_a_fresh_host_is_wholly_known(name: str) -> None:
 
 def test_a_finished_gpu_host_is_read_whole() -> None:
     host = record("ubuntu2404-2x-rtx5090.txt")
-    assert list(unknowns(host)) == []
+    # A verdict of the schema of another day is unknown; test_probe_script reads today's.
+    assert {*unknowns(host)} <= {"smoke.verdict"}
     assert host.driver.libcuda == "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
     assert host.driver.libml == "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
     assert host.driver.users == ("pid 812 (python3)",)
