@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -49,11 +50,12 @@ def claim(group: Path, directory: Path) -> None:
 
 def labs() -> dict[str, Path]:
     """Return the folder of each lab that is on, by its id."""
-    return {
-        group.name.removeprefix(NAMES): Path(os.fsdecode(os.getxattr(group, _FOLDER)))
-        for group in _mount().glob(f"{NAMES}*")
-        if _FOLDER in os.listxattr(group)
-    }
+    found = {}
+    for group in _mount().glob(f"{NAMES}*"):
+        with suppress(OSError):  # it is just being made or removed
+            folder = os.fsdecode(os.getxattr(group, _FOLDER))
+            found[group.name.removeprefix(NAMES)] = Path(folder)
+    return found
 
 
 def orphans() -> list[str]:
