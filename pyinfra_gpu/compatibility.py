@@ -676,9 +676,8 @@ def code_of_wheel(case: Case) -> Iterator[Problem]:
     wheels, capability = case.wheels(), case.capability
     if not case.nvidia or capability is None or not wheels or case.spec.pytorch.build == "cpu":
         return
-    number, archs = int(capability.replace(".", "")), {a for each in wheels for a in each.archs}
-    translated = any(each.ptx is not None and each.ptx <= number for each in wheels)
-    if not translated and not _has_code(archs, capability):
+    archs = {arch for each in wheels for arch in each.archs}
+    if not _has_code(archs, capability):
         found = f"has no code for {case.gpu_name}{f' on {case.machine}' if case.machine else ''}"
         allowed = f"compute capabilities {', '.join(capabilities(sorted(archs)))} with it"
         fix = case.take("pytorch_build", _serves_gpu(case))

@@ -105,10 +105,9 @@ class TorchRelease(Entry):
 
 
 class WheelArchs(Entry):
-    """GPU code in a wheel: compute capabilities times ten, and the newest PTX or None."""
+    """GPU code in a wheel: compute capabilities times ten."""
 
     archs: tuple[Whole, ...]
-    ptx: Whole | None
 
 
 class SpeedBounds(Entry):

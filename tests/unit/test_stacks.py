@@ -237,12 +237,6 @@ def test_every_supported_release_carries_a_whole_stack() -> None:
         ), repository.distro
 
 
-def test_no_published_wheel_is_said_to_hold_ptx() -> None:
-    """cuobjdump finds none in libtorch_cuda.so and libtorch_cuda_linalg.so of 2.14.1+cu130."""
-    for machines in KNOWN.wheel_archs.values():
-        assert [wheel.ptx for wheel in machines.values()] == [None] * len(machines)
-
-
 def test_ranges_patterns_and_keyring_packages_are_sound() -> None:
     repositories = KNOWN.repositories.releases.values()
     assert len({each.keyring_sha256 for each in repositories}) == len(repositories) == 5
