@@ -434,8 +434,7 @@ def package_index_serves_other_build(case: Case) -> Iterator[Problem]:
     if torch.index_url or torch.extra_index_url or machine is None or release is None:
         return
     served = release.pypi.get(machine)
-    usual = case.known.serves(torch.version, torch.build)
-    if usual and served != torch.build and case.wheels():
+    if served != torch.build and case.wheels():
         found = f"is not what the package index serves for torch {torch.version} on {machine}"
         found += f": that is {served}" if served else ""
         fix = f"set pytorch_index_url = {case.known.index_of(torch.build)!r}"
@@ -690,27 +689,20 @@ def code_of_wheel(case: Case) -> Iterator[Problem]:
 def build_newer_than_driver(case: Case) -> Iterator[Problem]:
     """Within one CUDA major an older driver runs a newer toolkit's finished code, and no PTX of it.
 
-    It ends with CUDA_ERROR_UNSUPPORTED_PTX_VERSION, so a wheel without finished code for the GPU
-    cannot work there. From `strict_cuda` on a newer build is refused at all: see stacks.yaml. What
-    torch.compile makes is no matter: Triton's own assembler writes finished code.
+    From `strict_cuda` on a newer build is refused: see stacks.yaml. What torch.compile makes is no
+    matter: Triton's own assembler writes finished code.
     """
     build, branch = cuda_of(case.spec.pytorch.build), case.branch
     if build is None or branch is None or branch.cuda is None:
         return
-    ours, theirs = Version(build), Version(branch.cuda)
-    strict = ours >= Version(case.known.strict_cuda)
-    wheels, capability = case.wheels(), case.capability
-    finished = (
-        not wheels or capability is None or any(_has_code(w.archs, capability) for w in wheels)
-    )
-    if ours > theirs and ours.major == theirs.major and (strict or not finished):
-        more = ", and NCCL of such a build did not start" if strict else ""
+    ours, theirs, strict = Version(build), Version(branch.cuda), Version(case.known.strict_cuda)
+    if ours >= strict and ours > theirs and ours.major == theirs.major:
         newer = f"is of CUDA {build}, newer than {case.driver_name} translates code of"
         fix = case.take("pytorch_build", lambda s: Version(s.cuda or "99") <= theirs)
         host = f", or {case.take_driver(_from_branch('0'))}" if case.loaded else ""
         yield Problem(
             "pytorch_build",
-            f"{newer} (CUDA {branch.cuda}){more}",
+            f"{newer} (CUDA {branch.cuda}), and NCCL of such a build did not start",
             f"builds up to CUDA {branch.cuda} with {case.driver_name}",
             f"{fix}{host}",
         )

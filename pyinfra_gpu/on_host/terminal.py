@@ -54,12 +54,8 @@ def visible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return `text` on one line: escape sequences are gone, other control characters a blank."""
-    return _in_one(text).strip()
-
-
-def _in_one(text: str) -> str:
     text = _ESCAPES.sub("", text) if "\x1b" in text else text
-    return _CONTROL_OR_BREAK.sub(" ", text)
+    return _CONTROL_OR_BREAK.sub(" ", text).strip()
 
 
 def shortened(text: str, limit: int) -> str:
@@ -120,12 +116,6 @@ def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:
     more = (len(parts) if total is None else total) - most
     shown = ", ".join(parts[:most])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def cut(line: str, width: int = WIDTH) -> str:
-    """Return a line of a log as far as it fits the terminal."""
-    line = _in_one(line).rstrip()
-    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def command(text: str, indent: str, width: int = WIDTH) -> list[str]:

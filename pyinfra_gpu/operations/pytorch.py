@@ -153,7 +153,7 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         return
     yield from _aside(spec, record, if_known(record.torch.foreign, ()))
     del found
-    wrong = [each for each in drift.of_torch(spec, record) if each.acts]
+    wrong = list(drift.of_torch(spec, record))
     if wrong:
         yield from _aside(spec, record, drift.unlisted(spec, record))
     if wrong and not record.torch.damaged:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,7 @@ from rich.text import Text
 from pyinfra_gpu.diagnosis.advice import ADVICE
 from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import (
-    AcrossStamp,
-    AcrossVerdict,
-    AllReduce,
-    AnyVerdict,
-    Verdict,
-    finite,
-)
+from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.report.screen import BLANK, Sentence, alike
 from pyinfra_gpu.text import one_line, shortened
@@ -36,6 +28,7 @@ GATE = {
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
 _MOST = 3  # failed checks that are shown beside the one that counts
+_STEPS = 5
 _TAIL = 10  # lines of a log
 _LONGEST = 300  # characters of a sentence
 
@@ -91,9 +84,9 @@ def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[Renderable
 
     shown: list[RenderableType] = []
     for names in alike(told, same):
-        title, *others = told[names[0]]
-        shown += [BLANK, Sentence(f"{brief(names)}: {title.text}"), *others]
-        shown += _to_copy(tests[names[0]], names[0])
+        first, *others = told[names[0]]
+        title = Sentence(f"{brief(names)}: {first.text}")
+        shown += [BLANK, title, *others, *_where(tests[names[0]], names[0])]
     if not in_full and any(isinstance(test, Explained) for test in tests.values()):
         shown += [BLANK, Text("figures of each smoke test: -v, or the JSON report")]
     return shown
@@ -101,25 +94,22 @@ def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[Renderable
 
 def _told(test: Told, *, in_full: bool) -> Iterator[Sentence]:
     """Yield the title and what follows it."""
+    texts: list[str] = []
     if isinstance(test, AcrossStamp):
-        title, *texts = across_figures(test)
-        yield Sentence(title)
-        yield from _lines(texts)
-        return
-    verdict = test.verdict
-    yield Sentence(_title(verdict, in_full=in_full))
-    if not verdict.passed:
-        yield from _failure(test)
-        return
-    if isinstance(verdict, Verdict):
-        yield from _lines(figures(verdict) if in_full else _gate(verdict))
-    yield from _lines(f"WARN {each.id}: {each.detail}" for each in verdict.having("warn"))
-    if skipped := [each.id for each in verdict.having("skip")]:
-        yield from _lines([f"skipped: {', '.join(skipped)}"])
-
-
-def _lines(texts: Iterable[str], mark: str = "  ", indent: str = "    ") -> Iterator[Sentence]:
-    yield from (Sentence(shortened(text, _LONGEST), mark, indent) for text in texts)
+        first, *texts = across_figures(test)
+        yield Sentence(first)
+    else:
+        verdict = test.verdict
+        yield Sentence(_title(verdict, in_full=in_full))
+        if not verdict.passed:
+            yield from _failure(test)
+            return
+        if isinstance(verdict, Verdict):
+            texts += figures(verdict) if in_full else _gate(verdict)
+        texts += [f"WARN {each.id}: {each.detail}" for each in verdict.having("warn")]
+        if skipped := [each.id for each in verdict.having("skip")]:
+            texts.append(f"skipped: {', '.join(skipped)}")
+    yield from (Sentence(shortened(text, _LONGEST), "  ", "    ") for text in texts)
 
 
 def _title(verdict: AnyVerdict, *, in_full: bool) -> str:
@@ -138,10 +128,10 @@ def _gate(verdict: Verdict) -> list[str]:
 
 def figures(verdict: Verdict) -> Iterator[str]:
     """Yield a test's figures, a line each, as far as it came."""
-    metrics, gpus = verdict.metrics, Counter(gpu.name for gpu in verdict.gpus)
+    metrics, gpus = verdict.metrics, [gpu.name for gpu in verdict.gpus]
     if gpus:
-        on = ", ".join(f"{count} x {name}" for name, count in gpus.items())
-        yield f"{len(verdict.ranks)} ranks on {on}"
+        counted = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
+        yield f"{len(verdict.ranks)} ranks on {counted}"
     yield from _bandwidth(verdict)
     before, after, ratio = map(finite, (metrics.loss0, metrics.loss1, metrics.taylor_ratio))
     if before is not None and after is not None and ratio is not None:
@@ -168,8 +158,11 @@ def _bandwidth(verdict: Verdict) -> Iterator[str]:
         yield f"all-reduce{size}: {rate:.1f} GB/s bus bandwidth{exact}"
     elif sizes:
         largest = max(sizes, key=lambda each: each.bytes)
-        yield f"{_all_reduce(largest, f' among {len(verdict.ranks)} ranks')}{exact}"
-    links = [f"gen {e.gen} x{e.width}" for e in metrics.link.values() if e.gen and e.width]
+        among = f" among {len(verdict.ranks)} ranks"
+        yield f"{_all_reduce(largest.bytes, largest.mb_per_s, among)}{exact}"
+    links = [
+        f"gen {each.gen} x{each.width}" for each in metrics.link.values() if each.gen and each.width
+    ]
     if links:
         yield f"PCIe under load: {', '.join(dict.fromkeys(links))}"
     if metrics.transport:
@@ -182,16 +175,16 @@ def across_figures(stamped: AcrossStamp) -> Iterator[str]:
         f"multi-node step on {len(stamped.hosts)} hosts PASS ({stamped.mode}),"
         f" {stamped.ranks} ranks, {stamped.duration_s:.1f} s, {stamped.finished}"
     )
-    if stamped.all_reduce is not None:
-        yield f"{_all_reduce(stamped.all_reduce)}, every element exact on all ranks"
+    if (entry := stamped.all_reduce) is not None:
+        yield f"{_all_reduce(entry.bytes, entry.mb_per_s)}, every element exact on all ranks"
     if (ratio := finite(stamped.taylor_ratio)) is not None:
         yield f"one training step: {_drop(ratio)}"
     for name, reason in stamped.open_to_others.items():
         yield f"other machines could connect to {name} while the step ran: {reason}"
 
 
-def _all_reduce(entry: AllReduce, among: str = "") -> str:
-    return f"all-reduce of {entry.bytes / 2**20:g} MiB{among}: {entry.mb_per_s:.0f} MB/s"
+def _all_reduce(size: int, rate: float, among: str = "") -> str:
+    return f"all-reduce of {size / 2**20:g} MiB{among}: {rate:.0f} MB/s"
 
 
 def _drop(ratio: float) -> str:
@@ -200,32 +193,35 @@ def _drop(ratio: float) -> str:
 
 def _failure(test: Explained) -> Iterator[Sentence]:
     """Yield what failed, the line that shows it, why, and what to do."""
-    failed, known = test.verdict.failed, why(test)
+    verdict, failed, known = test.verdict, test.verdict.failed, why(test)
     if failed is None:
         return
-    others = [e for e in test.verdict.having("fail", "unknown") if e.id != failed.id]
-    yield from _lines([f"FAIL {failed.id}: {failed.sentence}"])
-    yield from _lines(f"{e.status.upper()} {e.id}: {e.detail}" for e in others[:_MOST])
-    if len(others) > _MOST:
-        yield from _lines([f"and {len(others) - _MOST} more failed"])
-    yield from _lines(f"log line: {line}" for line in known.seen)
-    if known.name:
-        yield from _lines([f"cause ({known.name}): {known.cause}"])
-    for number, text in enumerate(known.fix, 1):
-        yield from _lines([text], f"{number:3}. ", "     ")
+    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id]
+    texts = [f"FAIL {failed.id}: {failed.sentence}"]
+    texts += [f"{each.status.upper()} {each.id}: {each.detail}" for each in others[:_MOST]]
+    texts += [f"and {len(others) - _MOST} more failed"] if len(others) > _MOST else []
+    texts += [f"log line: {line}" for line in known.seen]
+    texts += [f"cause ({known.name}): {known.cause}"] if known.name else []
     if known.tail:
-        yield from _lines(["the cause is not known; the last lines of the log:"])
+        texts.append("the cause is not known; the last lines of the log:")
+    yield from (Sentence(shortened(text, _LONGEST), "  ", "    ") for text in texts)
+    for number, text in enumerate(known.fix[:_STEPS], 1):
+        yield Sentence(shortened(text, _LONGEST), f"{number:3}. ", "     ")
+    if (more := len(known.fix) - _STEPS) > 0:
+        yield Sentence(f"and {more} more, in the JSON report", "     ")
     for line in known.tail[-_TAIL:]:
         indent = " " * min(len(line) - len(line.lstrip()), 20)
-        yield from _lines([line], f"  | {indent}", f"  |   {indent}")
+        yield Sentence(shortened(line, _LONGEST), f"  | {indent}", f"  |   {indent}")
 
 
-def _to_copy(test: Told, name: str) -> Iterator[Text]:
-    """Yield where a failed test's logs are and how to run it again: never broken."""
-    if isinstance(test, AcrossStamp) or test.verdict.passed:
-        return
-    lines = [f"  logs on the host: {one_line(test.verdict.logs)}"]
-    if isinstance(test.verdict, Verdict):
-        command = one_line(test.verdict.rerun_command)
-        lines += [f"  run it again on {name}:", f"    {command}"]
-    yield from (Text(line, no_wrap=True, overflow="ignore") for line in lines)
+def _where(test: Told, name: str) -> Iterator[Text]:
+    """Yield where a failed test's logs are and how to run it again, to be copied: never broken."""
+    if isinstance(test, Explained) and not test.verdict.passed:
+        yield _whole("  ", f"logs on the host: {test.verdict.logs}")
+        if isinstance(test.verdict, Verdict):
+            yield _whole("  ", f"run it again on {name}:")
+            yield _whole("    ", test.verdict.rerun_command)
+
+
+def _whole(indent: str, text: str) -> Text:
+    return Text(f"{indent}{one_line(text)}", no_wrap=True, overflow="ignore")

@@ -54,7 +54,7 @@ def render(
     whole: bool = False,
     width: int = WIDTH,
 ) -> str:
-    """Return the table, the smoke tests' figures and what needs attention.
+    """Return what each host is like, the smoke tests' figures and what needs attention.
 
     + result: see `run.as_json`; + tests: host -> its own smoke test
     + across: host -> what it has to say of the multi-node step

@@ -114,7 +114,7 @@ def test_a_step_that_breaks_fails_its_host_and_the_others_go_on(
     def broken(state: Any, host: Any, stage: str, spec: Any) -> bool:
         raise error
 
-    monkeypatch.setattr("pyinfra_gpu.operations.packages.wait_for_lock", broken)
+    monkeypatch.setattr("pyinfra_gpu.engine.transaction.wait_for_lock", broken)
     run.execute()
     assert run.failed() == {"odd"}
     problem = problem_of(book)

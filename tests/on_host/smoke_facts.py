@@ -100,11 +100,9 @@ def sound(rank: int) -> dict[str, Any]:
             "class": "TCPStore",
             "host": "127.0.0.1",
             "port": 4711,
-            "agent_pid": 99,
             "master_addr": "127.0.0.1",
             "master_port": 4711,
-            "server_pid": 99,
-            "server_threads": ["pt_tcpstore_uv"],
+            "threads": ["pt_tcpstore_uv"],
         },
         "all_reduce": {"float32": _runs(4), "bfloat16": _runs(2)},
         "collectives": {
@@ -238,12 +236,12 @@ ON_RANKS: list[tuple[Break, str, str, str]] = [
     (put("identity", "pid", 100), "S4.ranks", "fail", "the same process"),
     (put("store", "port", 1), "S4.store", "fail", "uses ['TCPStore', '127.0.0.1', 1]"),
     (put("store", "class", "FileStore"), "S4.store", "fail", "FileStore"),
-    (put("store", "server_threads", ["pt_tcpstore"]), "S4.store", "fail", "threads are: pt_tcp"),
+    (put("store", "threads", ["pt_tcpstore"]), "S4.store", "fail", "rank 1 are: pt_tcpstore"),
     (
-        put("store", "server_threads", ["pt_tcpstore", "pt_tcpstore_uv"]),
+        put("store", "threads", ["pt_tcpstore", "pt_tcpstore_uv"]),
         *("S4.store", "fail", "pt_tcpstore, pt_tcpstore_uv"),
     ),
-    (put("store", "server_pid", None), "S4.store", "fail", "listens on port 4711"),
+    (put("store", "threads", []), "S4.store", "fail", "rank 1 are: none"),
     (
         put("all_reduce", "float32", -1, "wrong", "4 MiB float32, repeat 3: Mismatched"),
         *("S4.allreduce_exact", "fail", "rank 1, 4 MiB float32, repeat 3: Mismatched"),

@@ -87,9 +87,7 @@ def test_a_host_that_others_could_connect_to_is_remembered_in_the_stamp() -> Non
     told = parts()
     limited = replace(told["a"], listens=Listens("group", "systemd lets them pass alone"))
     document = judged(parts(limited, replace(told["b"], listens=Listens("anyone", "no systemd"))))
-    assert document["listens"]["a"]["to"] == "group"
     assert document["stamp"]["open_to_others"] == {"b": "no systemd"}
-    assert judged(parts())["stamp"]["open_to_others"] == {}
 
 
 WRONG: dict[str, tuple[str, dict[str, Part], str]] = {
@@ -222,15 +220,6 @@ def test_a_part_survives_the_way_to_the_controller() -> None:
     assert read(json.dumps(told), "another run") is None
     assert read(json.dumps({**told, "end": {**told["end"], "kind": "nonsense"}}), "run") is None
     assert read(json.dumps({**told, "listens": {"to": "nobody", "how": ""}}), "run") is None
-
-
-@pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3], {"a": None}])
-@pytest.mark.parametrize("name", ["end", "journals", "logs", "directory", "host", "listens"])
-def test_a_damaged_part_is_none_or_can_be_judged(name: str, damage: object) -> None:
-    told = json.loads(written(parts()["b"]))
-    part = read(json.dumps({**told, name: damage}), "run")
-    if part is not None:
-        judged(parts(replace(part, host="b")))
 
 
 @pytest.mark.parametrize(

@@ -186,16 +186,6 @@ def test_of_a_hang_the_one_that_came_least_far_is_named() -> None:
     assert late.ending("5 s").sentence == "1 of 2 ranks had started after 5 s"
 
 
-def test_standard_error_is_shown_though_something_was_printed(tmp_path: Path) -> None:
-    folder = tmp_path / "logs" / "x" / "attempt_0" / "0"
-    folder.mkdir(parents=True)
-    (folder / "stdout.log").write_text("one word\n")
-    (folder / "stderr.log").write_text("Traceback\nValueError: x\n")
-    made = Group(Plan([], {}, tmp_path, 1, []), {0: Journal(0)})
-    assert [path.name for path in made.logs_of(0)] == ["stderr.log", "stdout.log"]
-    assert made.tail(0) == ["Traceback", "ValueError: x"]
-
-
 # -- hangs
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import textwrap
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,10 +117,3 @@ def test_a_cut_run_goes_on_as_if_it_never_was_cut(trainer: Trainer) -> None:
     assert "resumed from c/step-000006 at step 6" in resumed
     assert "equal: True" in resumed
     assert "c/step-000018 is not a complete checkpoint" in incomplete
-
-
-def test_the_trainer_needs_torch_and_numpy_and_nothing_else() -> None:
-    project = tomllib.loads((_EXAMPLE / "pyproject.toml").read_text())["project"]
-    assert project["dependencies"] == ["torch>=2.9", "numpy"]
-    assert project["license"] == "MIT"
-    assert "MIT License" in (_EXAMPLE / "LICENSE").read_text()

@@ -95,6 +95,10 @@ CASES: dict[str, Case] = {
         {"libcuda.loader_path": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"]},
         {ANOTHER: REPORT},
     ),
+    "a second library in a folder that a file sets, which is said once": (
+        {**cache(f"{OPT}{FILE}"), "libcuda.loader_path": ["/etc/ld.so.conf.d/x.conf: /opt/x"]},
+        {ANOTHER: REPORT},
+    ),
     "libcuda.so is missing": (links(dev="absent"), {LINK: REPAIR}),
     "libcuda.so dangles": (links(dev="link libcuda.so.570.00 => -"), {LINK: REPAIR}),
     "libcuda.so.1 leads to a stub": (
@@ -157,9 +161,9 @@ WITH_DATA: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
     ),
     "the declared link in the toolkit is missing": (TOOLKIT_LINK, {}, {LINK: REPAIR}),
-    "the declared link in the toolkit leads to a version": (
+    "the declared link in the toolkit leads to a compat library": (
         TOOLKIT_LINK,
-        links(toolkit=f"link {FILE} => {FILE}"),
+        links(toolkit=f"link {COMPAT} => {COMPAT}"),
         {LINK: REPAIR},
     ),
 }

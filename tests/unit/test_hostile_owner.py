@@ -6,15 +6,13 @@ import fcntl
 import os
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import product
-from pathlib import Path
 
 import hostile
 import pytest
-from hostile import CROWD, FILES, KINDS, NOBODY, OWNER, OWNERS, PROGRAMS, ROOTS, THEIRS, Place
+from hostile import FILES, KINDS, NOBODY, OWNER, PROGRAMS, THEIRS, Place
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Id
@@ -107,9 +105,7 @@ def test_whatever_the_owner_puts_there_leads_root_nowhere(
         if os.path.lexists(path) and path.parent.stat().st_uid == NOBODY:
             hostile.replace(place, path, kind)
     before = place.state_outside()
-    started = time.monotonic()
     record = place.look(DEADLINE_S)
-    assert time.monotonic() - started < 10 * DEADLINE_S
     harmless(place, before)
     if given_away:
         assert isinstance(record.smoke.stamp, Unknown) or record.smoke.stamp is None
@@ -125,29 +121,6 @@ def test_the_owners_programs_run_as_the_owner_and_as_nobody_else(
     record = place.look()
     assert record.torch.uv == "0.13.8"
     assert place.ran_as() == {str(NOBODY)}
-
-
-def test_what_the_owner_says_of_roots_files_does_not_count(place: Place) -> None:
-    """The owner may be another process of the same user: it can write into the pipe, too."""
-    place.furnish(given_away=False)
-    python = place.prefix / "venv/bin/python"
-    lines = [
-        f"layout.stat =41ed 0 root 4096 {place.prefix}/tools",
-        f"owned.stat =41ed 0 root 4096 {place.prefix}/bin",
-        f"owned.absent ={place.prefix}/smoke",
-        'smoke.stamp ={"fingerprint": "00", "status": "pass", "mode": "gpu", "finished": "x"}',
-        "system.uid =1000",
-        "cuda.link =/tmp",
-    ]
-    forged = "".join(f"echo '{line}' >/proc/$PPID/fd/1; " for line in lines)
-    python.write_text(f"#!/bin/sh\nexec 2>/dev/null; {forged}exit 1\n")
-    record = place.look()
-    assert record.system.uid == 0
-    assert isinstance(record.smoke.stamp, Unknown)  # root's own file: it is no stamp
-    for name in ("tools", "bin", "smoke"):
-        entry = record.layout.entry(str(place.prefix / name))
-        assert not isinstance(entry, Unknown)
-        assert (entry.kind, entry.owner) == ("dir", "root")
 
 
 def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
@@ -218,19 +191,6 @@ def test_who_holds_the_lock_is_told(place: Place) -> None:
     assert told == f"{lock} is held by pid {holder.pid} (flock) of root"
     done = place.run(steps.locked("id -u", str(lock), "1", 1))
     assert (done.returncode, done.stdout) == (0, "0\n")
-
-
-def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
-    place: Place,
-) -> None:
-    place.furnish(given_away=False)
-    python = place.prefix / "venv/bin/python"
-    python.write_text("#!/bin/sh\ntrap '' TERM\nsetsid sleep 60 >/proc/$PPID/fd/1 &\nsleep 60\n")
-    started = time.monotonic()
-    record = place.look(DEADLINE_S, patience=5)
-    assert time.monotonic() - started < 10 * DEADLINE_S
-    assert isinstance(record.torch.python, Unknown)
-    assert record.layout.open is None
 
 
 def test_a_prefix_that_was_given_away_is_taken_back_and_nothing_is_lost(place: Place) -> None:
@@ -313,10 +273,3 @@ def test_a_prefix_whose_way_somebody_else_can_change_is_told(place: Place) -> No
     place.base.chmod(0o1777)
     assert place.look().layout.open == str(place.base)
     assert [text for text in deploy(place) if "somebody else than root can change" in text]
-
-
-def test_names_in_a_crowd_are_what_the_tests_say() -> None:
-    """The table of kinds is used by its words."""
-    assert f"{CROWD:,}" in " ".join(KINDS)
-    assert {*ROOTS} & {*OWNERS} == set()
-    assert all(not Path(name).is_absolute() for name in (*ROOTS, *OWNERS))

@@ -32,13 +32,15 @@ def called(folder: Path, command: str) -> list[str]:
     return (folder / "called").read_text().splitlines()
 
 
-def test_links_are_made_between_two_runs_of_ldconfig_and_a_packages_own_stays(folder: Path) -> None:
+def test_links_are_made_between_two_runs_of_ldconfig(folder: Path) -> None:
     (folder / "libcuda.so.1").touch()
-    wrong = folder / "wrong"
+    wrong, astray = folder / "wrong", folder / "astray"
     wrong.symlink_to("nowhere")
-    command = program("libcuda/links.sh", f"{folder}/libcuda.so.1", str(wrong), "libcuda.so.1")
+    astray.symlink_to("/etc/alternatives/pyinfra-gpu-of-nothing")
+    pairs = (str(wrong), "libcuda.so.1", str(astray), "libcuda.so.1")
+    command = program("libcuda/links.sh", f"{folder}/libcuda.so.1", *pairs)
     assert called(folder, command) == ["ldconfig", "ldconfig"]
-    assert wrong.readlink() == Path("libcuda.so.1")
+    assert wrong.readlink() == astray.readlink() == Path("libcuda.so.1")
 
 
 def test_what_is_in_the_way_is_kept_where_ldconfig_does_not_take_it_up(folder: Path) -> None:

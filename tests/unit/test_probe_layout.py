@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,62 +160,42 @@ def test_a_real_lock_is_seen_and_not_contended(tree: Tree) -> None:
         assert tree.look().packages.lock_holder == expected
 
 
-def test_file_systems_that_became_read_only_are_told(tree: Tree) -> None:
-    mounts = tree.root / "proc/self/mounts"
-    assert tree.look(tree.request(owner="")).storage.readonly is None
-    write(mounts, "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /var ext4 noatime,ro 0 0\n")
-    assert tree.look(tree.request(owner="")).storage.readonly == "/var"
-    write(mounts, f"/dev/sda1 / ext4 ro,errors=remount-ro 0 0\n/dev/sda2 {tree.base} ext4 rw 0 0\n")
-    assert tree.look(tree.request(owner="")).storage.readonly == "/"
-    # Without root nothing is written there.
-    assert tree.look().storage.readonly is None
+ROOTS: dict[str, object] = {"owner": ""}
+"""What is asked where root works: then the system's own folders are written, too."""
+DISK = "/dev/sda1 / ext4 rw 0 0\n"
+# (mounts, what is asked, where it is (read-only, in memory, without programs))
+MOUNTS: list[tuple[str, dict[str, object], tuple[str | None, str | None, str | None]]] = [
+    (DISK, ROOTS, (None, None, None)),
+    (DISK + "/dev/sda2 /var ext4 noatime,ro 0 0\n", ROOTS, ("/var", None, None)),
+    ("/dev/sda1 / ext4 ro,errors=x 0 0\n/dev/sda2 {base} ext4 rw 0 0\n", ROOTS, ("/", None, None)),
+    ("/dev/sda1 / ext4 ro,errors=x 0 0\n/dev/sda2 {base} ext4 rw 0 0\n", {}, (None, None, None)),
+    (DISK + "/dev/sda2 /boot ext4 ro 0 0\n", ROOTS, (None, None, None)),
+    (DISK + "/dev/sda2 /boot ext4 ro 0 0\n", {**ROOTS, "nvidia": True}, ("/boot", None, None)),
+    (DISK + "/dev/sda2 /boot ext4 ro 0 0\n", {"nvidia": True}, (None, None, None)),
+    (DISK + "tmpfs {base} tmpfs rw,size=1g 0 0\n", ROOTS, (None, "{base}", None)),
+    (DISK + "ramfs {base} ramfs rw 0 0\n", ROOTS, (None, "{base}", None)),
+    (DISK + "tmpfs {base}/elsewhere tmpfs rw 0 0\n", ROOTS, (None, None, None)),
+    (DISK + "tmpfs /var tmpfs rw 0 0\n", ROOTS, (None, "/var", None)),
+    (DISK + "tmpfs /run tmpfs rw 0 0\n", ROOTS, (None, None, None)),
+    # Of what is mounted twice in one place the later counts, as rootfs below a real root shows.
+    ("rootfs / rootfs rw 0 0\n/dev/sda1 {base} xfs rw 0 0\n", ROOTS, (None, "/", None)),
+    ("rootfs / rootfs rw 0 0\n/dev/sda1 {base} xfs rw 0 0\n", {}, (None, None, None)),
+    ("rootfs / rootfs rw 0 0\n" + DISK, ROOTS, (None, None, None)),
+    (DISK + "x {base}/build ext4 noexec 0 0\n", {"build": "{base}/build"},
+     (None, None, "{base}/build")),
+    (DISK + "x {base}/builds ext4 noexec 0 0\n", {"build": "{base}/build"}, (None, None, None)),
+    (DISK + "x {base}/build ext4 noexec 0 0\n", {}, (None, None, None)),
+]  # fmt: skip
 
 
-def test_a_boot_that_is_read_only_is_told_where_an_initramfs_may_be_made(
-    tree: Tree,
+@pytest.mark.parametrize(("mounts", "asked", "told"), MOUNTS)
+def test_how_what_is_written_to_is_mounted(
+    tree: Tree, mounts: str, asked: dict[str, object], told: tuple[str | None, ...]
 ) -> None:
-    write(
-        tree.root / "proc/self/mounts",
-        "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /boot ext4 ro,relatime 0 0\n",
-    )
+    base = str(tree.base)
+    write(tree.root / "proc/self/mounts", mounts.replace("{base}", base))
     (tree.root / "boot").mkdir(exist_ok=True)
-    asked = tree.request(owner="")
-    assert tree.look(asked).storage.readonly is None
-    assert tree.look(replace(asked, nvidia=True)).storage.readonly == "/boot"
-    assert tree.look(replace(tree.request(), nvidia=True)).storage.readonly is None
-
-
-@pytest.mark.parametrize(
-    ("place", "kind", "told"),
-    [
-        ("{base}", "tmpfs", True),
-        ("{base}", "ramfs", True),
-        ("{base}", "ext4", False),
-        ("{base}/elsewhere", "tmpfs", False),
-        ("/var", "tmpfs", True),
-        ("/run", "tmpfs", False),
-    ],
-)
-def test_file_systems_in_memory_are_told_where_something_is_to_last(
-    tree: Tree, place: str, kind: str, told: bool
-) -> None:
-    place = place.format(base=tree.base)
-    write(
-        tree.root / "proc/self/mounts",
-        f"/dev/sda1 / ext4 rw 0 0\n{kind} {place} {kind} rw,nosuid,size=1g 0 0\n",
-    )
-    found = tree.look(tree.request(owner="")).storage
-    assert found.volatile == (place if told else None)
-    assert (found.readonly, found.noexec) == (None, None)
-
-
-def test_a_root_without_a_disk_is_told_and_a_disk_below_it_is_none(
-    tree: Tree,
-) -> None:
-    """Of what is mounted twice in one place the later counts, as rootfs below a real root shows."""
-    mounts = tree.root / "proc/self/mounts"
-    write(mounts, f"rootfs / rootfs rw 0 0\n/dev/sda1 {tree.base} xfs rw 0 0\n")
-    assert tree.look(tree.request(owner="")).storage.volatile == "/"
-    assert tree.look().storage.volatile is None  # without root nothing else is written
-    write(mounts, "rootfs / rootfs rw 0 0\n/dev/sda1 / ext4 rw 0 0\n")
-    assert tree.look(tree.request(owner="")).storage.volatile is None
+    given = {k: v.replace("{base}", base) if isinstance(v, str) else v for k, v in asked.items()}
+    found = tree.look(tree.request(**given)).storage
+    expected = tuple(each and each.replace("{base}", base) for each in told)
+    assert (found.readonly, found.volatile, found.noexec) == expected

@@ -113,67 +113,6 @@ def test_torch_without_any_list_of_files_is_damage(tree: Tree) -> None:
     assert torch.version == "2.13.0+cpu"
 
 
-def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree) -> None:
-    site = tree.venv()
-    whole = tree.look().torch
-    assert (whole.damaged_others, whole.needs) == ({}, ())
-    (site / "typing_extensions.py").unlink()
-    torch = tree.look().torch
-    assert torch.damaged == ()
-    assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
-    assert torch.needs == ("torch", "typing-extensions")
-
-
-def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree) -> None:
-    site = tree.venv()
-    for name in ("optree", "Labs_own.tool", "this_is_the_description"):
-        info = f"{name}-1.0.dist-info"
-        tree.wheel(site, info, {f"{name}.py": "as it was", f"{info}/METADATA": "Name: x\n"})
-        (site / f"{name}.py").write_text("edited")
-    torch = tree.look().torch
-    assert torch.damaged_others == {
-        "labs-own-tool": "Labs_own.tool.py",
-        "optree": "optree.py",
-        "this-is-the-description": "this_is_the_description.py",
-    }
-    assert torch.needs == ("torch", "typing-extensions")
-
-
-def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree) -> None:
-    site = tree.venv()
-    for name, needs in (("filelock", "Inner.Wheel (>=2)"), ("inner_wheel", "filelock[all]>1")):
-        info = f"{name}-1.0.dist-info"
-        metadata = {f"{info}/METADATA": f"Name: {name}\nRequires-Dist: {needs}\n\n"}
-        tree.wheel(site, info, {f"{name}.py": "x", **metadata})
-    (site / "inner_wheel.py").unlink()
-    torch = tree.look().torch
-    assert torch.damaged_others == {"inner-wheel": "inner_wheel.py"}
-    assert torch.needs == ("filelock", "inner-wheel", "torch", "typing-extensions")
-
-
-def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree) -> None:
-    """torch 2.14 asks for `cuda-toolkit[cublas,...]`: a damaged cuFFT was called a user's own."""
-    site = tree.venv()
-    wheels = {
-        "filelock": 'Requires-Dist: toolkit[cufft, nvtx]==13.0.3; platform_system == "Linux"',
-        "toolkit": (
-            "Provides-Extra: cufft\nRequires-Dist: nvidia-cufft==12; extra == 'cufft'\n"
-            "Requires-Dist: nvidia-nvtx==13 ; (sys_platform == 'linux') and extra == 'nvtx'\n"
-            "Requires-Dist: nvidia-npp==13; extra == 'npp'"
-        ),
-        "nvidia_cufft": "Name: nvidia-cufft",
-        "nvidia_nvtx": "Name: nvidia-nvtx",
-        "nvidia_npp": "Name: nvidia-npp",
-    }
-    for name, metadata in wheels.items():
-        info = f"{name}-1.0.dist-info"
-        tree.wheel(site, info, {f"{name}.py": "x", f"{info}/METADATA": f"{metadata}\n\n"})
-        (site / f"{name}.py").unlink()
-    needs = tree.look().torch.needs
-    assert {"toolkit", "nvidia-cufft", "nvidia-nvtx"} < set(needs)  # type: ignore[arg-type]
-    assert "nvidia-npp" not in needs  # type: ignore[operator]
-
-
 def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree) -> None:
     site = tree.venv()
     files = {"one.py": b"as it was", "two.py": b"as it was", "big.so": b"\x7fELF" * 9}
@@ -268,12 +207,6 @@ def test_two_versions_of_torch_side_by_side_are_told_as_two(tree: Tree) -> None:
     assert sorted(distributions) == ["torch", "typing-extensions"]
 
 
-def test_an_unfinished_installation_is_told(tree: Tree) -> None:
-    tree.venv()
-    write(tree.prefix / "venv/.pyinfra-gpu-installing", "")
-    assert tree.look().torch.installing is True
-
-
 def test_a_python_whose_base_vanished_is_named_with_the_link_that_dangles(
     tree: Tree,
 ) -> None:
@@ -288,28 +221,6 @@ def test_a_python_whose_base_vanished_is_named_with_the_link_that_dangles(
     assert isinstance(torch.damaged, Unknown)
     assert torch.version == "2.13.0+cpu"
     assert torch.distributions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
-
-
-BROKEN = {
-    "#!/bin/sh\necho 'Fatal Python error: init_fs_encoding' >&2\nexit 1\n": (
-        "Fatal Python error: init_fs_encoding"
-    ),
-    "#!/bin/sh\nexit 3\n": "it ended with status 3 and said nothing",
-    "#!/bin/sh\nkill -9 $$\n": "it was ended by signal 9",
-}
-
-
-@pytest.mark.parametrize("program", sorted(BROKEN))
-def test_a_python_that_does_not_run_says_why(tree: Tree, program: str) -> None:
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    write(python, program, 0o755)
-    torch = tree.look().torch
-    assert isinstance(torch.python_problem, str)
-    assert BROKEN[program] in torch.python_problem
-    assert isinstance(torch.python, Unknown)
-    assert isinstance(torch.damaged, Unknown)
 
 
 def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
@@ -355,3 +266,56 @@ def test_another_torch_that_a_file_beside_the_packages_leads_to_is_told(
     (site / "aaa.pth").write_text(f"{tree.base / 'nothing'}\n")
     (site / "sitecustomize.py").write_text("raise SystemExit(1)")
     assert tree.look().torch.elsewhere is None
+
+
+def test_what_torch_needs_is_told_where_a_wheel_beside_it_is_damaged(tree: Tree) -> None:
+    """torch 2.14 asks for `cuda-toolkit[cublas,...]`: a damaged cuFFT was called a user's own."""
+    site = tree.venv()
+    whole = tree.look().torch
+    assert (whole.damaged_others, whole.needs) == ({}, ())
+    wheels = {
+        "filelock": 'Requires-Dist: Tool.kit[cufft, nvtx]==13.0.3; platform_system == "Linux"',
+        "tool_kit": (
+            "Provides-Extra: cufft\nRequires-Dist: nvidia-cufft==12; extra == 'cufft'\n"
+            "Requires-Dist: nvidia-nvtx==13 ; (sys_platform == 'linux') and extra == 'nvtx'\n"
+            "Requires-Dist: nvidia-npp==13; extra == 'npp'\nRequires-Dist: filelock[all]>1"
+        ),
+        "nvidia_cufft": "Name: nvidia-cufft",
+        "nvidia_nvtx": "Name: nvidia-nvtx",
+        "nvidia_npp": "Name: nvidia-npp",
+        "optree": "Name: optree",  # a user's own, as far as torch goes
+        "Labs_own.tool": "Name: x",
+    }
+    for name, metadata in wheels.items():
+        info = f"{name}-1.0.dist-info"
+        tree.wheel(site, info, {f"{name}.py": "as it was", f"{info}/METADATA": f"{metadata}\n\n"})
+    (site / "nvidia_cufft.py").unlink()
+    (site / "Labs_own.tool.py").write_text("edited")
+    torch = tree.look().torch
+    assert torch.damaged == ()
+    assert torch.damaged_others == {
+        "labs-own-tool": "Labs_own.tool.py",
+        "nvidia-cufft": "nvidia_cufft.py",
+    }
+    assert torch.needs == (
+        *("filelock", "nvidia-cufft", "nvidia-nvtx", "tool-kit", "torch", "typing-extensions"),
+    )
+
+
+BROKEN = {
+    "echo 'Fatal Python error: init' >&2\nexit 1": "Fatal Python error: init",
+    "exit 3": "it ended with status 3 and said nothing",
+    "kill -9 $$": "it was ended by signal 9",
+}
+
+
+@pytest.mark.parametrize("program", sorted(BROKEN))
+def test_a_python_that_does_not_run_says_why(tree: Tree, program: str) -> None:
+    tree.venv()
+    write(tree.prefix / "venv/.pyinfra-gpu-installing", "")
+    (tree.prefix / "venv/bin/python").unlink()
+    write(tree.prefix / "venv/bin/python", f"#!/bin/sh\n{program}\n", 0o755)
+    torch = tree.look().torch
+    assert (torch.python_problem, torch.installing) == (BROKEN[program], True)
+    assert isinstance(torch.python, Unknown)
+    assert isinstance(torch.damaged, Unknown)

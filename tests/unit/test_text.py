@@ -30,7 +30,7 @@ def test_what_a_host_wrote_does_nothing_to_a_terminal(kind: str) -> None:
     for lines in (
         text.wrapped(written, "  ", "    "),
         text.command(written, "  "),
-        [text.cut(written), text.shortened(written, 50)],
+        [text.shortened(written, 50)],
     ):
         joined = "\n".join(lines)
         assert joined.encode("utf-8")

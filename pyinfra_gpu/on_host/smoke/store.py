@@ -7,7 +7,6 @@ thread is what tells: "pt_tcpstore_uv" with libuv, "pt_tcpstore" without.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from .worker import Rank
 
 _LIBUV = ["pt_tcpstore_uv"]
-_LISTEN = "0A"  # include/net/tcp_states.h
 
 
 def serve_one() -> dict[str, Any]:
@@ -48,10 +46,8 @@ def _libuv(facts: Facts, _: Want) -> str:
 
 
 def measure(it: Rank) -> None:
-    """Record the fact "store": its class, its address as seen by this rank, its server's threads.
-
-    The server is the process that listens on MASTER_PORT: torchrun's agent normally, rank 0 if
-    sharing the agent's store is off.
+    """Record the fact "store": its class, its address as seen by this rank, and its server's
+    threads: the server is torchrun normally, or rank 0 if sharing torchrun's store is off.
     """
     from torch.distributed import distributed_c10d
 
@@ -59,31 +55,11 @@ def measure(it: Rank) -> None:
         store: Any = distributed_c10d._get_default_store()
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
-        port = int(os.environ["MASTER_PORT"])
-        server = _listener(port)
         value["class"] = type(store).__name__
         value["host"], value["port"] = getattr(store, "host", None), getattr(store, "port", None)
-        value["master_addr"], value["master_port"] = os.environ["MASTER_ADDR"], port
-        value["agent_pid"], value["server_pid"] = os.getppid(), server
-        value["server_threads"] = _store_threads(server) if server else []
-
-
-def _listener(port: int) -> int | None:
-    """Return the process of ours that listens on `port`, None if no such process is seen."""
-    sockets = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        lines = table.read_text().splitlines()[1:] if table.exists() else []
-        for fields in map(str.split, lines):
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                sockets.add(f"socket:[{fields[9]}]")
-    for process in Path("/proc").iterdir():
-        # suppress: it is another user's process, or it ends now, or the file was closed meanwhile
-        with suppress(OSError):
-            for file in (process / "fd").iterdir() if process.name.isdigit() else ():
-                with suppress(OSError):
-                    if os.readlink(file) in sockets:  # noqa: PTH115 - no path, "socket:[123]"
-                        return int(process.name)
-    return None
+        value["master_addr"] = os.environ["MASTER_ADDR"]
+        value["master_port"] = int(os.environ["MASTER_PORT"])
+        value["threads"] = [*_store_threads(os.getppid()), *_store_threads(os.getpid())]
 
 
 def _store_threads(pid: int) -> list[str]:
@@ -99,13 +75,9 @@ def _store(facts: Facts, _: Want) -> str:
         wanted = ["TCPStore", store["master_addr"], store["master_port"]]
         if used != wanted:
             fail(f"rank {rank} uses {used}, its environment says {wanted}", rank)
-        if store["server_pid"] is None:
-            fail(f"rank {rank} found no process that listens on port {wanted[2]}", rank)
-        if store["server_threads"] != _LIBUV:
-            named = ", ".join(store["server_threads"]) or "none"
-            role = "torchrun" if store["server_pid"] == store["agent_pid"] else "a rank"
-            server = f"the store is served by {role} (pid {store['server_pid']})"
-            fail(f"{server}, whose store threads are: {named}", rank)
+        if {*store["threads"]} != {*_LIBUV}:
+            named = ", ".join(store["threads"]) or "none"
+            fail(f"the store threads of torchrun and rank {rank} are: {named}", rank)
     return f"{wanted[1]}:{wanted[2]}, with libuv"
 
 

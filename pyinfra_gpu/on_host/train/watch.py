@@ -180,14 +180,8 @@ def chart(losses: Sequence[float], width: int) -> list[str]:
     if len(losses) < 2:
         return []
     values = sampled(losses, width)
-    low, high = bounds(values)
+    low, high = min(values), sorted(values)[min(len(values) - 1, round(0.9 * len(values)))]
     scale = (_CURVE * 8 - 1) / (high - low) if high > low else 0
     levels = [1 + round((min(value, high) - low) * scale) for value in values]
     rows = reversed(range(_CURVE))
     return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]
-
-
-def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Return what a curve is drawn between."""
-    ordered = sorted(values)
-    return ordered[0], ordered[min(len(ordered) - 1, round(0.9 * len(ordered)))]

@@ -6,9 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
@@ -22,7 +21,7 @@ from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import LISTS, ask_all
 from pyinfra_gpu.report.train.render import printed, render
-from pyinfra_gpu.text import columns, draws, paragraph, some
+from pyinfra_gpu.text import columns, draws, some
 
 VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
@@ -87,42 +86,37 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
     except SystemExit as ended:
         raise SystemExit(_MISTAKE if ended.code else 0) from None
     options.words = [*further, *theirs]
-    action = options.action
-    if action == "logs" and {"-f", "--follow"} & {*options.words}:
-        _refuse("logs are followed on their host: run `train logs -f` there")
-    if options.across is not None and action not in _ACROSS:
-        text = f"--across is for start, stop and resume, not for {action}"
-        _refuse(f"{text}: give --limit {options.across}")
-    if options.across is not None and options.limit:
-        _refuse("--across names all hosts of the run: leave out --limit")
-    if action in _ALL and not (options.limit or options.across or options.all):
-        hosts = known(typed(options))[1]
-        if len(hosts) > 1:
-            _refuse(f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all")
-    if action in LISTS and options.words:
-        _refuse(f"{action} shows the runs of all hosts: leave out {options.words[0]}")
-    _refuse_what_no_launcher_takes(action, options.words)
+    for text in _mistakes(options):
+        _tell(f"pyinfra-gpu train: {text}")
+        raise SystemExit(_MISTAKE)
     return options
 
 
-def _refuse_what_no_launcher_takes(action: str, words: Sequence[str]) -> None:
+def _mistakes(options: argparse.Namespace) -> Iterator[str]:
+    """Yield what cannot be meant, by the words alone or by the hosts that there are."""
+    action, words, across = options.action, options.words, options.across
+    if action == "logs" and {"-f", "--follow"} & {*words}:
+        yield "logs are followed on their host: run `train logs -f` there"
+    if across is not None and action not in _ACROSS:
+        yield f"--across is for start, stop and resume, not for {action}: give --limit {across}"
+    if across is not None and options.limit:
+        yield "--across names all hosts of the run: leave out --limit"
+    if action in LISTS and words:
+        yield f"{action} shows the runs of all hosts: leave out {words[0]}"
+    unnamed = action in _ALL and not (options.limit or across or options.all)
+    if unnamed and len(hosts := known(typed(options))[1]) > 1:
+        yield f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all"
     own = [*words[: words.index("--")]] if "--" in words else [*words]
     try:
         launcher.train.commands[action].make_context(f"train {action}", own)
     except click.exceptions.Exit:
         raise SystemExit(0) from None
     except click.UsageError as error:
-        _refuse(f"{error.format_message()} See `train {action} --help`, and `{_HOW}`")
-
-
-def _refuse(text: str) -> NoReturn:
-    _tell(f"pyinfra-gpu train: {text}")
-    raise SystemExit(_MISTAKE)
+        yield f"{error.format_message()} See `train {action} --help`, and `{_HOW}`"
 
 
 def _tell(text: str) -> None:
-    wide = columns() if sys.stderr.isatty() else 10_000
-    print("\n".join(paragraph(text, "", "  ", width=wide)), file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 def handle(options: argparse.Namespace) -> int:
@@ -169,7 +163,7 @@ def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
     elif options.action not in LISTS:
-        text = printed(answer, columns())
+        text = printed(answer)
     elif draws(sys.stdout):
         clear = "\x1b[H\x1b[2J" if options.action == "watch" and not options.once else ""
         text = clear + render(answer, _colour, columns())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pyinfra_gpu.on_host.train.listing import Style, loss_words, speed_words, step_words, table
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, Why
-from pyinfra_gpu.text import WIDTH, one_line, paragraph, wrapped
+from pyinfra_gpu.text import WIDTH, one_line
 
 _HEAD = ("host", "run", "state", "step", "loss", "tokens/s")
 
@@ -19,15 +19,14 @@ def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: i
         if failed := [run for run in host.runs[:-1] if run.unresolved]:
             count = f"{len(failed)} older run{'s' if len(failed) > 1 else ''} failed on {host.name}"
             typed = f"pyinfra-gpu train {answer.inventory} why --limit {host.name} {failed[-1].run}"
-            lines += paragraph(f"{count}: `{typed}`", "", "  ", width=width)
+            lines.append(f"{count}: `{typed}`")
     unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
-    for text in (*unasked, *answer.reasons):
-        lines += paragraph(text, "! ", "  ", width=width)
+    lines += [f"! {text}" for text in (*unasked, *answer.reasons)]
     on = sum(run.on for host in answer.hosts for run in host.runs)
     silent = f", {len(unasked)} did not answer" if unasked else ""
     summary = f"{len(answer.hosts)} host{'s' if len(answer.hosts) != 1 else ''}{silent}"
     summary += f": {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
-    return "\n".join([*lines, *[""] * bool(lines), *wrapped(summary, width=width)])
+    return "\n".join([*lines, *[""] * bool(lines), summary])
 
 
 def shown(host: HostRuns) -> tuple[Run, ...]:
@@ -54,7 +53,7 @@ def told_of(run: Run) -> list[str]:
     return [each for each in parts if each]
 
 
-def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
+def printed(answer: TrainAnswer) -> str:
     """Return what the launchers printed, the same answer of several hosts once."""
     follows = _consequences(answer)
     blocks: dict[tuple[str, ...], list[str]] = {}
@@ -63,16 +62,14 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
         said = [*host.lines]
         if host.explained is not None:
             said = _explained(host.explained, follows.get(host.name))
-        if host.reason:
-            said += paragraph(host.reason, "! ", "  ", width=width)
+        said += [f"! {host.reason}"] if host.reason else []
         named = named or not host.ok or host.reason is not None
         blocks.setdefault(tuple(said), []).append(host.name)
     told = []
     for said_, names in blocks.items():
-        head = wrapped(f"{', '.join(names)}:", width=width, whole_words=True) if named else []
+        head = [f"{', '.join(names)}:"] if named else []
         told.append("\n".join([*head, *said_]))
-    told += ["\n".join(paragraph(reason, "! ", "  ", width=width)) for reason in answer.reasons]
-    return "\n\n".join(told)
+    return "\n\n".join([*told, *(f"! {reason}" for reason in answer.reasons)])
 
 
 def _explained(told: Why, elsewhere: str | None) -> list[str]:
