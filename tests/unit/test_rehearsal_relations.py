@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +118,6 @@ def test_debians_helper_is_not_taken_away_behind_anybodys_back(apt: PrivateApt) 
     simulation = solved(apt, 580, None, "compute")
     said = f"it would remove {HELPER}, which is no part of the driver"
     assert refusals(simulation, 580, None) == [said]
-
-
-def test_one_pin_package_replaces_another_and_nothing_else(apt: PrivateApt) -> None:
-    apt.preferences(files.preferences(580, None, None))
-    before, after = (shown(each) for each in driver_packages.pin_packages(())[:2])
-    apt.installed(replace(after))
-    simulation = parse(apt.simulate(before.name))
-    assert refusals(simulation, 580, None) == []
-    assert {(each.name, each.new) for each in simulation.changes} == {
-        (before.name, before.version),
-        (after.name, None),
-    }
 
 
 @pytest.mark.parametrize(
