@@ -9,8 +9,8 @@ from pyinfra_gpu.spec import HostSpec
 @stage("Driver")
 def driver(wanted: HostSpec) -> None:
     """First whom to trust, then the packages, then what kernels have of them."""
-    packaged.trusted(name="Trust NVIDIA's repository", spec=wanted)
+    packaged.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     packaged.installed(name="Install the driver", spec=wanted)
-    packaged.ready_for_boot(name="Make it ready for every boot", spec=wanted)
-    driver_running.running(name="Load it", spec=wanted)
-    driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)
+    packaged.ready_for_boot(name="Build modules and update the initramfs", spec=wanted)
+    driver_running.running(name="Load the kernel module", spec=wanted)
+    driver_running.persistent(name="Enable nvidia-persistenced", spec=wanted)

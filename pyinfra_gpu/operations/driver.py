@@ -88,7 +88,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver.trusted(name="Trust NVIDIA's repository", spec=wanted)
+        driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     """
     source, root = driver_repository.trusted(spec, record), as_root(spec)
     yield FunctionCommand(wait_for_lock, (STAGE, spec), {})

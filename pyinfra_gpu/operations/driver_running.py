@@ -219,7 +219,7 @@ def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)
+        driver_running.persistent(name="Enable nvidia-persistenced", spec=wanted)
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

@@ -31,9 +31,9 @@ from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
 from tasks.environment import environment
 
-TRUST = "Driver | Trust NVIDIA's repository"
-INSTALL, SETTLE = "Driver | Install the driver", "Driver | Make it ready for every boot"
-LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
+TRUST = "Driver | Add NVIDIA's apt repository"
+INSTALL, SETTLE = "Driver | Install the driver", "Driver | Build modules and update the initramfs"
+LOAD, PERSIST = "Driver | Load the kernel module", "Driver | Enable nvidia-persistenced"
 ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
 

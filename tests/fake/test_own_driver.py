@@ -75,7 +75,7 @@ def test_without_a_solution_or_from_elsewhere_nothing_is_installed() -> None:
 def test_nvidias_repository_is_not_needed() -> None:
     host = bare(ubuntu(texts=dict.fromkeys((files.PREFERENCES, files.UNATTENDED))))
     made, _, commands = executed(host)
-    assert made.changing("ws1")[0] == "Driver | Trust NVIDIA's repository"
+    assert made.changing("ws1")[0] == "Driver | Add NVIDIA's apt repository"
     text = "\n".join(commands)
     assert files.UNATTENDED in text and files.PREFERENCES in text
     assert "cuda-keyring" not in text and files.SOURCES not in text
