@@ -92,25 +92,16 @@ def _card(model: str, brand: str = "", bar1_mib: int | None = None) -> Card:
 
 
 _ALL_OF_IT = 256 << 10  # MiB: more than the memory, in a power of two
-_MACHINES = (
-    Machine(name="2x RTX 5090", count=2, card=_card("RTX 5090", "GeForce ")),
-    Machine(name="1x RTX 5090", count=1, card=_card("RTX 5090", "GeForce ")),
-    Machine(
-        name="2x RTX 5090 without Above-4G",
-        count=2,
-        card=_card("RTX 5090", "GeForce ", bar1_mib=0),
-    ),
-    Machine(
-        name="2x RTX 5090 with small windows",
-        count=2,
-        card=_card("RTX 5090", "GeForce ", bar1_mib=256),
-    ),
-    Machine(name="8x H200", count=8, card=_card("H200", bar1_mib=_ALL_OF_IT)),
-    Machine(name="2x H200", count=2, card=_card("H200", bar1_mib=_ALL_OF_IT)),
-    Machine(name="2x B200", count=2, card=_card("B200", bar1_mib=_ALL_OF_IT)),
-    Machine(name="2x GTX 1080 Ti", count=2, card=_card("GTX 1080 Ti", "GeForce ", bar1_mib=256)),
-)
-MACHINES = {machine.name: machine for machine in _MACHINES}
+MACHINES = {
+    name: Machine(name=name, count=int(name[0]), card=card)
+    for name, card in {
+        "2x RTX 5090": _card("RTX 5090", "GeForce "),
+        "2x RTX 5090 without Above-4G": _card("RTX 5090", "GeForce ", bar1_mib=0),
+        "8x H200": _card("H200", bar1_mib=_ALL_OF_IT),
+        "2x B200": _card("B200", bar1_mib=_ALL_OF_IT),
+        "2x GTX 1080 Ti": _card("GTX 1080 Ti", "GeForce ", bar1_mib=256),
+    }.items()
+}
 
 
 def machine_named(name: str) -> Machine:
