@@ -17,7 +17,7 @@ from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 
 ask = pytest.fixture(launchers.asking)
 NAME, BOTH = run()["run"], ["@fake/ws1", "@fake/ws2"]
-STARTED = f"{NAME} is on, 1 rank, with the others"
+STARTED = f"{NAME} started, 1 rank, with the others"
 TOLD = {"name": NAME, "ranks": 1, "commit": "0", "address": "10.0.0.1", "port": 41235}
 WELL = {"start --dry": json.dumps(TOLD), "start --part": STARTED, "stop": f"{NAME} stopped"}
 REFUSED = {"success": False, "stderr": "this run cannot start: no smoke test has passed here"}

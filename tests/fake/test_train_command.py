@@ -227,7 +227,7 @@ def test_a_terminal_that_knows_no_escapes_gets_plain_lines(
 
 
 NO_RUN: Answers = {
-    "stop": {"success": False, "stderr": "no run is on: see `train list`, or begin one"},
+    "stop": {"success": False, "stderr": "no run is running: see `train list`, or begin one"},
     "logs": {"success": False, "stderr": "there is no run 2026: see `train list`"},
 }
 STOPPED: Answers = {"stop": "20261122-200000-big stopped", "logs": "step 1"}
@@ -262,14 +262,14 @@ def test_what_the_launcher_says_of_a_run_that_there_is_not_is_known_here(
         with pytest.raises(TrainError) as caught:
             runs.chosen(Here(), name, going=going, across=across)  # type: ignore[arg-type]
         assert asking._NO_RUN.match(str(caught.value))
-    assert not asking._NO_RUN.match("this run cannot start: no run is on")
+    assert not asking._NO_RUN.match("this run cannot start: no run is running")
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
         (("watch", "--limit", "ws1"), 0, r"the runs go on: `[^`]+ watch` shows them"),
-        (("start", "big"), 130, r"started already goes on: `[^`]+ list` shows what"),
+        (("start", "big"), 130, r"started already continues: `[^`]+ list` shows what"),
     ],
 )
 def test_ctrl_c_says_that_what_is_on_goes_on(

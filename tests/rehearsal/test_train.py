@@ -49,7 +49,7 @@ def train(deployed: Training) -> Iterator[Training]:
 
 def test_a_host_that_is_proven_starts_and_another_one_names_the_remedy(train: Training) -> None:
     said = train("start", "short")
-    name = next(line for line in said.splitlines() if " is on" in line).split()[0]
+    name = next(line for line in said.splitlines() if " started, " in line).split()[0]
     run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
     assert (run["attempts"][0]["outcome"], run["unproven"]) == ("finished", False)
     assert run["dirty"]  # tick.py is nobody's commit
@@ -132,10 +132,10 @@ def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
     """By itself, as its preset asks, as soon as the host is proven on this boot."""
     words = ("returns", "--set", "save-every=10", "--set", "batch-size=32")
     said = train("start", *words, "--set", "steps=40")
-    whole = next(line for line in said.splitlines() if " is on" in line).split()[0]
+    whole = next(line for line in said.splitlines() if " started, " in line).split()[0]
     train("logs", "-f", whole)  # until it has ended, and cheaper than to ask again and again
     said = train("start", "--like", whole)
-    name = next(line for line in said.splitlines() if " is on" in line).split()[0]
+    name = next(line for line in said.splitlines() if " started, " in line).split()[0]
     train.until(lambda runs: ((runs[name]["last"] or {}).get("step") or 0) >= 20)
     train.host.power_off()
     train.host.power_on()
@@ -194,7 +194,7 @@ def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
     words = ("--", "conservative", "--unproven", *settings)
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 0, started
-    assert "is on, 1 rank, with gpu2" in started.stdout
+    assert "started, 1 rank, with gpu2" in started.stdout
     (name,) = [name for name, run in train.runs().items() if run["state"] == "running"]
     # Rank 0 prints the steps, on whichever host it came to be.
     both = (train, second)
@@ -220,7 +220,7 @@ def test_a_run_of_two_hosts_tells_whose_rank_failed_first_and_goes_on_where_both
     both = (train, declare(lab, proven("gpu2"), PRESETS))
     started = deployer.train("start", "saves", "--across", "cpu", "--", "--unproven")
     assert started.returncode == 0, started
-    name = next(line.split()[0] for line in started.stdout.splitlines() if " is on" in line)
+    name = next(line.split()[0] for line in started.stdout.splitlines() if " started, " in line)
     train.until(lambda _: all(len(saved(each, name)) >= 2 for each in both))
     train.kill("^[^ ]*python -u tick.py")
     for each in both:

@@ -198,7 +198,7 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
         print(f"there is no run yet: {runs.begin_one(site)}")
         return 0
     by_name = {run.run: run for run in known}
-    head = ["run", "state", "step", "loss", "on", "began"]
+    head = ["run", "state", "step", "loss", "devices", "started"]
     _print(head, [_row(each, by_name[each["run"]]) for each in told])
     for each in filter(None, (each.get("damaged") for each in told)):
         print(each)

@@ -351,7 +351,7 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     if name is not None:
         raise TrainError(f"there is no run {name}: see `train list`")
     kind = "run of several hosts" if across else "run"
-    what = f"no {kind} is on" if going else f"there is no {kind} yet"
+    what = f"no {kind} is running" if going else f"there is no {kind} yet"
     raise TrainError(f"{what}: see `train list`, or {begin_one(site)}")
 
 

@@ -63,7 +63,7 @@ def start(
         return 0
     _write(site, run, repeated)
     hand_over(run, None)
-    _tell(site, run, f"is on, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
+    _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
     return 0
 
 
@@ -200,7 +200,7 @@ def resume(
     point = _point(run, part)
     if not dry:
         run = go_on(site, run, point, part=part, **more)
-        _tell(site, run, f"goes on from {point.path.name}")
+        _tell(site, run, f"resumes from {point.path.name}")
         return 0
     if not part:
         print(f"{run.run} would go on from {point.path}", flush=True)
@@ -308,7 +308,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
         try:
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
         except KeyboardInterrupt:
-            say(f"\n{run.run} goes on ending: `train list` tells when it has")
+            say(f"\n{run.run} is still shutting down: `train list` shows when it has ended")
             return 130
     became = end(run, host.asked_by())
     if waited and became in ("failed", "lost"):

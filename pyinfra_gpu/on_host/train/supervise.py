@@ -51,7 +51,7 @@ def supervise(site: Site, name: str) -> int:
     """Go through one attempt of a run; return 0 where its end was written down, or AGAIN."""
     try:
         run = runs.read(site.runs / name)
-        with run.locked(".alive", 2.5, f"run {name} is on already: see `train watch {name}`"):
+        with run.locked(".alive", 2.5, f"run {name} is running already: see `train watch {name}`"):
             return Supervisor(site, run).work()
     except (TrainError, OSError) as error:
         print(error, file=sys.stderr)

@@ -104,7 +104,7 @@ def watch(folder: Path, *, plain: bool, once: bool) -> int:
     try:
         seen = (_screens if drawn else _lines)(folder, seen, once)
     except KeyboardInterrupt:
-        print(f"\nthe run goes on: `train watch {folder.name}` shows it again", file=sys.stderr)
+        print(f"\nthe run continues: `train watch {folder.name}` shows it again", file=sys.stderr)
         return 0
     return 2 if seen.wrong else 0
 
@@ -169,7 +169,7 @@ def screen(seen: Seen) -> RenderableType:
         rows.add_row("", ProgressBar(known["steps"], known.get("step", 0), width=40))
     curve = [Text(row, style="cyan") for row in chart(seen.history.losses, columns() - 2)]
     hint = f"train {'why' if run.wrong else 'logs'} {run.run}"
-    hint = hint if run.over else "Ctrl-C leaves, and the run goes on; `train stop` ends it"
+    hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
     what = Text(" · ".join(about), style="dim", no_wrap=True, overflow="ellipsis")
     machine = [Text(each, no_wrap=True) for each in seen.machine()]
     return Group(head, what, Text(), rows, *curve, Text(), *machine, Text(hint, style="dim"))

@@ -131,7 +131,7 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
         found.answer = replace(answer, found=(replace(root, fix=(*smaller, *root.fix)),))
     if run.wrong and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
-        found.facts.append(f"`train resume {run.run}{where}` goes on from {point.path.name}")
+        found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
 
 
 def _host_facts() -> dict[str, str]:

@@ -33,7 +33,7 @@ BEGIN = ("start", "try", "resume")
 _SLOW = (*BEGIN, "stop")  # they wait for what they begin or end; the others read files
 _MOST_LINES = _LONGEST_LINE = 2000
 _NO_RUN = re.compile(
-    r"(?:no run (?:of several hosts )?is on|there is no run|run \S{1,80} has ended already)\b"
+    r"(?:no run (?:of several hosts )?is running|there is no run|run \S{1,80} has ended already)\b"
 )
 _NO_LAUNCHER = 3
 

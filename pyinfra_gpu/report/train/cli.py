@@ -133,7 +133,7 @@ def handle(options: argparse.Namespace) -> int:
             return 0
         if options.action not in ("start", "resume"):
             raise
-        _tell(f"interrupted; what was started already goes on: `{typed} list` shows what")
+        _tell(f"interrupted; what was started already continues: `{typed} list` shows what")
         return _INTERRUPTED
 
 

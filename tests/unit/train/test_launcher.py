@@ -583,7 +583,7 @@ def test_a_lost_run_says_what_ended_it_and_how_to_go_on(site: Site) -> None:
     put(run.folder / "out/step-40/x")
     text = " ".join(why.explain(site, run).text(80).split())
     assert "was lost before its first step: its supervisor was ended" in text
-    assert f"`train resume {NAME}` goes on from step-40" in text
+    assert f"`train resume {NAME}` continues from step-40" in text
     moved = written(site, f"{NAME}-2", outcome="lost", attempt={"boot_id": "another"})
     assert "the host was started anew" in why.explain(site, moved).what
 
@@ -648,8 +648,8 @@ MISTAKES = {
     ("start", "tiny", "--set", "stps=1"): (1, "has no argument 'stps': did you mean steps?"),
     ("start", "tiny", "--gpus", "0"): (1, "this host has no GPUs, by its data: leave out --gpus"),
     ("logs",): (1, "there is no run yet"),
-    ("stop",): (1, "no run is on: see `train list`"),
-    ("stop", "--across"): (1, "no run of several hosts is on: see `train list`"),
+    ("stop",): (1, "no run is running: see `train list`"),
+    ("stop", "--across"): (1, "no run of several hosts is running: see `train list`"),
     ("resume", "nothing"): (1, "there is no run nothing: see `train list`"),
     ("start", "--like", "nothing"): (1, "there is no run nothing"),
 }
