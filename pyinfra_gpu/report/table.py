@@ -98,8 +98,8 @@ def _groups(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[list[R
         for shown in stages[names[0]]:
             stage, found, did = shown
             rows.append((stage, found))
-            slowest = max(stages[name][shown] for name in names)
-            rows += [("", f"-> {did}, {slowest:.1f} s")] if did else []
+            took = "" if dry else f", {max(stages[name][shown] for name in names):.1f} s"
+            rows += [("", f"-> {did}{took}")] if did else []
         title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
         groups.append([Sentence(title), *([labelled(rows, 2)] if rows else [])])
     return groups
