@@ -374,7 +374,7 @@ class AcrossSpec(Section):
         example="gpu", allowed="True, False or the name of an inventory group")
     address: t.IpAddress | None = key(
         None, "where the other hosts reach this one", example="10.1.2.3",
-        allowed="an IP address, or None for those the host has")
+        allowed="an IP address, or None for its first that no other has")
     port: int = key(
         29400, "TCP port at the group's first host, for torchrun's store in that step",
         example=29500, ge=1024, le=65_534)
