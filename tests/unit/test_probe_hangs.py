@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal  # its pause is what pyinfra's command line does not replace
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -26,10 +28,9 @@ from probing import (  # noqa: F401
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, LATE, Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.on_host.probe import files
-from pyinfra_gpu.on_host.probe import look as whole
 from pyinfra_gpu.on_host.probe.frame import Part, collect
 
+PROJECT = Path(__file__).resolve().parents[2]
 LATE_FOR_GIT = Unknown("git: it did not answer in time")
 YES = f"{shutil.which('yes')} 0123456789"  # more than may be kept, long before its time is over
 DEAF = "trap '' TERM INT HUP\nn=0\nwhile [ $n -lt 25 ]; do n=$((n + 1)); sleep 1; done"
@@ -106,17 +107,34 @@ def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
     assert len(members) < 1200
 
 
-def test_where_the_prefix_does_not_answer_all_else_is_told(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What hangs in the kernel cannot be ended: only the process that waits for it is left."""
+HANGING = """
+import json, signal, sys
+from pyinfra_gpu.on_host.probe import files, look
+def hang(*_):
+    while True:
+        signal.pause()
+files.entry = hang
+print(look.look(json.load(sys.stdin), sys.argv[1]))
+"""
+
+
+def test_where_the_prefix_does_not_answer_all_else_is_told(tree: Tree) -> None:
+    """What hangs in the kernel cannot be ended: only the process that waits for it is left.
+
+    In a process of its own: gevent, where a test before imported pyinfra's command line, replaces
+    what the probe waits with.
+    """
     furnish_nvidia(tree)
     checkout(tree)
-    monkeypatch.setattr(files, "entry", hang)
-    for name, value in {"PATH": str(tree.tools), "SUDO_USER": "ubuntu"}.items():
-        monkeypatch.setenv(name, value)
-    text = whole.look({**tree.asked(asked(tree)), "patience": 1}, str(tree.root))
-    record = parse([FIRST_LINE, text, LAST_LINE])
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, str(tree.root)],
+        input=json.dumps({**tree.asked(asked(tree)), "patience": 1}),
+        env={"PATH": str(tree.tools), "SUDO_USER": "ubuntu", "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    record = parse([FIRST_LINE, done.stdout.strip(), LAST_LINE])
     late = Unknown(LATE)
     assert record.storage.free_mib == late
     assert record.layout.entry(tree.paths.venv) == late
