@@ -65,7 +65,7 @@ def test_an_unreachable_host(deployer: Deployer, troubled: LabHost) -> None:
 
 def test_a_host_whose_disk_is_full(deployer: Deployer, troubled: LabHost) -> None:
     troubled.fill_disk()
-    _one_failed_the_other_finished(deployer, "GiB free at")
+    _one_failed_the_other_finished(deployer, "0 MiB free at")
 
 
 def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost, lab: Lab) -> None:
