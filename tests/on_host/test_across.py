@@ -232,7 +232,7 @@ def test_a_host_that_never_comes_is_named(
     here: str, words: str, python: str, tmp_path: Path
 ) -> None:
     launchers = start(python, tmp_path, here=(here,), deadline=45)
-    check, sentence = failed(launchers, wait_for=(here,), deadline=90)
+    check, sentence = failed(launchers, wait_for=(here,), deadline=60)
     assert (check, words in sentence) == ("S6.finished", True), sentence
 
 
