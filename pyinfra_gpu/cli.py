@@ -20,7 +20,7 @@ from pyinfra_gpu.output import show
 TRAIN = "train"
 REHEARSAL = "rehearsal"
 COMPLETION = "completion"
-REHEARSAL_HELP = "make and manage throwaway hosts with simulated GPUs, to try a deploy on"
+REHEARSAL_HELP = "make throwaway hosts with simulated GPUs, to try a deploy"
 
 
 def _of(room: str, verbs: Any) -> None:

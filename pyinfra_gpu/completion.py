@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 SHELLS = ("bash", "zsh", "fish")
-HELP = "print what lets a shell complete this program's words"
+HELP = "print the shell's completion of this program"
 _PROGRAM, _ASKS = "pyinfra-gpu", "_PYINFRA_GPU_COMPLETE"
 _FILES = ("INVENTORY", "FILE", "FOLDER")
 """What help calls an argument that is a path; or it is read as one."""

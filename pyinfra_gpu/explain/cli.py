@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb ``explain``."""
     parser = subparsers.add_parser(
         "explain",
-        help="say why a run failed, from its log and from its host",
+        help="explain why a run failed, from its log and its host",
         usage="pyinfra-gpu explain [--json] [LOG ...] [INVENTORY --limit HOST]",
         description="Read the logs of a failed run (torchrun's output, a rank's log, the kernel's"
         " log, an installer's output) and say what failed, why, and what to do. With an inventory,"

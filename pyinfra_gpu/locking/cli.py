@@ -55,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the verb ``lock``."""
     parser = subparsers.add_parser(
         "lock",
-        help="write what hosts install, with versions and hashes, as data for their deploys",
+        help="pin what hosts install, by version and hash",
         description="Resolve torch and everything around it for each kind of host of an inventory,"
         f" and write it with hashes below {FOLDER}/. Hosts are asked for their Python and machine;"
         " nothing is written there. Versions that are locked already stay.",

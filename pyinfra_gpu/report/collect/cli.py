@@ -65,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command ``collect``."""
     parser = subparsers.add_parser(
         "collect",
-        help="collect what hosts say of driver, packages and GPUs, to send to a helper",
+        help="gather, masked, what hosts report of driver, packages and GPUs, to ask for help",
         description="Collect, read-only, how hosts are set up for their GPUs: one archive per"
         " host, in which names, addresses, serial numbers and secrets are replaced. Nothing is"
         " sent.",

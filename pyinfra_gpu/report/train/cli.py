@@ -26,8 +26,7 @@ from pyinfra_gpu.text import columns, draws, some
 VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
-    " failed, stands still or has a loss that is no number, or a mistake on the command line."
-    " 1 comes before 2."
+    " failed, is stalled or has a NaN or infinite loss, or a usage error. 1 takes precedence over 2."
 )
 _ACROSS = ("start", "stop", "resume")
 _ALL = ("start", "try", "stop", "resume")
@@ -46,8 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "train",
         help="start, follow, stop, resume and explain training runs on the hosts",
-        description="Have the launcher of every host do something, all at once, and show what they"
-        " say. Words that are not among these options go to the launcher as they are.",
+        description="Run the launcher on every host at once and show what each answers. Words that"
+        " are not among these options go to the launcher unchanged.",
         usage="%(prog)s INVENTORY [options] [--] ACTION [NAME] [launcher's options] [-- ARGS]",
         epilog=EXIT_CODES_TEXT,
         allow_abbrev=False,
@@ -62,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     if is_asked():
         offer(parser.add_argument("name", nargs="?"), _presets)
     parser.add_argument("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
-    parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
+    parser.add_argument("--once", action="store_true", help="watch: show it once and exit")
     parser.set_defaults(handler=handle, words=[])
 
 
