@@ -6,6 +6,7 @@ import ast
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -261,28 +262,24 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
     two.release()
 
 
+def _race(site: Site, number: int, results: Any, over: Any) -> None:
+    got = claims.claim(site, f"run{number}", GPUS, 1, None)
+    results.put(got.devices if isinstance(got, claims.Held) else [])
+    over.wait(60)
+
+
 def test_of_twenty_that_race_for_two_gpus_two_get_one_each(site: Site) -> None:
-    (told, tell), (wait, over) = os.pipe(), os.pipe()
-    racing = []
-    for number in range(20):
-        racing.append(os.fork())
-        if not racing[-1]:
-            try:
-                os.close(over)
-                got = claims.claim(site, f"run{number}", GPUS, 1, None)
-                devices = got.devices if isinstance(got, claims.Held) else []
-                os.write(tell, f"{json.dumps(devices)}\n".encode())
-                os.read(wait, 1)  # until the test has closed the other end
-            finally:
-                os._exit(0)
-    os.close(tell)
-    said = b""
-    while said.count(b"\n") < len(racing) and (more := os.read(told, 4096)):
-        said += more
-    os.close(over)
-    for pid in racing:
-        os.waitpid(pid, 0)
-    assert sorted(device for line in said.splitlines() for device in json.loads(line)) == GPUS
+    context = multiprocessing.get_context("fork")
+    # Simple: a queue's own thread would be gevent's where pyinfra's command line was imported.
+    results, over = context.SimpleQueue(), context.Event()
+    racing = [context.Process(target=_race, args=(site, n, results, over)) for n in range(20)]
+    for process in racing:
+        process.start()
+    devices = [device for _ in racing for device in results.get()]
+    over.set()
+    for process in racing:
+        process.join(10)
+    assert sorted(devices) == GPUS
     assert claims.holders(site, GPUS) == {}
 
 
