@@ -304,7 +304,7 @@ def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver.ready_for_boot(name="Make the driver ready for every boot", spec=wanted)
+        driver.ready_for_boot(name="Build modules and update the initramfs", spec=wanted)
     """
     del found
     # A kernel's own package stays half configured where its hook could not build our module.

@@ -58,7 +58,7 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        driver_running.running(name="Load the driver", spec=wanted)
+        driver_running.running(name="Load the kernel module", spec=wanted)
     """
     del record, found
     yield FunctionCommand(_load, (spec,), {})

@@ -70,7 +70,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     .. code:: python
 
-        smoke.proven(name="Train one step on all ranks", spec=wanted)
+        smoke.proven(name="Run the smoke test", spec=wanted)
     """
     if record.torch.python is None and state.current_stage == StateStage.Execute:
         yield refuse(

@@ -67,7 +67,7 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
     .. code:: python
 
-        across_hosts.proven(name="Run the smoke test across the hosts", spec=wanted)
+        smoke_across.proven(name="Run the multi-node smoke test", spec=wanted)
     """
     across = drift.declared(spec)
     if across is None:

@@ -18,7 +18,6 @@ KINDS = {
     "vanished": "the index names a package that is not there",
     "mixed-origin": "the distribution has packages of the same names: of a higher version, and of"
     " the newest in another revision",
-    "no-pins": "there is no package that pins a branch or a version",
     "newer-leaf": "some packages of a driver are newer than the others",
     "hash-mismatch": "a package is not what the index says",
     "expired-key": "the key and its signature have expired",

@@ -257,8 +257,8 @@ class NvidiaRepository:
             key = signer = SigningKey(special / "key")
             key.ensure("pyinfra-gpu rehearsal: another key")
         drivers = [path for version in versions for path in archive.of(version)]
-        drivers += [*archive.of("dkms"), *archive.of("cuda"), self._keyring(key, special)]
-        drivers += [] if kind == "no-pins" else archive.of("pins")
+        drivers += [*archive.of("dkms"), *archive.of("cuda"), *archive.of("pins")]
+        drivers += [self._keyring(key, special)]
         offer = Offer(nvidia=tuple(drivers), distribution=tuple(self._kernel_packages()))
         if kind:
             offer = spoiled(kind, offer, versions, archive, special)

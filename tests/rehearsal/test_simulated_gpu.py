@@ -148,10 +148,6 @@ SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
     "mixed-origin": lambda host: (
         "Inst libcuda1 (580.178.04-1 pyinfra-gpu rehearsal" in planned(host, DRIVER)
     ),
-    "no-pins": lambda host: (
-        "Unable to locate package nvidia-driver-pinning-595"
-        in planned(host, "nvidia-driver-pinning-595")
-    ),
     "newer-leaf": lambda host: "unmet dependencies" in planned(host, DRIVER),
     "hash-mismatch": lambda host: "Hash Sum mismatch" in downloaded(host),
     "expired-key": lambda host: "EXP" in updated(host).stdout,
