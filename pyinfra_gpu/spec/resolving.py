@@ -188,8 +188,7 @@ def _driver(asked: HostSpec, stack: Stack) -> model.DriverSpec:
     return driver.but(
         branch=branch,
         minimum=known.minimum_driver(stack, branch, release) if branch and release else None,
-        repository=repository
-        and repository.but(url=repository.url or known.default_repository_url),
+        repository=repository and repository.but(url=repository.url or known.repositories.url),
         source=driver.source if asked.privilege == "sudo" else "present",
     )
 
@@ -207,9 +206,11 @@ def _cuda(asked: HostSpec, stack: Stack, build: str) -> model.CudaSpec:
 def _pytorch(asked: HostSpec, stack: Stack) -> model.PytorchSpec:
     torch, known = asked.pytorch, catalogue()
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
-    index, extra = known.indexes(stack, version, build)
+    index = extra = None
     if torch.nightly:
-        index, extra = known.nightly_index_of(build), None
+        index = known.nightly_index_of(build)
+    elif not known.serves(version, build):
+        extra = known.index_of(build)
     if torch.index_url is not None:  # beside an index that data names no other is asked
         extra = None
     building = torch.building if torch.source == "source" else None
