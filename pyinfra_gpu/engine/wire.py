@@ -294,10 +294,7 @@ def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def bounded(
-        command: StringCommand,
-        print_output: bool = False,
-        print_input: bool = False,
-        **given: Any,
+        command: StringCommand, print_output: bool = False, print_input: bool = False, **given: Any
     ) -> tuple[bool, CommandOutput]:
         most = given.pop("_most", None) or LONGEST_OUTPUT
         with within(given.pop("_timeout", None) or deadlines.PLAIN, "it did not answer"):
