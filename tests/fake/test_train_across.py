@@ -18,7 +18,7 @@ from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 ask = pytest.fixture(launchers.asking)
 NAME, BOTH = run()["run"], ["@fake/ws1", "@fake/ws2"]
 STARTED = f"{NAME} started, 1 rank, with the others"
-TOLD = {"name": NAME, "ranks": 1, "commit": "0", "address": "10.0.0.1", "port": 41235}
+TOLD = {"run": NAME, "ranks": 1, "commit": "0", "address": "10.0.0.1", "port": 41235}
 WELL = {"start --dry": json.dumps(TOLD), "start --part": STARTED, "stop": f"{NAME} stopped"}
 REFUSED = {"success": False, "stderr": "this run cannot start: no smoke test has passed here"}
 START = ("start", "--across", "hosts", "--", "big")
@@ -119,7 +119,7 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the commit": ({"commit": "1" * 40}, "do not have the same commit"),
     "the ranks": ({"ranks": 2}, "same number of ranks (@fake/ws1 1, @fake/ws2 2): give --set"),
-    "the run": ({"run": "20261122-210000-x"}, "newest run of several hosts ("),
+    "the run": ({"newest": "20261122-210000-x"}, "newest run of several hosts ("),
     "the hosts": ({"across": ["a", "b"]}, "is one of a, b together, and the group has @fake/ws1"),
     "nothing": ({}, STARTED),
 }
@@ -128,7 +128,7 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", UNLIKE)
 def test_hosts_go_on_from_the_same_place_or_not_at_all(what: str, ask: Ask, given: Asked) -> None:
     more, words = UNLIKE[what]
-    told = {**TOLD, "run": NAME, "checkpoint": "step-000040", "across": BOTH}
+    told = {**TOLD, "newest": NAME, "checkpoint": "step-000040", "across": BOTH}
     answers = ({"resume --dry": json.dumps({**told, **each})} for each in ({}, more))
     first, other = ({**each, "resume --part": STARTED} for each in answers)
     code, said = ask({"ws1": first, "ws2": other}, "resume", NAME, "--across", "hosts")

@@ -13,7 +13,7 @@ from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 
 _SAME = (
-    ("run", "newest run of several hosts", "name one"),
+    ("newest", "newest run of several hosts", "name one"),
     ("ranks", "number of ranks", "give --set ranks=N, which all of them can have"),
     ("commit", "commit", "deploy them, and commit what was changed"),
     ("checkpoint", "newest complete checkpoint", "share one folder of checkpoints among them"),
@@ -45,7 +45,7 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
         return replace(checked, hosts=tuple(replace(host, lines=own) for host, own in pairs))
     first = told[names[0]]
     address = known(request)[1].get(names[0], {}).get("smoke_across_address")
-    part |= {"run": first.get("run") or first.get("name"), "port": first.get("port")}
+    part |= {"run": first.get("run"), "port": first.get("port")}
     part["address"] = address or first.get("address")
     started = ask_all(request, verb, ["--part", json.dumps(part), *further])
     if started.exit_code == 0:

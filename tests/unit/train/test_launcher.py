@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import errno
-import fcntl
 import json
 import multiprocessing
 import os
@@ -20,15 +19,14 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis.catalogue import for_hosts
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
-    checkpoints,
     checks,
     claims,
     cli,
     code,
     host,
+    listing,
     presets,
     runs,
-    several,
     starting,
     supervise,
     units,
@@ -47,7 +45,7 @@ NAME = "20261122-200000-tiny"
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     state = tmp_path / "state"
     (state / "runs").mkdir(parents=True)
-    monkeypatch.setattr(units, "active", lambda run: False)
+    monkeypatch.setattr(units, "on", set)
     return Site(
         prefix=str(tmp_path),
         python=str(tmp_path / "venv/bin/python"),
@@ -173,8 +171,8 @@ def test_logs_that_are_followed_lose_no_line_at_a_rotation(
 ) -> None:
     """After a rotation the rest of the old file was never read: 142 of 201 lines were shown."""
     run = written(site, state="running", outcome=None)
-    log, alive = Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter([True] * 40 + [False] * 9)
-    monkeypatch.setattr(Run, "alive", lambda self: next(alive))
+    log, looks = Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter(range(12))
+    monkeypatch.setattr(units, "on", lambda: {run.run} if next(looks, None) is not None else set())
     numbers = iter(range(400))
 
     def write(seconds: float) -> None:
@@ -198,7 +196,6 @@ def test_metrics_never_end_and_a_long_run_is_not_called_stalled(tmp_path: Path) 
     for step in range(1, 1001):
         metrics.read(reader, f"step {step}/1000  loss {4 / step:.4f}")
         assert path.stat().st_size < 10_200
-    metrics.close()
     seen = history(path, 1)
     assert seen.last["step"] == 1000
     assert seen.stalled(time.time()) is None
@@ -288,8 +285,8 @@ def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
 ) -> None:
     """Looking removed tickets, and `why` of a queued run ended with EROFS."""
     held = claims.claim(site, "one", GPUS, 2, None)
+    monkeypatch.setattr(units, "on", lambda: {NAME})
     queued = written(site, state="queued", outcome=None, devices=GPUS, ranks=1)
-    monkeypatch.setattr(Run, "alive", lambda self: True)
     opened = os.open
 
     def read_only(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -306,18 +303,18 @@ def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
 # -- run.json, whole or not
 
 
-def test_a_run_that_nobody_supervises_is_lost_and_looking_does_not_write_it(site: Site) -> None:
+def test_a_run_that_nobody_supervises_is_lost_and_looking_does_not_write_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = written(site, state="running", outcome=None)
     assert (run.outcome, run.over) == ("lost", True)
     assert json.loads((run.folder / "run.json").read_text())["state"] == "running"
-    descriptor = os.open(run.folder / ".alive", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    monkeypatch.setattr(units, "on", lambda: {run.run})
     assert runs.read(run.folder).state == "running"
-    os.close(descriptor)
 
 
 def test_what_is_written_is_read_again(site: Site) -> None:
-    run = written(site, words=["--lr", "3"], across=["a", "b"])
+    run = written(site, words=["--lr", "3"], part={"hosts": ["a", "b"]})
     run.save()
     assert runs.read(run.folder) == run
 
@@ -343,8 +340,7 @@ def test_a_damaged_or_foreign_record_keeps_nobody_from_stopping_or_listing(
     bad = written(site, f"{NAME}-2")
     (bad.folder / "run.json").write_text(DAMAGED[what])
     put(bad.folder / "request.json", '{"preset": ')
-    monkeypatch.setattr(Run, "alive", lambda self: self.run not in stopped)
-    monkeypatch.setattr(units, "active", lambda run: run not in stopped)
+    monkeypatch.setattr(units, "on", lambda: {good.run, bad.run} - {*stopped})
     monkeypatch.setattr(units, "stop", lambda run, seconds: stopped.append(run))
     monkeypatch.setattr(host, "load", lambda: site)
     assert cli.main(["list", "--json"]) == 0
@@ -396,6 +392,7 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
         starting.again(site)
     assert tried == [first.run, second.run, first.run]
     assert f"{first.run}: [Errno 28] No space left" in capsys.readouterr().err
+    monkeypatch.setattr(units, "stop", lambda run, seconds: None)
     assert starting.stop(site, first.run) == 0
     assert capsys.readouterr().out == f"{first.run} waits no more, and stays lost\n"
     assert runs.read(first.folder).outcome == "lost"
@@ -442,7 +439,7 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(tmp_path: Path) -
             put(tmp_path / "out" / step / name)
 
     def newest(ranks: int = 2, since: float = 0) -> str | None:
-        found = checkpoints.newest(preset, {"run": tmp_path}, ranks, since)
+        found = presets.newest(preset, {"run": tmp_path}, ranks, since)
         return found.step if found else None
 
     assert newest() == "100"
@@ -461,20 +458,18 @@ def smi(text: str) -> Any:
 
 
 def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
-    rows = (
-        "1, GPU-b, 32607, 500, [N/A], 71, 561.1, 575, 0x4\n0, GPU-a, 32607, 0, 9, 40, 20, 9, 0x0\n"
-    )
+    rows = "1, GPU-b, 32607, 500, [N/A], 71, 561.1, 0x4\n0, GPU-a, 32607, 0, 9, 40, 20, 0x0\n"
     first, second = host.gpus(smi(rows))
     assert (first.index, second.uuid, second.used_mib) == (0, "GPU-b", 500)
     assert (second.percent, second.slowed, first.slowed) == (None, "power limit", "")
     users = host.gpu_users(smi("GPU-a, 712, /usr/bin/python\n"))
     assert users == {"GPU-a": ["pid 712 (python)"]}
     with pytest.raises(TrainError, match="GPU is lost"):
-        host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0, 0x0\n"))
+        host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0x0\n"))
 
 
 def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = "0, GPU-a, 1, 0, 0, 0, 0, 0, 0x0\n1, GPU-b, 1, 0, 0, 0, 0, 0, 0x0\n"
+    rows = "0, GPU-a, 1, 0, 0, 0, 0, 0x0\n1, GPU-b, 1, 0, 0, 0, 0, 0x0\n"
     known = host.gpus(smi(rows))
     monkeypatch.setattr(host, "gpus", lambda: known)
     preset = presets.from_json("a", {"file": "a.py"})
@@ -490,7 +485,7 @@ def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.Mon
 def test_gpus_that_are_taken_in_use_or_too_small_are_in_the_way(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = f"0, {GPUS[0]}, 2048, 0, 0, 0, 0, 0, 0x0\n1, {GPUS[1]}, 2048, 1024, 0, 0, 0, 0, 0x0\n"
+    rows = f"0, {GPUS[0]}, 2048, 0, 0, 0, 0, 0x0\n1, {GPUS[1]}, 2048, 1024, 0, 0, 0, 0x0\n"
     known, users = host.gpus(smi(rows)), host.gpu_users(smi(f"{GPUS[1]}, 712, /usr/bin/python\n"))
     monkeypatch.setattr(host, "gpus", lambda: known)
     monkeypatch.setattr(host, "gpu_users", lambda: users)
@@ -509,32 +504,26 @@ def test_gpus_that_are_taken_in_use_or_too_small_are_in_the_way(
 
 def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
     spec = {"file": "a.py", "arguments": {"out": "{run}/x"}}
-    run = written(site, spec=spec, across=["a", "b"], queue=True)
+    run = written(site, spec=spec, part={"hosts": ["a", "b"]}, queue=True)
     with pytest.raises(TrainError) as caught:
         checks.refuse(site, run)
     assert "give --set out=FOLDER" in str(caught.value)
     assert "leave out --queue" in str(caught.value)
     total = {"arguments": {"total": 6}, "multiples": {"total": ["ranks"]}}
     spec = {"file": "a.py", **total}
-    run = written(site, f"{NAME}-2", spec=spec, across=["a", "b"], ranks=2, nproc=2)
+    run = written(site, f"{NAME}-2", spec=spec, part={"hosts": ["a", "b"]}, ranks=2)
     with pytest.raises(TrainError, match="no multiple of ranks 4 = 4"):
         checks.refuse(site, run)
 
 
 def test_hosts_meet_where_the_first_one_is() -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        part = {"hosts": ["a", "b"], "host": "b", "address": "127.0.0.1"}
-        part["port"] = server.getsockname()[1]
-        command = ["python", "--nnodes", "2", "--nproc-per-node", "1"]
-        words, found = several.with_rendezvous(part, NAME, command, lambda: False)
-    assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{part['port']}"
-    assert words[words.index("--local-addr") + 1] == "127.0.0.1"
-    assert "is_host=false,join_timeout=60,read_timeout=60" in words
-    assert found["GLOO_SOCKET_IFNAME"] == "lo"
-    with pytest.raises(TrainError, match=r"b could not reach a at 127.0.0.1:\d+ within 60 s"):
-        several.with_rendezvous(part, NAME, command, lambda: True)
+    part = {"hosts": ["a", "b"], "host": "b", "address": "127.0.0.1", "port": 4123}
+    for host_, leads in (("a", "true"), ("b", "false")):
+        words, found = supervise.together({**part, "host": host_}, NAME)
+        assert words[words.index("--rdzv-endpoint") + 1] == "127.0.0.1:4123"
+        assert words[words.index("--local-addr") + 1] == "127.0.0.1"
+        assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
+        assert found["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 # -- why
@@ -598,7 +587,9 @@ def test_what_nobody_knows_shows_the_end_of_the_log(site: Site) -> None:
     assert "nothing has failed" in why.explain(site, finished).what
     line = {"time": host.now(), "attempt": 1, "step": 1, "loss": None, "not_finite": "nan"}
     put(finished.folder / "metrics.jsonl", f"{json.dumps(line)}\n")
-    assert why.explain(site, finished).what.endswith(": its loss is NaN since step 1")
+    assert why.explain(site, runs.read(finished.folder)).what.endswith(
+        ": its loss is NaN since step 1"
+    )
 
 
 # -- watch and list
@@ -609,20 +600,18 @@ def test_a_run_is_one_line_or_a_screen(
 ) -> None:
     from rich.console import Console
 
-    from pyinfra_gpu.on_host.train import watch
-
     run = written(site, log="step 10/20  loss 2.5\n", overrides={"lr": "1"})
     lines = [
         {"time": host.now(n - 9), "attempt": 1, "step": n, "steps": 20, "loss": 3 - n / 10}
         for n in range(9)
     ]
     put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
-    assert watch.watch(run.folder, plain=True, once=True) == 2
+    assert listing.watch(run.folder, plain=True, once=True) == 2
     assert "| failed | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
     for width in (60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-        console.print(watch.screen(watch.look(run.folder)))
+        console.print(listing.screen(runs.read(run.folder)))
         text = console.export_text()
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step  8/20 (40.0%)", "loss  2.2000", "train why"):
