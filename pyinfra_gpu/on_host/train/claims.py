@@ -77,7 +77,7 @@ def claim(
 
 def _taken(site: Site, run: str, devices: Sequence[str], number: int) -> Held:
     names = (f"{_name(site, each)}/{number:06}/{run}" for each in devices)
-    sockets = [each for name in names if (each := _bound(name))]
+    sockets = [each for name in names if (each := bound(name))]
     return Held([*devices], sockets, number)
 
 
@@ -93,7 +93,7 @@ def _seen() -> list[tuple[str, int, str]]:
     return sorted(found, key=lambda each: each[1:])
 
 
-def _bound(name: str) -> socket.socket | None:
+def bound(name: str) -> socket.socket | None:
     """Return a socket of that name; None where somebody has it."""
     own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -108,6 +108,6 @@ def _bound(name: str) -> socket.socket | None:
 
 def _alone() -> socket.socket:
     """Return what lets nobody else claim or wait until it is closed."""
-    while (own := _bound("lock")) is None:
+    while (own := bound("lock")) is None:
         time.sleep(0.01)
     return own

@@ -31,6 +31,7 @@ _Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
 def main(words: Sequence[str]) -> int:
     """Do what the words say; return 0 done, 1 refused, 2 a mistake in the words, 130 Ctrl-C."""
+    os.umask(0o077)
     at = words.index("--") if "--" in words else len(words)
     own, further = [*words[:at]], [*words[at + 1 :]]
     try:
@@ -143,20 +144,26 @@ def _start(words: list[str], /, preset: str | None, like: str | None, **given: A
 @_shared
 def _try(names: tuple[str, ...], **given: Any) -> int:
     """Take a few steps of presets: do they fit, and how fast are they?"""
-    site = host.load()
+    site, rows, why, well = host.load(), [], [], []
     presets.chosen(site, next(iter(names or site.presets), None))
-    results = starting.try_presets(site, names, **given)
-    rows = []
-    for each in results:
-        peak, speed = each["peak_mib"], each["tokens_per_second"]
-        memory = f"{peak / 1024:.1f} of {each['total_mib'] / 1024:.1f} GiB" if peak else "-"
-        rows.append([each["preset"], each["outcome"], memory, f"{speed:,.0f}" if speed else "-"])
+    for name in dict.fromkeys(names or site.presets):
+        state, memory, speed = "left out", "-", "-"
+        if not presets.chosen(site, name).try_with:
+            why.append(f"{name}: it does not say how it is tried: give it 'try_with', arguments")
+        else:
+            try:
+                run, (peak, total) = starting.tried(site, name, **given)
+                state, rate = run.outcome, run.history.last.get("tokens_per_second")
+                memory = f"{peak / 1024:.1f} of {total / 1024:.1f} GiB" if peak else "-"
+                speed = f"{rate:,.0f}" if rate else "-"
+                why += [] if state == "finished" else [f"{name}: see `train why {run.run}`"]
+            except TrainError as error:
+                state, why = "not tried", [*why, f"{name}: {error}"]
+        rows.append([name, state, memory, speed])
+        well += [state == "finished"] if names or state != "left out" else []
     _print(["preset", "state", "peak memory", "tokens/s"], rows)
-    for each in results:
-        if each.get("why"):
-            print(f"{each['preset']}: {each['why']}")
-    meant = [each for each in results if names or each["outcome"] != "left out"]
-    return 0 if meant and all(each["outcome"] == "finished" for each in meant) else 1
+    print(*why, sep="\n", end="\n" if why else "")
+    return 0 if well and all(well) else 1
 
 
 @train.command("resume")
@@ -326,3 +333,12 @@ def _completion(shell: str) -> int:
 def _again() -> int:
     """Let runs go on that a reboot cut off; by the unit of a boot."""
     return starting.again(host.load())
+
+
+@train.command("supervise", hidden=True)
+@click.argument("run")
+def _supervise(run: str) -> int:
+    """Go through an attempt of a run; by its unit."""
+    from .supervise import supervise
+
+    return supervise(host.load(), run)

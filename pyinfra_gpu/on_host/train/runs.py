@@ -6,13 +6,12 @@ Whether a run is on is asked in one place, `_settled`: of `run.json`, and of sys
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -206,18 +205,6 @@ class Run:
         """Return the logs of the last attempt's ranks, by rank."""
         return sorted(self.attempt().glob("rank*.log"), key=rank_of)
 
-    @contextlib.contextmanager
-    def alone(self, busy: str) -> Iterator[None]:
-        """Hold its lock; raise TrainError where somebody else does."""
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        except BlockingIOError:
-            raise TrainError(busy) from None
-        finally:
-            os.close(descriptor)
-
 
 def tail_of(path: Path, size: int) -> list[str]:
     """Return the lines of a file's end; none where it cannot be read."""
@@ -365,8 +352,8 @@ def make(site: Site, name: str, *, exactly: bool) -> Path:
     if not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for number in range(1, 2 if exactly else 1000):
-        folder = site.runs / (name if number == 1 else f"{name}-{number}")
+    for end in ("", *([] if exactly else (f"-{number}" for number in range(2, 1000)))):
+        folder = site.runs / f"{name}{end}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             return folder
@@ -374,17 +361,11 @@ def make(site: Site, name: str, *, exactly: bool) -> Path:
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:
-    """Return those that went wrong in the last days, and were not begun again since."""
-    since, found = now(-_UNRESOLVED_S), set()
-    for place, run in enumerate(known):
-        if run.state != "ended" or not run.failed or run.trial or run.last is None:
-            continue
-        ended = run.last.ended or ""
-        later = (each for each in known[place + 1 :] if not (each.trial or each.damaged))
-        again = ((each.like == run.run or each.preset == run.preset, each) for each in later)
-        if ended > since and not any(same and each.created > ended for same, each in again):
-            found.add(run.run)
-    return found
+    """Return those that went wrong in the last days, and whose preset was not begun again since."""
+    begun = {run.preset: run.created for run in known if not (run.trial or run.damaged)}
+    wrong = (run for run in known if run.state == "ended" and run.failed and not run.trial)
+    ends = [(run, run.last.ended or "") for run in wrong if run.last]
+    return {run.run for run, ended in ends if max(now(-_UNRESOLVED_S), begun[run.preset]) < ended}
 
 
 def forget_old(site: Site) -> None:

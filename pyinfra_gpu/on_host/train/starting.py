@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -246,10 +247,11 @@ def _asked(site: Site, run: Run, *, gpus: str | None, part: Part | None = None, 
 
 def go_on(site: Site, run: Run, point: Checkpoint | None, **more: Any) -> Run:
     """Start a run again, from a checkpoint or the beginning."""
-    with run.alone(f"run {run.run} is being resumed already: see `train list`"):
+    with claims.bound(f"resume/{run.run}") or contextlib.nullcontext() as alone:
         as_it_is = runs.read(run.folder)
-        if not as_it_is.over and not as_it_is.waits_for_boot:
-            raise TrainError(f"run {run.run} is {as_it_is.state}: see `train watch {run.run}`")
+        on = "being resumed" if alone is None else as_it_is.state
+        if alone is None or not (as_it_is.over or as_it_is.waits_for_boot):
+            raise TrainError(f"run {run.run} is {on} already: see `train list`")
         asked = _asked(site, run, **more)
         checks.refuse(site, asked)
         asked.state, asked.waits, asked.retried, asked.refused = "starting", None, 0, ""
@@ -330,28 +332,11 @@ def end(run: Run, who: str) -> str:
 # -- try
 
 
-def try_presets(
-    site: Site, names: Sequence[str], *, settings: Sequence[str], seconds: int, **more: Any
-) -> list[dict[str, Any]]:
-    """Train a few steps of each preset, and return what became of it."""
-    results = []
-    for name in dict.fromkeys(names or site.presets):
-        found: dict[str, Any] = {"preset": name, "peak_mib": None, "tokens_per_second": None}
-        try:
-            found |= _tried(site, name, settings, seconds, **more)
-        except TrainError as error:
-            found |= {"outcome": "not tried", "why": str(error)}
-        results.append(found)
-    return results
-
-
-def _tried(
-    site: Site, name: str, settings: Sequence[str], seconds: int, **more: Any
-) -> dict[str, Any]:
+def tried(
+    site: Site, name: str, *, settings: Sequence[str], seconds: int, **more: Any
+) -> tuple[Run, tuple[int, int]]:
+    """Train a few steps of a preset; return the run, and how much of its GPUs' MiB it took."""
     preset = presets.with_settings(presets.chosen(site, name), settings)
-    if not preset.try_with:
-        text = "it does not say how it is tried: give it 'try_with', arguments for a few steps"
-        return {"outcome": "left out", "why": text}
     few = {**preset.arguments, **preset.try_with}
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
     run = _planned(site, preset, [], settings, trial=True, **more)
@@ -359,21 +344,13 @@ def _tried(
     _write(site, run, None)
     hand_over(run, new=True)
     say(f"{name}: {run.run} ...")
-    until, peak, total = time.monotonic() + seconds, 0, None
+    until, most = time.monotonic() + seconds, (0, 0)
     while not (run := runs.read(run.folder)).over:
-        if site.accelerator != "cpu":
-            own = [gpu for gpu in host.gpus() if gpu.uuid in run.gpus]
-            peak = max([peak, *(gpu.used_mib for gpu in own)])
-            total = min((gpu.total_mib for gpu in own), default=total)
+        own = [] if run.gpus in ([], [CPU]) else host.gpus()
+        used = [(gpu.used_mib, gpu.total_mib) for gpu in own if gpu.uuid in run.gpus]
+        most = max([most, *used])
         if time.monotonic() > until:
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
             end(run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    return {
-        "run": run.run,
-        "outcome": run.outcome,
-        "peak_mib": peak or None,
-        "total_mib": total,
-        "tokens_per_second": run.history.last.get("tokens_per_second"),
-        "why": None if run.outcome == "finished" else f"see `train why {run.run}`",
-    }
+    return run, most

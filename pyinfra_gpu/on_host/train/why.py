@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -13,12 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..diagnosis.causes import Step
 from ..terminal import columns, paragraph
 from . import checks, host, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
-from .presets import BATCH, folder_of
+from .presets import folder_of
 from .runs import Run, rank_of, tail_of, unstamped
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ _MOST_LOGS = 16
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_WHOLE = re.compile("total|global|effective")
 
 
 @dataclass(kw_only=True)
@@ -125,8 +122,6 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
         found.id, found.cause = root.name, root.cause
         found.passing = known.entries[root.name].transient
         found.rank = root.rank if first is None else first
-        smaller = _smaller(run) if root.name == _MEMORY else ()
-        found.answer = replace(answer, found=(replace(root, fix=(*smaller, *root.fix)),))
     if run.failed and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
         found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
@@ -139,16 +134,6 @@ def _host_facts() -> dict[str, str]:
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}
-
-
-def _smaller(run: Run) -> Iterator[Step]:
-    """Yield a start with half the batch, where an argument of the run is that."""
-    arguments = run.spec.get("arguments", {})
-    sizes = {n: each for n, each in arguments.items() if type(each) is int and BATCH.fullmatch(n)}
-    sizes = {name: each for name, each in sizes.items() if not _WHOLE.search(name)}
-    if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
-        typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
-        yield Step(f"Halve {most}, which is {sizes[most]}", typed)
 
 
 def _what(run: Run, ended: float | None) -> str:
@@ -183,10 +168,8 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     if run.state == "queued":
         yield f"it {starting.waits_for(site, run)}"
     if len(run.attempts) > 1 and last is not None:
-        earlier = run.attempts[-2]
-        cause = f" ({earlier.cause})" if earlier.cause else ""
         point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
-        yield f"attempt {earlier.number} {earlier.outcome}{cause}; {last.number} began from {point}"
+        yield f"attempt {last.number} began from {point}"
     if last is not None and last.stopped_by:
         yield f"it was stopped by {last.stopped_by}"
     if run.waits:
