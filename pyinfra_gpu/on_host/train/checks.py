@@ -13,7 +13,7 @@ from pathlib import Path
 from ..terminal import some
 from . import claims, code, host, presets, units
 from .host import AGAIN, CPU, Gpu, Site, TrainError, above, unwritable
-from .presets import WORKTREE, Preset
+from .presets import Preset
 from .runs import Run
 
 SHM_MIB = 128
@@ -81,12 +81,7 @@ def _several(run: Run, preset: Preset) -> Problems:
         return
     if preset.launch != "torchrun":
         yield f"preset {preset.name} is launched by python", "several hosts take launch: 'torchrun'"
-    arguments = preset.arguments
-    own = [name for name, value in arguments.items() if "{run}" in str(value)]
-    folder = presets.folder_argument(preset)
-    if folder and not str(arguments[folder]).startswith(("/", "{")):
-        own.append(folder)
-    for name in own:
+    for name in (name for name, value in preset.arguments.items() if "{run}" in str(value)):
         yield (
             f"preset {preset.name} has the run's own folder in {name}, and hosts do not share it",
             f"give --set {name}=FOLDER, one that all of them share, at the same path",
@@ -152,25 +147,19 @@ def _has_netrc() -> bool:
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
-    folder = presets.folder_of(run.pattern) if run.pattern else None
-    if why := unwritable(site.runs):
-        yield f"runs cannot be written down in {site.runs}: {why}", AGAIN
-    if folder and folder.is_relative_to(run.folder / WORKTREE / "~"):
-        yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
-    elif folder and not folder.is_relative_to(run.folder) and (why := unwritable(folder)):
-        argument = presets.folder_argument(preset)
-        other = f"give --set {argument}=FOLDER" if argument else "name another folder"
-        make = f"run `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
-        yield f"checkpoints cannot be saved in {folder}: {why}", f"{other}, or {make}"
-    wanted = {above(site.runs): ("a run's logs", _LOGS_GIB)}
+    saves = presets.folder_of(run.pattern) if run.pattern else site.runs
+    saves = site.runs if saves.is_relative_to(site.runs) else saves
+    needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
-        saves = above(folder or site.runs)
-        same = saves.stat().st_dev == above(site.runs).stat().st_dev
-        both = 2 * preset.checkpoint_gib + (_LOGS_GIB if same else 0)
-        wanted[above(site.runs) if same else saves] = ("two checkpoints", both)
-    for place, (what, gib) in wanted.items():
-        if (free := shutil.disk_usage(place).free / _GIB) < gib:
-            told = f"{free:.1f} GiB are free below {place}, and {what} need {gib:g}"
+        own = _LOGS_GIB if saves == site.runs else 0
+        needs[saves] = ("two checkpoints", 2 * preset.checkpoint_gib + own)
+    for folder in dict.fromkeys((site.runs, saves)):
+        if why := unwritable(folder):
+            make = f"run `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
+            yield f"nothing can be written in {folder}: {why}", f"{make}, or name another folder"
+    for folder, (what, gib) in needs.items():
+        if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
+            told = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
             yield told, "delete what nobody needs there"
 
 

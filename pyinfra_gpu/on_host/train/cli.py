@@ -56,7 +56,7 @@ def main(words: Sequence[str]) -> int:
         return ENOUGH
     except OSError as error:
         what = f": {error.filename}" if error.filename else ""
-        starting.say(f"train cannot go on{what}: {error.strerror}{host.no_room(error)}")
+        starting.say(f"train cannot go on{what}: {error.strerror}")
     return 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import getpass
 import json
 import os
@@ -228,14 +227,6 @@ def unwritable(folder: Path) -> str | None:
     if os.statvfs(there).f_flag & os.ST_RDONLY:
         return f"the file system of {there} is mounted read-only"
     return f"{getpass.getuser()} may not write in {there}"
-
-
-def no_room(error: OSError) -> str:
-    """Return what helps against a full disk, to stand behind an error's text; else nothing."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return ""
-    where = f" below {above(Path(str(error.filename)).absolute())}" if error.filename else ""
-    return f"; delete what nobody needs{where}, and see `df -h`, `df -i` and `quota`"
 
 
 # -- whether the smoke test that passed is of this host as it is now

@@ -152,8 +152,7 @@ def line(run: Run) -> str:
 
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
-    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    drawn = draws(sys.stdout) and utf8 and columns() >= NARROW and not plain
+    drawn = draws(sys.stdout) and columns() >= NARROW and not plain
     try:
         run = (_screens if drawn else _lines)(folder, once)
     except KeyboardInterrupt:

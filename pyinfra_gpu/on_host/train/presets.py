@@ -302,12 +302,6 @@ def folder_of(pattern: str) -> Path:
     return Path(*parts[:magic])
 
 
-def folder_argument(preset: Preset) -> str | None:
-    """Return the argument that names the folder of the checkpoints."""
-    names = _PLACE.findall(preset.checkpoints or "")
-    return next((name for name in names if name in preset.arguments), None)
-
-
 def _complete(preset: Preset, each: Checkpoint, values: Mapping[str, object], ranks: int) -> bool:
     folder = each.path if each.path.is_dir() else each.path.parent
     known = {**values, "checkpoint": str(each.path), "step": each.step or "*"}

@@ -136,7 +136,7 @@ def _write(site: Site, run: Run, like: Run | None) -> None:
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
-            why = f"{error.strerror or error}{host.no_room(error)}"
+            why = error.strerror or str(error)
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
 

@@ -507,7 +507,7 @@ IN_THE_WAY: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"spec": {**A, "wandb": True}}, ("there is no key for it",)),
     (
         {"spec": {**A, "checkpoints": "/dev/null/out/step-*"}},
-        ("checkpoints cannot be saved in /dev/null/out",),
+        ("nothing can be written in /dev/null/out: /dev/null is no folder",),
     ),
 ]
 
