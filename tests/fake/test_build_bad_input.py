@@ -67,7 +67,7 @@ def gpu(data: dict[str, object] | None = None, **changes: object) -> GpuHost:
 HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
     "too little disk, though a torch is there": (
         gpu(plain=FREE),
-        ["20.0 GiB free at /opt/pyinfra-gpu/build", "50 GiB", "`pytorch_builder`", "`prefix`"],
+        ["20 GiB free at /opt/pyinfra-gpu/build", "50 GiB", "`pytorch_builder`", "`prefix`"],
     ),
     "too little disk on a bare host": (
         FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, plain=FREE, bare=True),
