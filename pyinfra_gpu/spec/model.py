@@ -7,6 +7,7 @@ Fields without a key are derived, in `resolving.py`. Pydantic checks each, by ty
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -279,6 +280,12 @@ class PytorchSpec(Section):
     def full_fallback(self) -> str | None:
         """What `torch.__version__` says where the fallback is installed; None without one."""
         return None if self.fallback is None else f"{self.fallback}+{self.build}"
+
+    @property
+    def interpreter(self) -> str:
+        """Where the declared Python has to be; "" where data names none of a version."""
+        named = re.fullmatch(r"(?:python)?(3\.\d+)(?:\.\d+)?", self.python)
+        return f"/usr/bin/python{named[1]}" if named else self.python * self.python.startswith("/")
 
     @property
     def nightly(self) -> bool:
