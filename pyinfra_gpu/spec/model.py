@@ -31,8 +31,8 @@ SmokeMode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 
 # A table: two or three lines a key.
 # fmt: off
-_GIT_URL = "a git URL (https, http, ssh, git, file, user@host:path or alias:path), or None"
-_URL = "an http, https or file URL"
+_GIT_URL = "a git URL (https, http, ssh, git, file:///PATH, user@host:path, alias:path), or None"
+_URL = "an http or https URL, or file:///PATH"
 _STACKS = "the stack's"
 
 
