@@ -50,6 +50,9 @@ _SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _FOUND = re.compile(r"# Host .* found: line (\d+) ?(CA|REVOKED|)")
 _connect = pyinfra_ssh.SSHConnector.connect
 
+Channel = paramiko.Channel
+"""A program that was begun on a host."""
+
 
 class HostKeyError(paramiko.SSHException):
     """A host key that is not accepted: one sentence that names the file, the line, the remedy."""

@@ -32,7 +32,6 @@ from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
-    import paramiko
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
@@ -166,9 +165,9 @@ class _Here:
                 each.close()
 
 
-def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> paramiko.Channel:
+def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> transport.Channel:
     if isinstance(connector, LocalConnector):
-        return cast("paramiko.Channel", _Here(text, as_one=as_one))
+        return cast("transport.Channel", _Here(text, as_one=as_one))
     connection = transport.transport_of(connector)
     if connection is None or not connection.is_active():
         raise OSError("the connection is gone")
