@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import (
+    Repository,
+    archive,
+    from_nvidia,
+    repository,
+    target,
+    trusts_nvidia,
+)
 from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
-from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import Repository, repository
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines
