@@ -76,12 +76,11 @@ class Together(BaseStateCallback):
 def together() -> Together:
     """Return the current run's, made at first use."""
     state: State = context.state
-    for handler in state.callback_handlers:
-        if isinstance(handler, Together):
-            return handler
-    made = Together(lambda: _given_up(state))
-    state.add_callback_handler(made)  # type: ignore[no-untyped-call]
-    return made
+    there = [each for each in state.callback_handlers if isinstance(each, Together)]
+    if not there:
+        there.append(Together(lambda: _given_up(state)))
+        state.add_callback_handler(there[0])  # type: ignore[no-untyped-call]
+    return there[0]
 
 
 def executing() -> bool:

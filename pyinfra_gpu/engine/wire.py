@@ -273,9 +273,11 @@ def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> Stri
 
 def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any]:
     """Return the connector's arguments; those of the operation carry sudo's password, the shell."""
-    ours = dict(host.current_op_global_arguments or {}) | given
-    known, _ = pop_global_arguments(state, host, dict(ours))
-    return {key: ours.get(key, known.get(key)) for key in CONNECTOR_ARGUMENT_KEYS}
+    known: Any = host.current_op_global_arguments
+    if known is None:  # outside of any operation
+        known, _ = pop_global_arguments(state, host, dict(given))
+    ours = {**known, **given}
+    return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
 
 
 def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:
