@@ -19,11 +19,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pyinfra import logger, state
 from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.inventory import Inventory
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
@@ -35,10 +37,6 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence, shown
 from pyinfra_gpu.text import without_escapes
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.inventory import Inventory
 
 _PYINFRA = ("pyinfra", "__main__.py")
 """What the program is called that runs deploys."""

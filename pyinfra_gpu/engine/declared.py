@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from pyinfra.api.host import Host
+from pyinfra.api.inventory import Inventory
 
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
 from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
 from pyinfra_gpu.errors import SpecError, sentence
-from pyinfra_gpu.spec import lock
+from pyinfra_gpu.spec import AcrossSpec, HostSpec, lock
 from pyinfra_gpu.spec.types import LONGEST_LIST
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.inventory import Inventory
-
-    from pyinfra_gpu.spec import AcrossSpec, HostSpec
 
 
 def declared(host: Host) -> HostSpec:

@@ -16,9 +16,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from traceback import extract_tb
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.inventory import Inventory
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import exec_file, parse_cli_arg
@@ -26,10 +28,6 @@ from pyinfra_cli.util import exec_file, parse_cli_arg
 from pyinfra_gpu.engine.ending import Ended
 from pyinfra_gpu.errors import shown
 from pyinfra_gpu.spec import KEYS
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.inventory import Inventory
 
 _ENTRY = 'a name or (name, {"key": value})'
 _HELPER = "a variable that is no group begins with an underscore"

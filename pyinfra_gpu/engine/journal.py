@@ -11,19 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyinfra import context
-from pyinfra.api.state import BaseStateCallback, StateStage
+from pyinfra.api.host import Host
+from pyinfra.api.state import BaseStateCallback, State, StateStage
 
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.diagnosis.explained import Explained
-    from pyinfra_gpu.drift.finding import Finding
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossStamp
+from pyinfra_gpu.diagnosis.explained import Explained
+from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.verdict import AcrossStamp
 
 
 @dataclass(slots=True)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
@@ -26,15 +27,9 @@ from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.wire import Program, start
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import shortened
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 _KEY = "pyinfra_gpu_lease"  # in connector_data, pyinfra's scratch space of this host and run
 _MARK = "pyinfra-gpu-lease "

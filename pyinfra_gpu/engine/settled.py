@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from pyinfra import context
 from pyinfra.api import deploy
@@ -20,9 +19,7 @@ from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.converge import note_findings
 from pyinfra_gpu.engine.look import look
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 _KEY = "pyinfra_gpu_settled"  # in connector_data, pyinfra's scratch space of this host and run
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import context
-from pyinfra.api.state import BaseStateCallback, StateStage
-
-if TYPE_CHECKING:
-    from pyinfra.api.state import State
+from pyinfra.api.state import BaseStateCallback, State, StateStage
 
 _POLL_S = 0.05
 _T = TypeVar("_T")

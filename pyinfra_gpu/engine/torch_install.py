@@ -15,10 +15,11 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
-from pyinfra.api.command import FunctionCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
@@ -40,17 +41,11 @@ from pyinfra_gpu.engine.uv import (
 from pyinfra_gpu.engine.wheels import TransferError, digest, send
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.lock import Lock, Platform
 from pyinfra_gpu.text import one_line, shortened
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-    from pyinfra_gpu.spec.lock import Lock, Platform
 
 STAGE = drift.STAGE
 _FETCHING = RLock()

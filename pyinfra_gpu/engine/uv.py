@@ -6,17 +6,14 @@ What is installed into an environment is wheels, from an index, a folder or by a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.engine.steps import quoted
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 
 def install_command(spec: HostSpec, *requirements: str) -> list[str]:

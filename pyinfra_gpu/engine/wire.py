@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from gevent.subprocess import PIPE, STDOUT, Popen  # type: ignore[import-untyped]
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
 from pyinfra.api.output import echo
+from pyinfra.api.state import State
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import (
@@ -30,10 +32,6 @@ from pyinfra.connectors.util import (
 from pyinfra_gpu.engine import deadlines, transport
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
 LONGEST_OUTPUT = 32 << 20
 """Bytes that a command may print; the log of a long installation comes to a tenth of that."""
