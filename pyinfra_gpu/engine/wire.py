@@ -33,12 +33,8 @@ from pyinfra_gpu.engine import deadlines, transport
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
-LONGEST_OUTPUT = 32 << 20
-"""Bytes that a command may print; the log of a long installation comes to a tenth of that."""
-
-SETTLE_S = 10.0
-"""Without a byte, after a command has ended: then something else holds its output."""
-
+LONGEST_OUTPUT = 32 << 20  # bytes that a command may print; a long installation's log has a tenth
+SETTLE_S = 10.0  # without a byte after a command's end: then something else holds its output
 _CHUNK = 32768
 _LONGEST_LINE = 1 << 20  # bytes
 _LINE = 128  # bytes that a line costs beyond its text
