@@ -10,9 +10,7 @@ from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
 from proven_host import proven_host
 
 from pyinfra_gpu.engine import journal
-from tasks.cuda import cuda
-from tasks.libcuda import libcuda
-from tasks.preflight import preflight
+from tasks.stages import cuda, libcuda, preflight
 
 INSTALL, CHOOSE, COMPILE = (
     "CUDA | Install the CUDA toolkit",

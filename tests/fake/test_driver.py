@@ -28,8 +28,7 @@ from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
-from tasks.driver import driver
-from tasks.environment import environment
+from tasks.stages import driver, environment
 
 TRUST = "Driver | Add NVIDIA's apt repository"
 INSTALL, SETTLE = "Driver | Install the driver", "Driver | Build modules and update the initramfs"
