@@ -193,7 +193,7 @@ def _headers(spec: HostSpec, record: Record) -> Commands:
             newer = f"reboot into {newest} first" if newest not in (None, running) else ""
             hint = f"no headers for the running kernel {running}; "
             hint += newer or "install a newer kernel and reboot"
-        name = catalogue().headers_package(str(record.system.os_id), kernel)
+        name = catalogue().headers_package(kernel)
         # A file that somebody deleted comes back only by installing the package again.
         yield from install(STAGE, spec, (name,), reinstall=True, hint=hint)
 
