@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,26 +291,22 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
         parse(GpuHost(plain=NOUVEAU, lists=lists).probe_lines())
         for lists in ({"packages.half_configured": ["libc-bin"]}, {})
     )
-    seen, asked = [half], []
+    seen, done_of = [half], list[str]()
 
-    def finish(*words: Any, **_: Any) -> None:
-        asked.append(words[2])
+    def settled(*_: Any) -> bool:
+        done_of.append("settled")
         seen[0] = done
+        return True
 
-    def reboot(*words: Any) -> bool:
-        asked.append("reboot")
+    def reboot(*_: Any) -> bool:
+        done_of.append("reboot")
         return False
 
     monkeypatch.setattr(driver_running, "look", lambda spec: seen[0])
-    monkeypatch.setattr(driver_running, "forget", lambda: None)
-    monkeypatch.setattr(driver_running, "ask", finish)
+    monkeypatch.setattr(driver_running, "settled", settled)
     monkeypatch.setattr(driver_running, "restart", reboot)
-    monkeypatch.setattr(driver_running, "wait_for_lock", lambda *_: True)
-    driver_running._load(None, None, GpuHost().spec())  # type: ignore[arg-type]
-    assert [("--configure -a" in each, each == "reboot") for each in asked] == [
-        (True, False),
-        (False, True),
-    ]
+    driver_running._load(None, SimpleNamespace(name="ws1"), GpuHost().spec())  # type: ignore[arg-type]
+    assert done_of == ["settled", "reboot"]
 
 
 def told_by_the_host(**told: object) -> dict[str, Any]:
