@@ -64,7 +64,7 @@ PASS = verdicts.document(
         "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
         "transport": {"SHM/direct": 4},
         "precision": {
-            "bf16": {"status": "native", "tflops": 210},
+            "bf16": {"status": "native"},
             "mxfp8": {"status": "native"},
             "mxfp4": {"status": "unsupported (expected)"},
         },
