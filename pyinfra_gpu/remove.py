@@ -56,6 +56,7 @@ class Removal:
     """
 
     name: str
+    rehearsal: bool = False
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     problem: str = ""
@@ -116,11 +117,12 @@ def _shown(each: Removal, *, act: bool) -> Shown:
     rows += [Row(label="keep", text=text) for text in each.kept]
     if each.problem:
         state, rows = "LEFT ALONE", [*rows, Row(label="because", text=each.problem)]
-    return Shown(name=each.name, state=state, rows=tuple(rows))
+    return Shown(name=each.name, state=state, rehearsal=each.rehearsal, rows=tuple(rows))
 
 
 def _visited(state: State, host: Host, *, act: bool) -> Removal:
     """Look at one host and remove what is ours, or say what would be; never raises."""
+    simulated = host.data.get("rehearsal") is True
     try:
         with ctx_host.use(host):
             spec = declared(host)
@@ -137,10 +139,11 @@ def _visited(state: State, host: Host, *, act: bool) -> Removal:
     except Exception as error:  # one host's failure is one host's failure
         known = isinstance(error, RefusedError | lease.LeaseError)
         text = str(error) if known else f"it failed ({type(error).__name__}: {error})"
-        return Removal(name=host.name, problem=shortened(text, _LONGEST))
+        return Removal(name=host.name, rehearsal=simulated, problem=shortened(text, _LONGEST))
     told = [line.partition(" ")[::2] for line in lines]
     return Removal(
         name=host.name,
+        rehearsal=simulated,
         removed=tuple(path for word, path in told if word == "remove"),
         kept=tuple(text for word, text in told if word == "keep"),
     )

@@ -62,7 +62,9 @@ def _without_cause(answer: Answer, width: int) -> Iterator[str]:
         yield "The log is empty."
         return
     known = "No cause found: no known failure explains this log."
-    yield from paragraph(known if answer.failed else "No failure found in this log.", width=width)
+    yield from paragraph(
+        known if answer.failed else "No known failure is in this log.", width=width
+    )
     yield from ("", "It ends with")
     for line in answer.unexplained.splitlines():
         shown = without_escapes(line).expandtabs(4).rstrip()

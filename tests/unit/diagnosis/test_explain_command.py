@@ -83,7 +83,7 @@ def test_an_unknown_failure_is_shown_with_its_last_lines(
 
 @pytest.mark.parametrize(
     ("stdin", "words"),
-    [(b"", "The log is empty."), (b"step 1 loss 0.5\n", "No failure found in this log.")],
+    [(b"", "The log is empty."), (b"step 1 loss 0.5\n", "No known failure is in this log.")],
 )
 def test_nothing_that_failed(
     stdin: bytes,
