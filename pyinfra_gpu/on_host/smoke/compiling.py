@@ -32,7 +32,8 @@ _BINARIES = {"cpu": "*.so", "cuda": "*.cubin"}
 def measure(it: Rank) -> None:
     """Record the fact "compile": a small function, eager and compiled, on the rank's device."""
     cache = it.directory / "compiled" / f"rank{it.rank}"
-    os.environ.update(environment.caches(cache))
+    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    os.environ.update({name: str(cache / folder) for name, folder in caches.items()})
     with it.journal.measuring("compile") as value:
         if it.compiles:
             value.update(_measured(it.device, cache))

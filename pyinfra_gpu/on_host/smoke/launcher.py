@@ -24,9 +24,9 @@ from . import (
     hang,
     host,
     libraries,
+    links,
     listening,
     precision,
-    transport,
     verdict,
 )
 from .check import Want, blame, complete, decide, first_failed, status_of
@@ -38,7 +38,7 @@ from .table import ALL_REDUCE, checks_of
 from .verdict import Announcer
 from .worker import measurements
 
-_UNTIL = {"S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94}
+_UNTIL = {"S1": 0.35, "S3": 0.60, "S4": 0.94}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _AFTER_FAILURE_S = 5.0
@@ -74,7 +74,7 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._started = time.monotonic(), now()
+        self._began, self._since, self._started = time.monotonic(), time.time(), verdict.now()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
@@ -97,7 +97,6 @@ class Test:
         self._runs: list[Ranks] = []
         """The first of them is the test's own, the others are tries after that."""
         self._remark = ""
-        self._cursor = host.mark()
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
@@ -197,11 +196,11 @@ class Test:
         left = max(1.0, min(_LADDER_S, until - time.monotonic()))
         own_choice = {
             "result": result,
-            "interfaces": transport.read(run.directory)["interfaces"],
+            "interfaces": links.read_logs(run.directory)["interfaces"],
             "why": run.ending("its time").sentence,
         }
         facts = {
-            "transport": transport.read(self._options.logs),
+            "transport": links.read_logs(self._options.logs),
             "own_choice": own_choice,
             "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
         }
@@ -243,10 +242,7 @@ class Test:
         began = time.monotonic()
         pids = {journal.pid for run in self._runs for journal in run.journals.values()}
         left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(host.since(self._cursor), self._cursor.reason, pids, left)
-        if self._gpus is not None:
-            first = self._journals.get(0, Journal(0))
-            facts["gpu_after"] = gpus.after(pids, first.facts.get("bandwidth", {}).get("link"))
+        facts = host.after(host.kernel_lines(self._since), pids, left)
         self._own.add(facts, began)
         self._decide()
 
@@ -294,7 +290,7 @@ class Test:
             host=name,
             fingerprint=options.fingerprint,
             started=self._started,
-            finished=now(),
+            finished=verdict.now(),
             duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
             software=self._software(),
@@ -329,8 +325,3 @@ class Test:
                 del given[given.index(name) : given.index(name) + 2]
         again = output.with_name(f"{output.stem}.by-hand{output.suffix}")
         return shlex.join([sys.executable, str(self._bundle), *given, "--output", str(again)])
-
-
-def now() -> str:
-    """Return the time as documents have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

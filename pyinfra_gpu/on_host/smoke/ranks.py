@@ -32,11 +32,17 @@ of other hosts lose a connection."""
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended, in one sentence, and which rank to look at."""
+    """How a run of ranks on one host ended, in one sentence; "done" is the good kind.
+
+    + rank: the rank to look at; tail: the last lines that it printed
+    + host: whom it is about, which is not always who tells it
+    """
 
     kind: Kind
     sentence: str = ""
     rank: int | None = None
+    host: str = ""
+    tail: tuple[str, ...] = ()
 
 
 @dataclass

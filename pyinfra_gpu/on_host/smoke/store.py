@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 _LIBUV = ["pt_tcpstore_uv"]
 
 
-def serve_one() -> dict[str, Any]:
-    """Construct a server that asks for libuv, use it, and look at the name of its thread."""
-    from torch._C import _distributed_c10d as distributed
-
-    fact: dict[str, Any] = {"error": None, "threads": [], "returned": None}
-    try:
-        store = distributed.TCPStore("127.0.0.1", 0, 1, True, use_libuv=True)
-        store.set("smoke", "test")
-        fact["returned"] = store.get("smoke").decode()
-        fact["threads"] = _store_threads(os.getpid())
-    except RuntimeError as error:  # DistStoreError is one: "built without libuv support"
-        fact["error"] = str(error).strip().splitlines()[0][:300]
-    return fact
-
-
 def measure(it: Rank) -> None:
     """Record the fact "store": its class, its address as seen by this rank, and its server's
     threads: the server is torchrun normally, or rank 0 if sharing torchrun's store is off.
@@ -54,19 +39,6 @@ def _store_threads(pid: int) -> list[str]:
     threads = Path(f"/proc/{pid}/task").iterdir()
     names = {(thread / "comm").read_text().strip() for thread in threads}
     return sorted(name for name in names if name.startswith("pt_tcpstore"))
-
-
-def served(facts: Facts, _: Want) -> str:
-    """Judge the store that torchrun's process served for itself."""
-    server = facts[0]["libuv"]
-    if server["error"]:
-        fail(f"a store with libuv cannot be served: {server['error']}")
-    if server["threads"] != _LIBUV:
-        named = ", ".join(server["threads"]) or "none"
-        fail(f"a store that asks for libuv is served by these threads: {named}")
-    if server["returned"] != "test":
-        fail(f"the store returned {server['returned']!r} for 'test'")
-    return "thread pt_tcpstore_uv"
 
 
 def used(facts: Facts, _: Want) -> str:

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import (
-    bandwidth,
     collectives,
     compiling,
     device,
     environment,
     hang,
     libraries,
+    links,
     step,
     store,
 )
@@ -81,7 +81,7 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
     "step": step.measure,
-    "bandwidth": bandwidth.measure,
+    "bandwidth": links.measure,
 }
 """All that ranks can measure, in this order."""
 _ALONE = ("device", "libraries", "compile")
@@ -164,9 +164,6 @@ def agent(directory: Path, arguments: list[str]) -> int:
     journal = Writer(directory, HOST)
     try:
         _imported(journal)
-        # Before torchrun, which needs the very thing and would end without saying so.
-        with journal.measuring("libuv") as value:
-            value.update(store.serve_one())
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
