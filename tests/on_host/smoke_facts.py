@@ -145,7 +145,6 @@ def sound(rank: int) -> dict[str, Any]:
             "lacking": "",
             "error": None,
             "wrong": None,
-            "graphs": 1,
             "kernels": 1,
             "eager": ["aten::mul"],
             "compiled": [],

@@ -49,15 +49,12 @@ class Result(Part):
 
 @dataclass(frozen=True)
 class Software(Part):
-    """Which program, Python, torch and kernel the verdict is about; None: no torch was found."""
+    """Which Python, torch and kernel the verdict is about; None: no torch was found."""
 
-    smoke_test_sha256: str
     python: str
-    python_path: str
     torch: str | None
     torch_path: str | None
     kernel: str
-    boot_id: str
 
 
 @dataclass(frozen=True)

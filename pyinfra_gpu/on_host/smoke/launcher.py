@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
@@ -281,6 +280,7 @@ class Test:
         run = self._runs[0] if self._runs else None
         where = {rank: (name, run.log_of(rank)) for rank in self._journals} if run else {}
         listed = self._gpus["gpus"] if self._gpus else []
+        torch: Mapping[str, Any] = self._own.facts.get("identity", {})
         return Verdict(
             schema_version=VERSION,
             mode=self._mode,
@@ -293,7 +293,12 @@ class Test:
             finished=verdict.now(),
             duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
-            software=self._software(),
+            software=Software(
+                platform.python_version(),
+                torch.get("torch"),
+                torch.get("torch_path"),
+                platform.release(),
+            ),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
             ranks=verdict.ranks(self._journals, where),
@@ -303,18 +308,6 @@ class Test:
             evidence=self._evidence() if status != "pass" else None,
             rerun_command=self._rerun_command(),
             logs=str(options.logs),
-        )
-
-    def _software(self) -> Software:
-        told: Mapping[str, Any] = self._own.facts.get("identity", {})
-        return Software(
-            smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
-            python=platform.python_version(),
-            python_path=sys.executable,
-            torch=told.get("torch"),
-            torch_path=told.get("torch_path"),
-            kernel=platform.release(),
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         )
 
     def _rerun_command(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from .check import Facts, Want, fail, warn
 from .device import deviation
 from .lazy import torch
-from .processes import die_with_parent
+from .ranks import die_with_parent
 
 NATIVE, UNSUPPORTED, FAILED = "native", "unsupported (expected)", "failed"
 WRONG, NOT_RUN = "wrong", "not run"

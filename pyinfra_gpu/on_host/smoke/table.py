@@ -17,7 +17,6 @@ from . import (
     links,
     precision,
     step,
-    store,
 )
 from .check import Check
 from .options import REHEARSAL_CPU
@@ -48,7 +47,7 @@ CHECKS = (
     Check("S1.libraries", libraries.mapped, ("libraries",), **_EACH),
     Check("S3.compile", compiling.compiled, ("compile",), **_EACH),
     Check("S4.ranks", libraries.ranks, ("identity", "init"), **_EACH),
-    Check("S4.store", store.used, ("store",), **_EACH),
+    Check("S4.store", libraries.store, ("store",), **_EACH),
     ALL_REDUCE,
     Check("S4.collectives", collectives.others_right, ("collectives",), each=True, across=True),
     Check("S4.grad_bitwise", step.mean_gradient, ("gradients",), across=True),

@@ -29,11 +29,10 @@ from . import (
     libraries,
     links,
     step,
-    store,
 )
 from .journal import HOST, STARTING, Writer
 from .options import REHEARSAL_CPU
-from .processes import die_with_parent
+from .ranks import die_with_parent
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +76,7 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
-    "store": store.measure,
+    "store": libraries.measure_store,
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
     "step": step.measure,
