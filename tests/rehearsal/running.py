@@ -122,7 +122,12 @@ class Check:
     answer: dict[str, Any]
 
     def deviations(self, host: str) -> dict[str, dict[str, Any]]:
-        return {each["id"]: each for each in self.answer["hosts"][host]["deviations"]}
+        """Return what was found by its id; a second of the same id is "ID #2"."""
+        found: dict[str, dict[str, Any]] = {}
+        for each in self.answer["hosts"][host]["deviations"]:
+            before = sum(id_.partition(" ")[0] == each["id"] for id_ in found)
+            found[f"{each['id']} #{before + 1}" if before else each["id"]] = each
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Each way in which a GPU host drifts, or is worn, is seen, named, and repaired or reported.
 
-`make test` tries one of each mechanism, `make night` all.
+`make test` tries one of each mechanism, together on one host; `make night` each by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from field_cases import CASES, NOTHING, OWNER
 from running import GPU_HOST, PATIENCE_S, Deployer, Kept, Run
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
-from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -85,18 +84,33 @@ def nothing_left(deployer: Deployer) -> None:
     assert found <= {"smoke.skipped"}, found
 
 
-ALWAYS = (
-    "the driver was upgraded under the loaded module",
+TOGETHER = (
     "the module is not built for the newest kernel",
+    "a driver package is half installed",
     "a hold is removed",
     "the source list points at another release",
-    "a driver package is half installed",
     "libcuda.so is missing",
     "the linker's cache is stale",
 )
+"""In this order: the first two need the source list."""
 
 
-@pytest.mark.parametrize("name", by_night(DRIFTS, ALWAYS))
+def test_drifts_of_each_mechanism_are_seen_named_and_repaired_in_one_run(
+    kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
+) -> None:
+    drifts = [DRIFTS[name] for name in TOGETHER]
+    with kept.lent() as host:
+        gpu_lab.nvidia.publish(*R580)
+        gpu_lab.nvidia.offer_newer_kernel()
+        for drift in drifts:
+            inject(host, drift.inject)
+        see(gpu_deployer, drifts)
+        repair(gpu_deployer, host, drifts)
+        nothing_left(gpu_deployer)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("name", DRIFTS)
 def test_a_drift_is_seen_named_and_repaired(
     name: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
@@ -126,7 +140,8 @@ _RANDOM = random.Random(len(DRIFTS))
 PAIRS = [(one, other) for one, other in (_RANDOM.sample(_MIXABLE, 2) for _ in range(8))]
 
 
-@pytest.mark.parametrize(("one", "other"), by_night(PAIRS, ()))
+@pytest.mark.night
+@pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_drifts_at_once_are_both_seen_and_repaired(
     one: str, other: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
@@ -155,10 +170,8 @@ def declared(gpu_converged: Callable[[], LabHost]) -> Kept:
     return Kept(gpu_converged)
 
 
-WORN = ("DKMS was cut off while it built, as the package was set up",)
-
-
-@pytest.mark.parametrize("name", by_night(CASES, WORN))
+@pytest.mark.night
+@pytest.mark.parametrize("name", CASES)
 def test_what_users_and_power_cuts_do_is_seen_and_repaired(
     name: str, declared: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:

@@ -127,27 +127,6 @@ def test_a_module_that_cannot_be_built_is_said_with_its_reason_and_built_by_the_
     assert host.run("apt-mark showhold").stdout == held
 
 
-def test_one_reboot_when_the_module_cannot_be_unloaded(
-    gpu_lab: Lab, gpu_deployer: Deployer
-) -> None:
-    """nouveau holds the cards: only a reboot helps, one is enough, and `never` refuses it."""
-    usual_offer(gpu_lab)
-    host = gpu_lab.fresh(GPU_HOST)
-    deployer = OnlyDriver(gpu_lab, gpu_deployer.folder)
-    assert host.gpu.nouveau()
-    boot = host.boot_id()
-    never = deployer.deploy("--data", "driver_reboot=never", limit=GPU_HOST)
-    assert never.code == 1
-    assert "reboot" in " ".join(never.problems(GPU_HOST))
-    assert host.boot_id() == boot
-    run = deployer.converge(limit=GPU_HOST)
-    assert host.boot_id() != boot
-    assert host.run("cat /proc/uptime").stdout
-    boots = host.boot_id()
-    assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
-    assert host.boot_id() == boots, run.output
-
-
 # dpkg(1) calls it half-installed and reinst-required; it lasts for the blink of an eye, which a
 # power cut meets now and then. The version that is recorded is the new one already.
 CUT_OFF = r"""

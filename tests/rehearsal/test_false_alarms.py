@@ -23,26 +23,15 @@ def quiet(deployer: Deployer) -> None:
     assert (checked.code, checked.deviations(GPU_HOST)) == (0, {}), checked.answer
 
 
-def test_checks_of_a_healthy_host_find_nothing(host: LabHost, gpu_deployer: Deployer) -> None:
-    for _ in range(3):
-        quiet(gpu_deployer)
-
-
-def test_a_check_takes_one_channel(host: LabHost, gpu_deployer: Deployer) -> None:
-    before = host.ssh_sessions()
-    checked = gpu_deployer.cold().check(limit=GPU_HOST)
-    assert checked.code == 0, checked.answer
-    assert host.ssh_sessions() - before == 1
-
-
-def test_a_deploy_with_nothing_to_do_takes_one_channel(
+def test_a_healthy_host_is_found_so_through_one_channel_a_command(
     host: LabHost, gpu_lab: Lab, gpu_deployer: Deployer
 ) -> None:
-    proof = Deployer(gpu_lab, gpu_deployer.folder)
     before = host.ssh_sessions()
-    run = proof.converge(limit=GPU_HOST)
-    assert run.changed(GPU_HOST) == []
+    quiet(gpu_deployer.cold())
     assert host.ssh_sessions() - before == 1
+    run = Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
+    assert run.changed(GPU_HOST) == []
+    assert host.ssh_sessions() - before == 2
 
 
 def test_an_unrelated_upgrade_is_no_drift(host: LabHost, gpu_deployer: Deployer) -> None:
@@ -66,12 +55,8 @@ def test_jobs_on_the_gpus_are_no_drift(host: LabHost, gpu_deployer: Deployer) ->
         assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
 
 
-def test_after_a_reboot_only_the_proof_is_owed(
-    host: LabHost, gpu_lab: Lab, gpu_deployer: Deployer
-) -> None:
+def test_after_a_reboot_only_the_proof_is_owed(host: LabHost, gpu_deployer: Deployer) -> None:
     host.reboot()
     checked = gpu_deployer.check(limit=GPU_HOST)
     assert checked.code == 0, checked.answer
     assert set(checked.deviations(GPU_HOST)) <= {"smoke.proof-before-boot"}
-    Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
-    quiet(gpu_deployer)
