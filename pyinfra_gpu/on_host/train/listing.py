@@ -94,11 +94,12 @@ def table(
 
 def state_words(run: Run) -> str:
     """Return what a run does or became, in a few words."""
-    if run.cut_off and run.over:
-        return "lost: the host was started anew"
     if run.stalled is not None:
         return f"stalled: no step for {duration(run.stalled)}"
-    return run.outcome
+    if run.outcome == "lost":
+        why = "the host was started anew" if run.cut_off else "its supervisor was ended"
+        return f"lost: {why}"
+    return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
 
 
 def told(run: Run) -> Iterator[tuple[str, str]]:

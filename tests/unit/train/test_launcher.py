@@ -576,7 +576,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     lost = written(site, state="running", outcome=None, spec=spec)
     put(lost.folder / "out/step-40/x")
     text = " ".join(why.explain(site, lost).text(80).split())
-    assert "was lost before its first step: its supervisor was ended" in text
+    assert "lost: its supervisor was ended, before its first step, after 1 min" in text
     assert f"`train resume {NAME}` continues from step-40" in text
     moved = written(site, f"{NAME}-2", outcome="lost", attempt={"boot_id": "another"})
     finished = written(site, f"{NAME}-3", outcome="finished", attempt={"exit": 0})
@@ -585,13 +585,13 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     hangs = told(written(site, f"{NAME}-5", state="running", outcome=None), *HANG)
     for run, words in (
         (moved, "the host was started anew"),
-        (finished, ": nothing has failed"),
+        (finished, ", nothing has failed"),
         (
             told(written(site, f"{NAME}-7", outcome="finished"), NAN),
-            ": its loss is NaN since step 1",
+            ", its loss is NaN since step 1",
         ),
-        (refused, "was not started: git failed"),
-        (hangs, "stands still at step 8: no step for 1"),
+        (refused, ": not started: git failed"),
+        (hangs, "stalled: no step for 14 min"),
     ):
         assert words in why.explain(site, run).what
     text = why.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
