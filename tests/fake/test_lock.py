@@ -16,7 +16,6 @@ from pyinfra_gpu.drift import pytorch, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import nightlies
-from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
@@ -103,13 +102,6 @@ def test_what_is_not_by_the_lock_is_repaired(what: str) -> None:
     of, id_, found = DIFFERENT[what]
     (finding,) = judged(of, LOCK)
     assert (finding.id, finding.effect, finding.found) == (id_, "repair", found)
-
-
-def test_versions_are_compared_as_versions() -> None:
-    lock = replace(LOCK, lines={**LOCK.lines, "fsspec": locked("fsspec", "2026.9.0")})
-    rows = ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info", "fsspec-2026.09.0.dist-info"]
-    noted = {**INSTALLED, TORCH_LOCK: lock.sha256}
-    assert judged(host(noted, lists={"torch.distribution": rows}), lock) == ()
 
 
 def test_what_the_owner_may_not_tell_is_not_guessed() -> None:
@@ -232,13 +224,6 @@ def test_a_built_torch_needs_no_lock_and_gets_none() -> None:
     assert judged(built_host(data={"pytorch_lock": "if-there"}, stamp={})) == ()
     with pytest.raises(SpecError, match="a built torch is in no lock"):
         built_host(data={"pytorch_lock": "required"}).spec()
-
-
-def test_where_its_fallback_is_installed_the_lock_holds_nothing() -> None:
-    lists = {"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]}
-    of = host(data={**NIGHTLY, "pytorch_fallback": "2.12.0"}, lists=lists)
-    assert constraint(*seen(of, LOCK)) == []
-    assert constraint(*seen(host(), LOCK)) == ["--constraint", TORCH_LOCK]
 
 
 def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
