@@ -139,23 +139,14 @@ def test_without_a_lock_it_is_said_and_one_that_has_to_have_one_stops(why: str) 
     assert "`pyinfra-gpu lock INVENTORY`" in finding.action
 
 
-def test_data_can_ignore_locks(folder: Path) -> None:
-    ignoring = host(data={"pytorch_lock": "ignore"})
-    assert judged(ignoring) == ()
-    assert FakeRun(ignoring, FakeHost(name="ws2")).prepare().changing("ws1") == []
-
-
 PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
     ({}, {"system.python3": "Python 3.13.1"}, "3.11"),  # that of the environment
     ({}, {"torch.python": None, "system.python3": "Python 3.13.1"}, "3.13"),
-    ({}, {"torch.python": None, "system.python3": None}, None),
     # What does not run is made anew, from the host's own.
     ({}, {"torch.python": "?no", "torch.python_problem": "it is gone"}, "3.11"),
-    ({}, {"torch.python": "?no permission"}, None),
     ({}, {"system.architecture": "?no"}, None),
     ({"pytorch_python": "3.12"}, {}, "3.12"),
     ({"pytorch_python": "/usr/local/bin/python3.14"}, {}, "3.14"),
-    ({"pytorch_python": "/usr/bin/pypy"}, {"torch.python": None}, None),
 ]
 
 
