@@ -204,7 +204,7 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
 def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
     """The environment is made first, and says which Python it has: one without a lock."""
     data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True)
+    of = FakeHost(data={**DATA, **data}, bare=True, plain={"torch.declared": "/opt/own/python"})
     run = FakeRun(of, FakeHost(name="ws2")).prepare()
     assert "PyTorch | Install torch" in run.changing("ws1")
     run.execute()

@@ -123,6 +123,12 @@ WELCOME: dict[str, GpuHost] = {
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
     ),
     "no inodes on a host where all is installed": proven_host(lists={"storage.inodes": NO_INODES}),
+    "a declared Python that is there": bare_gpu_host(
+        data={"pytorch_python": "3.13"}, plain={"torch.declared": "/usr/bin/python3.13"}
+    ),
+    "a declared Python that is to be installed": bare_gpu_host(
+        data={"pytorch_python": "3.13", "packages_extra": ["python3.13"]}
+    ),
     "inodes that cannot be told": bare_gpu_host(lists={"storage.inodes": ["?it broke"]}),
 }
 
@@ -243,6 +249,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "a distribution whose repository does not carry the branch": (
         bare_gpu_host(lists=system(*DEBIAN_13)),
         ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
+    ),
+    "a Python that is not there": (
+        bare_gpu_host(data={"pytorch_python": "3.13"}, plain={"torch.python": None}),
+        ("there is no /usr/bin/python3.13", "declare `pytorch_python = 'python3'`, which is 3.1"),
     ),
     "gcc that nvcc refuses": (
         proven_host(plain={"cuda.gcc": "16.1.0"}),
