@@ -10,7 +10,6 @@ from proven_host import changed, marked, proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.packages import apt
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"
@@ -231,14 +230,3 @@ def test_the_remedy_names_the_package_or_the_file() -> None:
 )
 def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> None:
     assert libcuda.is_drivers(record_of(proven_host()), file) is is_drivers
-
-
-def test_the_owners_of_paths() -> None:
-    file = f"{LIB}/libcuda.so"
-    for lines, owners in (
-        ((f"libcuda1:amd64: {file}",), ["libcuda1:amd64"]),
-        ((f"a, b: {file}",), ["a", "b"]),
-        ((f"diversion by glx from: {file}", f"libcuda1: {file}"), ["libcuda1"]),
-        (("dpkg-query: no path found matching pattern /x",), []),
-    ):
-        assert apt.owners_in(lines) == owners
