@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pyinfra.api.command import FunctionCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.driver_inventory import (
     Repository,
@@ -24,20 +25,13 @@ from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened, some
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.engine.converge import Commands
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
@@ -124,7 +118,7 @@ def settled(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
 
 def install(
     stage: str, spec: HostSpec, packages: Sequence[str], *, reinstall: bool = False, hint: str = ""
-) -> Commands:
+) -> Iterator[PyinfraCommand]:
     """Ensure that packages are installed, by a transaction that stays within its limits.
 
     + stage: the stage that asks

@@ -19,11 +19,11 @@ from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
-from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, reason, step
 from pyinfra_gpu.engine.together import executing, together
+from pyinfra_gpu.engine.torch_install import given_up
 from pyinfra_gpu.engine.uv import sources
 from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written

@@ -123,6 +123,22 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
     assert made.failed() == set()
 
 
+PINS = {files.PREFERENCES: b"x"}
+ON_OFFER = [f"libcuda1 | {each}-1 | http://x Packages" for each in (OLD, VERSION, "590.48.01")]
+
+
+def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> None:
+    offer = {"apt-cache madison": {"stdout": ON_OFFER}}
+    for version, pins in ((VERSION, {}), ("580.999.01", {}), ("580.999.01", {"texts": PINS})):
+        data = {**GpuHost().data, "driver_version": version}
+        made, told = executed(GpuHost(data=data, responses=offer, **pins))
+        assert (made.failed() == set()) is (version == VERSION)
+        assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+        if version != VERSION:
+            said = f"is not on offer; of branch 580 there is {OLD}, {VERSION}; the pins and the"
+            assert said in told.problem
+
+
 MARK = "== pyinfra-gpu =="
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 

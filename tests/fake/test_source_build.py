@@ -14,7 +14,7 @@ from fake_host import FakeHost, FakeRun
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import ask, fallback
+from pyinfra_gpu.engine import ask, torch_install
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke, training
@@ -216,7 +216,7 @@ class Build:
         meeting = SimpleNamespace(say=say)
         monkeypatch.setattr(operations, "together", lambda: meeting)
         monkeypatch.setattr(operations, "executing", lambda: True)
-        for module in (operations, fallback):
+        for module in (operations, torch_install):
             note = lambda host, stage, text: bool(self.failed.append(text))  # noqa: E731
             monkeypatch.setattr(module, "failed", note)
         pyinfra: Any = SimpleNamespace(name="ws1", log=self.said.append)

@@ -112,7 +112,13 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         [],
     ),
     "uv has another version": (FakeHost(plain={"torch.uv": "uv 0.1.0"}), ["PyTorch | Install uv"]),
-    "another Python": (FakeHost(data={**USUAL, "pytorch_python": "3.12"}), [VENV, TORCH]),
+    "another Python": (
+        FakeHost(
+            data={**USUAL, "pytorch_python": "3.12"},
+            plain={"torch.declared": "/usr/bin/python3.12"},
+        ),
+        [VENV, TORCH],
+    ),
     "a cut installation": (FakeHost(plain={"torch.installing": "1"}), [TORCH, REQUIRE]),
     "a library of torch was exchanged": (
         FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}), [TORCH],

@@ -116,6 +116,12 @@ WELCOME: dict[str, GpuHost] = {
         dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /"),
     ),
     "no inodes on a host where all is installed": changed({"storage.inodes": NO_INODES}),
+    "a declared Python that is there": changed({
+        "pytorch_python": "3.13", "torch.declared": "/usr/bin/python3.13",
+    }, bare=True),
+    "a declared Python that is to be installed": changed({
+        "pytorch_python": "3.13", "packages_extra": ["python3.13"],
+    }, bare=True),
     "inodes that cannot be told": changed({"storage.inodes": ["?it broke"]}, bare=True),
 }  # fmt: skip
 
@@ -229,6 +235,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "a distribution whose repository does not carry the branch": (
         changed(system(*DEBIAN_13), bare=True),
         ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
+    ),
+    "a Python that is not there": (
+        bare_gpu_host(data={"pytorch_python": "3.13"}, plain={"torch.python": None}),
+        ("there is no /usr/bin/python3.13", "declare `pytorch_python = 'python3'`, which is 3.1"),
     ),
     "gcc that nvcc refuses": (
         changed({"cuda.gcc": "16.1.0"}), ("gcc 16", "set host_compiler = 'gcc-15'"),
