@@ -25,7 +25,7 @@ from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
-from pyinfra_gpu.report.check.render import render, summary
+from pyinfra_gpu.report.check.cli import render, summary
 
 
 def answer(*hosts: HostAnswer, **changes: Any) -> Answer:

@@ -12,7 +12,7 @@ import pytest
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.report.plain import versions
+from pyinfra_gpu.report.check.answer import versions
 
 FOLDER = Path(__file__).parent / "fixtures" / "probe"
 
