@@ -15,7 +15,6 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift import pytorch_build
 from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines, lease
@@ -23,6 +22,7 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import Request, visit
@@ -155,7 +155,7 @@ def _refuse_at_work(spec: HostSpec, record: Record) -> None:
         raise RefusedError(f"cannot tell whether a run is at work: {record.launcher.runs.reason}")
     if runs := deferred_by(record):
         raise RefusedError(f"{runs} at work: wait, or stop it with `train stop`, and run again")
-    if pytorch_build.running(record):
+    if isinstance(record.build.state, BuildState) and record.build.state.running:
         raise RefusedError("torch is being built: wait until that has ended, and run again")
 
 
