@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
 _BUILD = _HERE / "build"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
-_TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.__main__ import main\n\nsys.exit(main())\n"
+_TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.cli import main\n\nsys.exit(main(sys.argv[1:]))\n"
 _CODE_AND_DATA = (".py", ".json")
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
 _BUILD_ENTRY = _ENTRY.replace(b"smoke", b"build")
@@ -47,7 +47,7 @@ def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
 
 
 _PROBE = (
-    *("frame", "files", "system", "storage", "driver", "power", "apt", "needs", "torch"),
+    *("frame", "files", "system", "storage", "driver", "apt", "needs", "torch"),
     *("training", "look"),
 )
 """The modules of the look, each behind those that it imports."""
@@ -92,9 +92,7 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():
         sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
-    archive = pack(
-        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("click")}
-    )
+    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("click")})
     return f"#!{interpreter} -IS\n".encode() + archive
 
 

@@ -15,8 +15,7 @@ from locks import UV, locked, written
 from pyinfra_gpu.drift import pytorch, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
-from pyinfra_gpu.engine import nightlies
-from pyinfra_gpu.engine.uv import constraint
+from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
@@ -105,13 +104,6 @@ def test_what_is_not_by_the_lock_is_repaired(what: str) -> None:
     assert (finding.id, finding.effect, finding.found) == (id_, "repair", found)
 
 
-def test_versions_are_compared_as_versions() -> None:
-    lock = replace(LOCK, lines={**LOCK.lines, "fsspec": locked("fsspec", "2026.9.0")})
-    rows = ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info", "fsspec-2026.09.0.dist-info"]
-    noted = {**INSTALLED, TORCH_LOCK: lock.sha256}
-    assert judged(host(noted, lists={"torch.distribution": rows}), lock) == ()
-
-
 def test_what_the_owner_may_not_tell_is_not_guessed() -> None:
     of = host()
     of.entries = {UV_LOCK: of.entries[UV_LOCK]}  # the other was not looked at
@@ -147,23 +139,14 @@ def test_without_a_lock_it_is_said_and_one_that_has_to_have_one_stops(why: str) 
     assert "`pyinfra-gpu lock INVENTORY`" in finding.action
 
 
-def test_data_can_ignore_locks(folder: Path) -> None:
-    ignoring = host(data={"pytorch_lock": "ignore"})
-    assert judged(ignoring) == ()
-    assert FakeRun(ignoring, FakeHost(name="ws2")).prepare().changing("ws1") == []
-
-
 PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
     ({}, {"system.python3": "Python 3.13.1"}, "3.11"),  # that of the environment
     ({}, {"torch.python": None, "system.python3": "Python 3.13.1"}, "3.13"),
-    ({}, {"torch.python": None, "system.python3": None}, None),
     # What does not run is made anew, from the host's own.
     ({}, {"torch.python": "?no", "torch.python_problem": "it is gone"}, "3.11"),
-    ({}, {"torch.python": "?no permission"}, None),
     ({}, {"system.architecture": "?no"}, None),
     ({"pytorch_python": "3.12"}, {}, "3.12"),
     ({"pytorch_python": "/usr/local/bin/python3.14"}, {}, "3.14"),
-    ({"pytorch_python": "/usr/bin/pypy"}, {"torch.python": None}, None),
 ]
 
 
@@ -204,7 +187,7 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
 def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
     """The environment is made first, and says which Python it has: one without a lock."""
     data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True)
+    of = FakeHost(data={**DATA, **data}, bare=True, plain={"torch.declared": "/opt/own/python"})
     run = FakeRun(of, FakeHost(name="ws2")).prepare()
     assert "PyTorch | Install torch" in run.changing("ws1")
     run.execute()
@@ -234,13 +217,6 @@ def test_a_built_torch_needs_no_lock_and_gets_none() -> None:
         built_host(data={"pytorch_lock": "required"}).spec()
 
 
-def test_where_its_fallback_is_installed_the_lock_holds_nothing() -> None:
-    lists = {"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]}
-    of = host(data={**NIGHTLY, "pytorch_fallback": "2.12.0"}, lists=lists)
-    assert constraint(*seen(of, LOCK)) == []
-    assert constraint(*seen(host(), LOCK)) == ["--constraint", TORCH_LOCK]
-
-
 def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +228,7 @@ def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
         came.extend(names)
         return True
 
-    monkeypatch.setattr(nightlies, "brought", brought)
+    monkeypatch.setattr(torch_install, "bring_nightly", brought)
     run = FakeRun(host(data=NIGHTLY), FakeHost(name="ws2")).prepare().execute()
     commands = [each for each in run.executed("ws1") if "--require-hashes" in each]
     assert len(commands) == 2  # fetched and compared, then installed

@@ -25,7 +25,7 @@ from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
 from pyinfra_gpu.operations import smoke_across as operations
 from pyinfra_gpu.operations.smoke import own_stamp
-from tasks.smoke import smoke
+from tasks.stages import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
 TWO = ("@fake/ws1", "@fake/ws2")

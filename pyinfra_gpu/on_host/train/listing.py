@@ -1,12 +1,34 @@
-"""What is known of a run, in words and as a table: on its host, and from the controller."""
+"""What is known of a run, in words, as a table, a line, or a screen.
+
+The words and the table are the controller's as well.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from ..terminal import columns, draws, one_line, shortened
+from . import host, runs
+from .host import CPU, TrainError, moment
+from .metrics import sampled
+from .runs import Run, tail_of, unstamped
 
 Style = Callable[[str, str], str]
 """Colours a text after what a word says."""
+NARROW = 60
+"""Columns; below that there are lines in place of a screen."""
+_LINE_EVERY_S = 10.0
+_CLEAR = "\x1b[H\x1b[J"
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_CURVE = 5  # lines
+
+
+# -- words
 
 
 def duration(seconds: float) -> str:
@@ -63,3 +85,111 @@ def table(
         if state is not None and row is not head:
             cells[state] = style(cells[state], row[state])
         yield "  ".join(cells if fits else filter(None, cells)).rstrip()
+
+
+# -- one run
+
+
+def state_words(run: Run) -> str:
+    """Return what a run does or became, in a few words."""
+    if run.stalled is not None:
+        return f"stalled: no step for {duration(run.stalled)}"
+    if run.outcome == "lost":
+        why = "the host was started anew" if run.cut_off else "its supervisor was ended"
+        return f"lost: {why}"
+    return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
+
+
+def told(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield (name, words) of what is known of a run, for a line or a screen."""
+    known, history = run.history.last, run.history
+    if run.waits:
+        until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
+        yield "waits", f"until {until} for {run.waits.get('for')}"
+    if step := step_words(known):
+        epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
+        steps = known.get("steps")
+        yield "step", epoch + step + (f" ({min(1.0, known['step'] / steps):.1%})" if steps else "")
+    if loss := loss_words(known):
+        since = history.not_finite and history.not_finite[0]
+        yield "loss", loss + (f" since step {since}" if since is not None else "")
+    if speed := speed_words(known):
+        yield "speed", speed
+    if history.left is not None and not run.over and run.stalled is None:
+        until = time.strftime("%H:%M", time.localtime(time.time() + history.left))
+        yield "left", f"{duration(history.left)}, until {until}; {history.pace:.3g} s a step"
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        if run.spec and (point := run.newest()):
+            ago = "" if run.over else f", {duration(time.time() - point.changed)} ago"
+            yield "saved", f"{point.path.name}{ago}"
+    for log in () if step else run.logs()[:1]:
+        if lines := [line for line in tail_of(log, 64 << 10) if line.strip()]:
+            yield "log", shortened(unstamped(lines[-1]), 300)
+
+
+def machine(run: Run) -> Iterator[str]:
+    """Yield what each GPU of a run does, and the host's memory, while it is on."""
+    if run.over:
+        return
+    try:
+        known = [] if run.gpus in ([], [CPU]) else host.gpus()
+        yield from (gpu.words for gpu in known if gpu.uuid in run.gpus)
+    except TrainError as error:
+        yield f"GPUs not known: {shortened(str(error), 100)}"
+    total, available = host.memory_gib()
+    yield f"RAM {total - available:.1f}/{total:.1f} GiB"
+
+
+def line(run: Run) -> str:
+    """Return a run on one line."""
+    parts = (words if name == "speed" else f"{name} {words}" for name, words in told(run))
+    return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
+
+
+def screen(run: Run, width: int) -> str:
+    """Return a run on lines of at most so many columns."""
+    last, head = run.last, [run.run, state_words(run)]
+    if last is not None and (began := moment(last.started)) is not None:
+        head.append(duration((moment(last.ended) or time.time()) - began))
+    about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
+    about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
+    about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
+    about += ["unproven host"] if run.unproven else []
+    rows = (f"{name:5}  {words}" for name, words in told(run))
+    hint = f"train {'why' if run.failed else 'logs'} {run.run}"
+    hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
+    curve = chart(run.history.losses, width - 2)
+    lines = ["  ".join(head), " · ".join(about), "", *rows, *curve, "", *machine(run), hint]
+    return "\n".join(line if line in curve else one_line(line)[:width] for line in lines)
+
+
+def watch(folder: Path, *, plain: bool, once: bool) -> int:
+    """Show a run until it ends; return 2 where somebody should look at it."""
+    drawn = draws(sys.stdout) and columns() >= NARROW and not plain
+    shown, printed, ends = (-1, ""), float("-inf"), False
+    try:
+        while not ends:
+            run = runs.read(folder)
+            now, ends = (run.history.lines, run.outcome), once or run.over
+            if drawn:
+                print(("" if once else _CLEAR) + screen(run, columns()), flush=True)
+            elif ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
+                print(line(run), flush=True)
+                shown, printed = now, time.monotonic()
+            time.sleep(0 if ends else 1)
+    except KeyboardInterrupt:
+        print(f"\nthe run continues: `train watch {folder.name}` shows it again", file=sys.stderr)
+        return 0
+    return 2 if run.wrong else 0
+
+
+def chart(losses: Sequence[float], width: int) -> list[str]:
+    """Return a curve in lines of blocks; the first steps are far above all others, so they end."""
+    if len(losses) < 2:
+        return []
+    values = sampled(losses, width)
+    low, high = min(values), sorted(values)[min(len(values) - 1, round(0.9 * len(values)))]
+    scale = (_CURVE * 8 - 1) / (high - low) if high > low else 0
+    levels = [1 + round((min(value, high) - low) * scale) for value in values]
+    rows = reversed(range(_CURVE))
+    return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]
