@@ -53,7 +53,7 @@ def asked_by(spec: HostSpec, **changes: object) -> dict[str, Any]:
         requirements=(training.requirements or "") if training else "",
         build=paths.build if built else "",
         owner="-" if spec.privilege == "none" else spec.owner or "",
-        python=pytorch.python if pytorch.python.startswith("/") else "",
+        python=pytorch.interpreter,
         seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         **changes,
     )

@@ -18,7 +18,7 @@ from typing import Any
 import gevent  # type: ignore[import-untyped]
 import pytest
 
-from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
+from pyinfra_gpu.engine.across_hosts import Trained, gone, read
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host.smoke.across import Part, Step
@@ -122,7 +122,7 @@ def lead(
     )
     trained = Trained(meeting, step, grace_s=1.0, last_words_s=6.0)
     tasks = {
-        each.name: gevent.spawn(trained.take_part, Member(each.name, each.run, each.end))
+        each.name: gevent.spawn(trained.take_part, each.name, each.run, each.end)
         for each in launchers
     }
     gevent.spawn(meanwhile).join()

@@ -29,6 +29,7 @@ from tests.on_host.smoke_facts import (
     Break,
     card,
     launchers,
+    put,
     sound,
 )
 
@@ -78,14 +79,27 @@ def test_what_is_wrong_with_a_gpu_is_noticed(
     assert (found.status, words in found.detail) == (status, True), found.detail
 
 
-def test_a_slow_link_is_told_with_both_rates() -> None:
+# the same of what rank 0 saw for all
+UNDER_LOAD: list[tuple[Break, str, str, str]] = [
+    (put("busbw_gb_s", 3.0), "S4.bandwidth", "fail", "5% of the loaded link's 63"),
+    (put("busbw_gb_s", 10.0), "S4.bandwidth", "warn", "16% of"),
+    (
+        lambda f: f["link"]["1"].update(gen=4, width=8),
+        *("S4.link", "warn", "Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)"),
+    ),
+    (lambda f: f.update(link={}, link_error="no answer"), "S4.link", "warn", "seen (no answer)"),
+    (put("link", "1", "throttle", ["hw_power_brake_slowdown"]), "S4.throttle", "warn", "GPU 1 is"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "check", "status", "words"), UNDER_LOAD)
+def test_what_is_wrong_under_load_is_noticed(
+    wrong: Break, check: str, status: str, words: str
+) -> None:
     facts = {0: sound(0), 1: sound(1)}
-    facts[0]["bandwidth"]["link"]["1"].update(gen=4, width=8)
-    found = judged(CHECKS["S4.link"], facts)
-    assert found.status == "warn"
-    assert "GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)" in found.detail
-    facts[0]["bandwidth"] |= {"link": {}, "link_error": "no answer"}
-    assert "was not seen (no answer)" in judged(CHECKS["S4.link"], facts).detail
+    wrong(facts[0]["bandwidth"])
+    found = judged(CHECKS[check], facts)
+    assert (found.status, words in found.detail) == (status, True), found.detail
 
 
 def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
@@ -149,7 +163,8 @@ def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> No
 
 
 def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:
-    checks, own = _of("S0.disk", "S2.libuv", "S5.leftovers"), _journal(OWN, *launchers())
+    checks = _of("S0.disk", "S1.import", "S5.leftovers")
+    own = _journal(OWN, "identity", *launchers())
     own.facts["disk"]["free_mib"] = 1
     results = complete(checks, decide(checks, WANT, own, {}))
     assert [each.status for each in results] == ["fail", "skip", "pass"]

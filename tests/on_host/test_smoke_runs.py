@@ -32,7 +32,7 @@ from tests.on_host.smoke_runs import (
 
 pytestmark = pytest.mark.torch
 
-_ALL_REDUCE = "                dist.all_reduce(tensor)\n"
+_ALL_REDUCE = "    dist.all_reduce(tensor)\n"
 _SLEEP = "__import__('time').sleep(10**6)"
 _ALL_THERE = "sum('gradients' in each.steps for each in self._journals.values()) == 2"
 _COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
@@ -43,8 +43,8 @@ PLANS = {
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *(
             "step.py",
-            "        before = model(",
-            f"        if it.rank: {_SLEEP}\n        before = model(",
+            "        before: Any = loss()",
+            f"        if it.rank: {_SLEEP}\n        before: Any = loss()",
         ),
         # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
         *("launcher.py", "hung = not self._failed and", f"hung = {_ALL_THERE} or"),
@@ -57,17 +57,17 @@ PLANS = {
     ),
     "one bit of one element is wrong": broken(
         "S4.allreduce_exact",
-        ("1 MiB float32, repeat 1: Mismatched elements: 1 / 262144", "(123456,)"),
+        ("1048576 B float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
         "collectives.py",
         _ALL_REDUCE,
-        _ALL_REDUCE + "                if it.rank and len(tensor) == 2**18: tensor[123456] += 1\n",
+        _ALL_REDUCE + "    if dist.get_rank() and len(tensor) == 2**18: tensor[123456] += 1\n",
     ),
     "a rank skips one all-reduce": broken(
         "S4.allreduce_exact",
         "Mismatched elements",
         "collectives.py",
         _ALL_REDUCE,
-        "                if it.rank or len(tensor) != 1024: dist.all_reduce(tensor)\n",
+        "    if dist.get_rank() or len(tensor) != 1024: dist.all_reduce(tensor)\n",
     ),
     "gradients are summed in place of averaged": broken(
         "S4.grad_bitwise",
@@ -173,7 +173,9 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert run.code == PASSED_BUT_NOT_PROOF, run.output
     verdict = run.verdict
     assert (verdict["status"], verdict["proof"]) == ("pass", False)
-    assert {check["status"] for check in verdict["checks"]} == {"pass"}
+    statuses = {check["id"]: check["status"] for check in verdict["checks"]}
+    assert statuses.pop("S5.kernel_log") in ("pass", "skip")  # by who may read it
+    assert set(statuses.values()) == {"pass"}
     assert 0.99 < verdict["metrics"]["taylor_ratio"] < 1.01
     assert {entry["bytes"] for entry in verdict["metrics"]["allreduce"]} >= {4, 4096, 2**20, 2**26}
     assert [rank["finished"] for rank in verdict["ranks"]] == [True, True]
@@ -240,6 +242,18 @@ def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_pa
     assert run.verdict["evidence"] is None
 
 
+_CUDA = """\
+        nccl: Any = cuda.nccl
+        value["torch_cuda"], value["arch_list"] = torch.version.cuda, cuda.get_arch_list()
+        value["nccl"] = (
+            ".".join(map(str, nccl.version())) if hasattr(torch._C, "_nccl_version") else None
+        )
+        value["devices"] = cuda.device_count() if cuda.is_available() else 0
+"""
+_DEVICE = """\
+        cuda.set_device(device)
+        value.update(identity(device.index))
+"""
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
     (
@@ -248,24 +262,21 @@ ON_THE_CPU = (
         "        if True:\n            # Longer",
     ),
     ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
-    ("device.py", "torch.version.cuda", '"13.0"'),
-    ("device.py", "torch.cuda.get_arch_list()", '["sm_120"]'),
-    ("device.py", 'value["nccl"] = nccl_version()', 'value["nccl"] = "2.28"'),
-    ("device.py", "torch.cuda.is_available()", "True"),
-    ("device.py", "torch.cuda.device_count()", "2"),
-    ("device.py", "        torch.cuda.set_device(device)\n", ""),
     (
-        "device.py",
-        "value.update(identity(device.index))",
-        'value.update({"uuid": f"GPU-{it.rank:08d}-1111-2222-3333-444444444444",'
-        ' "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]})',
+        *("device.py", _CUDA),
+        '        value.update(torch_cuda="13.0", arch_list=["sm_120"], nccl="2.28", devices=2)\n',
+    ),
+    (
+        *("device.py", _DEVICE),
+        '        value.update({"uuid": f"GPU-{it.rank:08d}-1111-2222-3333-444444444444",'
+        ' "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]})\n',
     ),
     ("device.py", "_MEMORY_BYTES = 2**30", "_MEMORY_BYTES = 2**20"),
     ("device.py", "speed(device, 8192, 2**30)", "speed(device, 64, 2**10)"),
     ("device.py", 'if share < kind["fail"]', "if False"),
     ("libraries.py", "_WITH_GPU = (", "_WITH_GPU = () and ("),
-    ("bandwidth.py", "_MIB = 256", "_MIB = 1"),
-    ("bandwidth.py", "LINK_WARN, LINK_FAIL = 0.25, 0.10", "LINK_WARN, LINK_FAIL = 0.0, 0.0"),
+    ("links.py", "_MIB = 256", "_MIB = 1"),
+    ("links.py", "LINK_WARN, LINK_FAIL = 0.25, 0.10", "LINK_WARN, LINK_FAIL = 0.0, 0.0"),
 )
 """What makes a test of two RTX 5090 run on a CPU, up to the number formats."""
 

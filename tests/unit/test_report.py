@@ -61,7 +61,7 @@ PASS = verdicts.document(
         "allreduce": [{"kind": "float32", "bytes": 2**28, "seconds": 0.01, "mb_per_s": 25000.0}],
         "allreduce_busbw_gb_s": 25.31,
         "allreduce_bytes": 2**28,
-        "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
+        "link": {n: {"gen": 5, "width": 16} for n in ("0", "1")},
         "transport": {"SHM/direct": 4},
         "precision": {
             "bf16": {"status": "native"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
@@ -24,9 +23,9 @@ from . import (
     hang,
     host,
     libraries,
+    links,
     listening,
     precision,
-    transport,
     verdict,
 )
 from .check import Want, blame, complete, decide, first_failed, status_of
@@ -38,7 +37,7 @@ from .table import ALL_REDUCE, checks_of
 from .verdict import Announcer
 from .worker import measurements
 
-_UNTIL = {"S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94}
+_UNTIL = {"S1": 0.35, "S3": 0.60, "S4": 0.94}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _AFTER_FAILURE_S = 5.0
@@ -74,7 +73,7 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._started = time.monotonic(), now()
+        self._began, self._since, self._started = time.monotonic(), time.time(), verdict.now()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
@@ -97,7 +96,6 @@ class Test:
         self._runs: list[Ranks] = []
         """The first of them is the test's own, the others are tries after that."""
         self._remark = ""
-        self._cursor = host.mark()
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
@@ -197,11 +195,11 @@ class Test:
         left = max(1.0, min(_LADDER_S, until - time.monotonic()))
         own_choice = {
             "result": result,
-            "interfaces": transport.read(run.directory)["interfaces"],
+            "interfaces": links.read_logs(run.directory)["interfaces"],
             "why": run.ending("its time").sentence,
         }
         facts = {
-            "transport": transport.read(self._options.logs),
+            "transport": links.read_logs(self._options.logs),
             "own_choice": own_choice,
             "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
         }
@@ -243,10 +241,7 @@ class Test:
         began = time.monotonic()
         pids = {journal.pid for run in self._runs for journal in run.journals.values()}
         left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(host.since(self._cursor), self._cursor.reason, pids, left)
-        if self._gpus is not None:
-            first = self._journals.get(0, Journal(0))
-            facts["gpu_after"] = gpus.after(pids, first.facts.get("bandwidth", {}).get("link"))
+        facts = host.after(host.kernel_lines(self._since), pids, left)
         self._own.add(facts, began)
         self._decide()
 
@@ -285,6 +280,7 @@ class Test:
         run = self._runs[0] if self._runs else None
         where = {rank: (name, run.log_of(rank)) for rank in self._journals} if run else {}
         listed = self._gpus["gpus"] if self._gpus else []
+        torch: Mapping[str, Any] = self._own.facts.get("identity", {})
         return Verdict(
             schema_version=VERSION,
             mode=self._mode,
@@ -294,10 +290,15 @@ class Test:
             host=name,
             fingerprint=options.fingerprint,
             started=self._started,
-            finished=now(),
+            finished=verdict.now(),
             duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
-            software=self._software(),
+            software=Software(
+                platform.python_version(),
+                torch.get("torch"),
+                torch.get("torch_path"),
+                platform.release(),
+            ),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
             ranks=verdict.ranks(self._journals, where),
@@ -309,18 +310,6 @@ class Test:
             logs=str(options.logs),
         )
 
-    def _software(self) -> Software:
-        told: Mapping[str, Any] = self._own.facts.get("identity", {})
-        return Software(
-            smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
-            python=platform.python_version(),
-            python_path=sys.executable,
-            torch=told.get("torch"),
-            torch_path=told.get("torch_path"),
-            kernel=platform.release(),
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        )
-
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""
         output, given = self._options.output, sys.argv[1:]
@@ -329,8 +318,3 @@ class Test:
                 del given[given.index(name) : given.index(name) + 2]
         again = output.with_name(f"{output.stem}.by-hand{output.suffix}")
         return shlex.join([sys.executable, str(self._bundle), *given, "--output", str(again)])
-
-
-def now() -> str:
-    """Return the time as documents have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from .document import Mode
-from .exactness import MAX_RANKS
 
 REHEARSAL_CPU: Final = "rehearsal-cpu"
 REHEARSAL_1GPU: Final = "rehearsal-1gpu"
 """One GPU, and one NCCL rank on it: what `--mode gpu` becomes on a host of one GPU."""
 GPU: Final = "gpu"
 REFUSED = 2
+MAX_RANKS = 16
+"""Beyond that no pattern of bfloat16 values has an exact sum, see `collectives.period`."""
 LARGEST_MIB = {GPU: 256, REHEARSAL_1GPU: 256, REHEARSAL_CPU: 64}
 """The largest all-reduce; on a CPU more would take half a minute. pyinfra_gpu.spec reads it too."""
 _EPILOG = """\
