@@ -506,6 +506,10 @@ IN_THE_WAY: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"spec": {**A, **SUM}, "part": BOTH, "ranks": 2}, ("no multiple of ranks 4 = 4",)),
     ({"spec": {**A, "wandb": True}}, ("there is no key for it",)),
     (
+        {"spec": {**A, "checkpoints": "/dev/shm/x/step-*", "checkpoint_gib": 1 << 19}},
+        ("GiB are free below /dev/shm, and two checkpoints need",),
+    ),
+    (
         {"spec": {**A, "checkpoints": "/dev/null/out/step-*"}},
         ("nothing can be written in /dev/null/out: /dev/null is no folder",),
     ),
@@ -591,7 +595,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
             ", its loss is NaN since step 1",
         ),
         (refused, ": not started: git failed"),
-        (hangs, "stalled: no step for 14 min"),
+        (hangs, "stalled: no step for 1"),
     ):
         assert words in why.explain(site, run).what
     text = why.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
