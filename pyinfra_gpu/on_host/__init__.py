@@ -47,7 +47,7 @@ def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
 
 
 _PROBE = (
-    *("frame", "files", "system", "storage", "driver", "power", "apt", "needs", "torch"),
+    *("frame", "files", "system", "storage", "driver", "apt", "needs", "torch"),
     *("training", "look"),
 )
 """The modules of the look, each behind those that it imports."""
