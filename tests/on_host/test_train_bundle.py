@@ -72,8 +72,7 @@ def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any
     head = ["git", "-C", str(here.folder / "checkout"), "rev-parse", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
     document = {
-        "schema": 1, "run": name, "host": "ws1", "preset": "tick", "command": words,
-        "gpus": ["cpu"], "commit": commit, "unproven": True, "retries": retries,
+        "schema": 1, "preset": "tick", "command": words, "unproven": True, "retries": retries,
         "created": "2026-11-22T20:00:00.000Z", "state": "starting", "attempts": [],
         "spec": {"file": "tick.py", "launch": "python", "arguments": arguments},
         "code": [["", commit, commit]], "devices": ["cpu"], **more,

@@ -33,27 +33,17 @@ dependencies = ["tinydata>=1.0", "tinytokens==0.2.0", "torch==2.9.1"]
 dev = ["tinytest>=3"]
 
 [project.optional-dependencies]
-cpu = ["torch==2.9.1"]
 gpu = ["torch==2.9.1"]
 
-[tool.uv]
-default-groups = []
-conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]
-
 [tool.uv.sources]
-torch = [{ index = "pytorch-cpu", extra = "cpu" }, { index = "pytorch-cu128", extra = "gpu" }]
-
-[[tool.uv.index]]
-name = "pytorch-cpu"
-url = "https://download.pytorch.org/whl/cpu"
-explicit = true
+torch = [{ index = "pytorch-cu128", extra = "gpu" }]
 
 [[tool.uv.index]]
 name = "pytorch-cu128"
 url = "https://download.pytorch.org/whl/cu128"
 explicit = true
 """
-"""In the words of its pyproject.toml; those indexes no host of a lab can reach."""
+"""In the words of its pyproject.toml; that index no host of a lab can reach."""
 LOCKED = """
 version = 1
 revision = 3
