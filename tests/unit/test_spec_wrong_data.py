@@ -206,6 +206,7 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
         {"training_repo": "https://me:tops3cret@github.com/a/b"},
         {"training_repo": "https://github.com/a/b?access_token=tops3cret"},
         {"pytorch_index_url": "https://me:tops3cret@mirror/simple"},
+        {"pytorch_index_url": "https://mirror/simple?API_KEY=tops3cret"},
         {"driver_repository_url": "https://mirror/{distro}?token=tops3cret"},
         {"environment_variables": {"HF_TOKEN": "tops3cret\n"}},
         {"environment_variables": {"WANDB_API_KEY": "tops3cret", "RANK": "0"}},
