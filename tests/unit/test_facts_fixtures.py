@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.fields import CUT_OFF, Unknown
-from pyinfra_gpu.facts.parse import hidden, parse
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import CUT_OFF, hidden, parse
 from pyinfra_gpu.facts.record import Entry, Record
 from pyinfra_gpu.facts.verdict import Stamp
 

@@ -24,7 +24,7 @@ from pyinfra_gpu.facts.verdict import Stamp, Verdict
 def look_at(tree: Tree, *paths: Path) -> list[Entry | Unknown]:
     """What stands at these paths."""
     names = tuple(str(path) for path in paths)
-    layout = tree.look(tree.request(entries=names)).layout
+    layout = tree.look(entries=names).layout
     assert list(layout.entries) == list(names)  # type: ignore[arg-type]
     return [layout.entry(name) for name in names]
 
@@ -196,6 +196,6 @@ def test_how_what_is_written_to_is_mounted(
     write(tree.root / "proc/self/mounts", mounts.replace("{base}", base))
     (tree.root / "boot").mkdir(exist_ok=True)
     given = {k: v.replace("{base}", base) if isinstance(v, str) else v for k, v in asked.items()}
-    found = tree.look(tree.request(**given)).storage
+    found = tree.look(**given).storage
     expected = tuple(each and each.replace("{base}", base) for each in told)
     assert (found.readonly, found.volatile, found.noexec) == expected

@@ -23,7 +23,7 @@ from nvidia_tree import (  # noqa: F401
 from probing import Tree, write
 
 from pyinfra_gpu.engine.reboot import program
-from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.parse import Answer
 from pyinfra_gpu.spec import resolve, system_files
 
 REASON = "module 580.82.07 is loaded; 'quoted' & $odd"

@@ -1,4 +1,4 @@
-"""The look: its parts, each in a process of its own, and the owner's half by the owner alone."""
+"""The look: tables of facts, each found out by a process of its own; the owner's by the owner."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import time
 from functools import partial
 
-from . import apt, driver, files, needs, power, storage, system, torch, training
-from .frame import TOO_LATE, Host, Part, collect, json
+from . import apt, driver, files, needs, storage, system, torch, training
+from .frame import TOO_LATE, Asking, Host, NotTold, Part, collect, json, object_of, unknown
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from .frame import Facts
@@ -20,55 +20,52 @@ FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
 _PATIENCE_S = 25.0  # for one part, of the time for all of them
 _TICK_S = 5.0
-_BELOW_THE_PREFIX = ("storage", "smoke.stamp", "cuda.proof", "libcuda.proof")
-_BELOW_THE_PREFIX_OF_OWNER = ("owned", "build", "torch", "training", "environment.text", "smoke")
 
-_NOTHING = (
-    "driver.module driver.persistenced driver.persistenced_enabled driver.mok nvidia.repository"
-    " nvidia.keyring cuda.link cuda.alternative cuda.nvcc_on_path cuda.proof libcuda.proof"
-)
-_NO_ROWS = (
-    "driver.users kernel.installed kernel.sources nvidia.source_lines nvidia.changes"
-    " nvidia.lost cuda.toolkits cuda.missing libcuda.cache libcuda.files"
-    " libcuda.loader_paths power.sessions power.inhibitors power.reboots"
-)
-WITHOUT_NVIDIA: dict[str, Any] = {
-    **dict.fromkeys(_NOTHING.split()),
-    **{key: [] for key in _NO_ROWS.split()},
-    **{key: {} for key in ("kernel.modules", "kernel.headers", "libcuda.links")},
-    "driver.runfile": False,
-    "kernel.initramfs": "",
-    "libcuda.libdir": "",
-}
-"""What is told of a host where no NVIDIA driver is wanted, and so is not looked at."""
-OWNER_WITHOUT_NVIDIA: dict[str, Any] = {
-    **dict.fromkeys(["cuda.gcc", "cuda.compiler", "cuda.glibc", "cuda.nvcc"]),
-    "cuda.shell_lines": [],
-    "cuda.gxx": False,
-}
+# A fact that hangs takes those behind it in its table along, so what is below the prefix comes
+# last. There are few tables: to begin a process takes as long as most of them.
+MACHINE: Facts = {**system.FACTS, **apt.FACTS}
+MACHINE_NVIDIA: Facts = {**system.NVIDIA, **apt.NVIDIA}
+DRIVER: Facts = {**driver.FACTS, **storage.FACTS}
+DRIVER_NVIDIA: Facts = {**driver.NVIDIA, **storage.NVIDIA}
+OWNERS: Facts = needs.FACTS
+OWNERS_NVIDIA: Facts = needs.NVIDIA
+OWNED = "owned"
+"""Under which the owner tells of the paths that are left to the owner."""
+
+
+def keys(*tables: Facts) -> frozenset[str]:
+    """Return all keys of these tables."""
+    return frozenset(" ".join(key for table in tables for key in table).split())
+
+
+OWNERS_KEYS = keys(OWNERS, OWNERS_NVIDIA, training.FACTS, torch.FACTS, torch.NVIDIA) | {OWNED}
+"""The keys for which the owner's word counts, and no other's."""
+NVIDIA_KEYS = keys(MACHINE_NVIDIA, DRIVER_NVIDIA, storage.BELOW_NVIDIA, OWNERS_NVIDIA, torch.NVIDIA)
+"""What is not looked at where no NVIDIA driver is wanted; "nvidia" in the answer says whether."""
 
 
 class Owner:
     """As whom the owner's half is looked at.
 
     + apart: whether that is another user than root, who looks
-    + problem: why nobody can be; "" where that can
+    + problem: why nobody can be; None where that can
     """
 
     def __init__(self, host: Host) -> None:
-        self.name = files.Users().name(host.uid)
+        self.name = files.user_name(host.uid)
         self.uid, self.gid, self.home = host.uid, os.getgid(), ""
-        self.apart, self.problem = False, ""
+        self.apart = False
+        self.problem: str | None = None
         declared = host.asked["owner"]
-        if host.uid != 0 or declared == "-":
-            return
-        self.name = declared or system.user_of(host)
-        found = _find(self.name)
-        if found is None:
-            self.apart, self.problem = True, f"there is no user {self.name} on this host"
-        elif found[0] != 0:
-            self.apart = True
-            self.uid, self.gid, self.home = found
+        if host.uid == 0 and declared != "-":
+            self.name = declared or system.user_of(host)
+            known = _find(self.name)
+            if known is None:
+                self.problem = f"there is no user {self.name} on this host"
+            else:
+                self.uid, self.gid, self.home = known
+            self.apart = self.uid != 0 or known is None
+        self.home = self.home or (files.find_user(self.name) or (0, 0, ""))[2]
 
     def become(self, host: Host) -> None:
         """Be the owner and nobody else, for good."""
@@ -82,139 +79,90 @@ class Owner:
 
 def _find(name: str) -> tuple[int, int, str] | None:
     """Find a user: by the system's list, else by whoever the system asks, who may hang."""
-    users = files.Users()
-    if any(row[0] == name for row in users.local()):
-        return users.find(name)
-    asked = Part("", lambda: {"user": lambda: users.find(name)})
-    members, _ = collect([asked], time.monotonic() + _TICK_S)
-    value = "".join(members).partition(":")[2]
-    if not value.startswith("["):
-        return None
-    uid, gid, home = value[1:-1].split(",", 2)
-    return int(uid), int(gid), home.strip('"')
+    if any(row[0] == name for row in files.local_users()):
+        return files.find_user(name)
+    asked = Part(lambda: map(str, files.find_user(name) or ()))
+    collect([asked], time.monotonic() + _TICK_S)
+    uid, gid, home = asked.lines if len(asked.lines) == 3 else ("", "", "")
+    return (int(uid), int(gid), home) if uid else None
 
 
-Parts = dict[str, "Callable[[], Facts]"]
-"""The names with which the keys of a part begin -> what finds its facts."""
-
-
-def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> Parts:
-    """Return the parts that whoever looks tells.
-
-    A fact that hangs takes those behind it along, so what is below the prefix comes last. There are
-    few parts: to begin a process takes as long as most of them.
-    """
-    asked, nvidia = host.asked, host.asked["nvidia"]
-
-    def machine() -> Facts:
-        found = {**system.launcher(host, owner.name, owner.uid), **system.facts(host)}
-        return {**found, **(power.facts(host) if nvidia else {}), **apt.facts(host)}
-
-    def drivers_and_room() -> Facts:
-        asking = driver.Driver(host)
-        found = dict(driver.facts(asking))
-        if nvidia:
-            found |= {**driver.libcuda(asking), **driver.kernel(asking), **driver.cuda(host)}
-        if stuck:
-            return found
-        found.update(storage.facts(host, as_root=owner.apart))
-        proofs = ("cuda_proof", "libcuda_proof") if nvidia else ()
-        noted = {"smoke.stamp": "stamp", **{each.replace("_", "."): each for each in proofs}}
-        for key, name in noted.items():
-            found[key] = partial(files.believed, asked[name], as_root=owner.apart)
-        return found
-
-    return {
-        "system launcher gpus driver.mok power packages nvidia": machine,
-        "driver kernel cuda libcuda storage smoke.stamp": drivers_and_room,
-    }
-
-
-def layout(host: Host, owner: Owner) -> Facts:
+def _layout(host: Host) -> Facts:
     """What stands at the paths that were asked for, of what is not left to the owner."""
     asked = host.asked["entries"]
-    users = files.Users()
-    left = files.left_to_owner(asked, host.asked["prefix"]) if owner.apart else []
-    checks = host.uid == 0 and host.asked["owner"] != "-"
     above = os.path.dirname(host.asked["prefix"])
+    checks = host.uid == 0 and host.asked["owner"] != "-"
+
+    def entries(_: Host) -> tuple[Any, ...]:
+        left = files.left_to_owner(asked, host.asked["prefix"]) if host.owner.apart else []
+        numbers = ",".join(str(asked.index(each)) for each in left)
+        return numbers, left, files.entries(each for each in asked if each not in left)
+
     return {
-        "layout.left": lambda: left,
-        "left": lambda: [asked.index(each) for each in left],
-        "layout.open": lambda: (files.open_place(above) or None) if checks else None,
-        "layout.entries": lambda: {e: files.entry(e, users) for e in asked if e not in left},
+        "left layout.left layout.entries": entries,
+        "layout.open": lambda _: (files.open_place(above) or None) if checks else None,
     }
 
 
-def owners_half(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:
-    """Return what the owner tells, an object in JSON, by a process that is the owner.
+def _roots_half(host: Host, *, stuck: bool) -> list[Facts]:
+    """Return the tables that whoever looks finds out.
 
     + stuck: the prefix does not answer, so nothing in it is asked
     """
-    if owner.apart:
-        owner.become(host)
-    users = files.Users()
-    home = owner.home or (users.find(users.name(host.uid)) or (0, 0, ""))[2]
-
-    def given() -> Facts:
-        problem = {"system.owners_problem": lambda: system.preload_problem(host)}
-        below = {} if stuck else training.facts(host, home)
-        return {**problem, **needs.facts(host, home), **below}
-
-    def environment() -> Facts:
-        entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
-        return {**entries, **torch.build(host), **torch.facts(host)}
-
-    parts = [Part("storage driver environment cuda system training smoke launcher", given)]
-    if not stuck:
-        parts.append(Part("owned build torch cuda.glibc", environment))
-    members, missing = collect(parts, end)
-    if stuck:
-        missing.update(dict.fromkeys(_BELOW_THE_PREFIX_OF_OWNER, TOO_LATE))
-    without = {} if host.asked["nvidia"] else OWNER_WITHOUT_NVIDIA
-    return _object(members, {**without, "missing": missing})
+    below = {**storage.BELOW, **(storage.BELOW_NVIDIA if host.asked["nvidia"] else {})}
+    if not host.asked["nvidia"]:
+        return [MACHINE, {**DRIVER, **_unless(stuck, below)}]
+    machine = {**MACHINE, **MACHINE_NVIDIA}
+    return [machine, {**DRIVER, **DRIVER_NVIDIA, **_unless(stuck, below)}]
 
 
-def _object(members: list[str], more: Mapping[str, Any]) -> str:
-    return "{" + ",".join([*members, json(more)[1:-1]]) + "}"
+def _owners_half(host: Host, left: list[str], end: float, *, stuck: bool) -> list[str]:
+    """Return what the owner tells, an object in JSON, by a process that is the owner."""
+    if host.owner.apart:
+        host.owner.become(host)
+    owned: Facts = {OWNED: lambda _: files.entries(left)}
+    given = {**OWNERS, **(OWNERS_NVIDIA if host.asked["nvidia"] else {})}
+    venv = {**owned, **torch.FACTS, **(torch.NVIDIA if host.asked["nvidia"] else {})}
+    tables = [{**given, **_unless(stuck, training.FACTS)}, _unless(stuck, venv)]
+    return [object_of(Asking(tables, host).answer(end))]
+
+
+def _unless(stuck: bool, below: Facts) -> Facts:
+    return dict.fromkeys(below, _too_late) if stuck else below
+
+
+def _too_late(_: Host) -> None:
+    raise NotTold(TOO_LATE)
 
 
 def look(asked: Mapping[str, Any], root: str = "") -> str:
     """Return what the host tells, an object in JSON.
 
-    "owner" in it is a text: what the owner told, who may have written anything. "missing" says why
-    keys that begin so are not there.
+    "owner" in it is a text: what the owner told, who may have written anything.
     """
     host = Host(root, asked)
     begun = time.monotonic()
     end = begun + asked["seconds"]
     patience = min(asked.get("patience", _PATIENCE_S), asked["seconds"] / 2)
-    owner = Owner(host)
+    host.owner = Owner(host)
     # First by a process that can be left to itself: what is below the prefix may not answer.
-    first = Part("layout", lambda: layout(host, owner))
-    members, missing = collect([first], begun + patience)
-    stuck = not first.whole
-    numbers = next((row[8:-1] for row in members if row.startswith('"left":')), "")
-    left = [asked["entries"][int(each)] for each in numbers.split(",") if each]
-    mine = [Part(*each) for each in roots_parts(host, owner, stuck=stuck).items()]
-    theirs = []
-    if not owner.problem:
-        before = end - patience / 5
-        theirs.append(
-            Part(
-                "owner",
-                lambda: {"owner": lambda: owners_half(host, owner, left, before, stuck=stuck)},
-            )
-        )
-    roots, why = collect(mine, min(end, time.monotonic() + patience))
-    owners, late = collect(theirs, end)
-    missing.update(why)
-    if stuck:
-        missing.update(dict.fromkeys(_BELOW_THE_PREFIX, TOO_LATE))
-    told: dict[str, Any] = {} if asked["nvidia"] else dict(WITHOUT_NVIDIA)
-    if owner.problem or late:
-        told["owner"] = {"?": owner.problem or late["owner"]}
-    told.update({"layout.owner_problem": owner.problem or None, "missing": missing})
-    return _object([*members, *roots, *owners], told)
+    answer = Asking([_layout(host)], host).answer(begun + patience)
+    numbers = answer.pop("left")
+    stuck = '"?"' in numbers
+    left = [asked["entries"][int(e)] for e in numbers.strip('"').split(",") if e and not stuck]
+    mine = Asking(_roots_half(host, stuck=stuck), host)
+    answer["owner"] = json(unknown(host.owner.problem or TOO_LATE))
+    answer["layout.owner_problem"] = json(host.owner.problem)
+    answer["nvidia"] = json(bool(asked["nvidia"]))
+    if host.owner.problem:
+        return object_of({**answer, **mine.answer(end)})
+    half = partial(_owners_half, host, left, end - patience / 5, stuck=stuck)
+    theirs = Part(half)
+    answer.update(mine.answer(min(end, time.monotonic() + patience)))
+    collect([theirs], end)
+    if not theirs.problem:
+        answer["owner"] = json("".join(theirs.lines))
+    return object_of(answer)
 
 
 def main(asked: Mapping[str, Any]) -> None:
