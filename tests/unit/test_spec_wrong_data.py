@@ -224,6 +224,7 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
         {"training_presets": {"t": {"token=tops3cret": 1}}},
         {"training_presets": ["tops3cret"]},
         {"training_notify": ["token=tops3cret"]},
+        {"training_notfy": "/bin/x tops3cret"},
         {"training_repo": "me:tops3cret@github.com:a/b"},
         {"note": "-----BEGIN OPENSSH PRIVATE KEY----- tops3cret"},
     ],
