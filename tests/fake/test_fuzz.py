@@ -29,7 +29,7 @@ from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import Answer, judge
-from pyinfra_gpu.report.check.render import render
+from pyinfra_gpu.report.check.cli import render
 from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.report.screen import printed
 

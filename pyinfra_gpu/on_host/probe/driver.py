@@ -6,13 +6,7 @@ import os
 import re
 from functools import cache
 
-from .frame import GONE, Host, NotTold, pairs, unknown, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .frame import Facts
+from .frame import GONE, Any, Facts, Host, NotTold, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 _UNINSTALLER = "nvidia-uninstall"
@@ -187,13 +181,9 @@ def _persistenced(host: Host) -> tuple[str | None, Any]:
     return state, enabled(word) if word else None
 
 
-def enabled(word: str) -> Any:
+def enabled(word: str) -> bool:
     """Tell whether systemd starts a unit with the machine, from its UnitFileState."""
-    plain = word.replace("-runtime", "")
-    if plain in ("enabled", "alias"):
-        return True
-    known = ("disabled", "static", "masked", "indirect", "linked", "generated", "transient")
-    return False if plain in known else unknown(f"systemd calls it {word[:40]!r}")
+    return word.replace("-runtime", "") in ("enabled", "alias")
 
 
 def _runfile(host: Host) -> bool:

@@ -6,6 +6,7 @@ Python 3.9 and later, and of its library only what Debian's python3-minimal has:
 from __future__ import annotations
 
 import os
+import re
 import select
 import stat
 import time
@@ -13,11 +14,16 @@ from functools import partial
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable as Callable
+    from collections.abc import Iterable as Iterable
+    from collections.abc import Iterator as Iterator
+    from collections.abc import Mapping as Mapping
+    from typing import Any as Any
 
     Facts = Mapping[str, Callable[["Host"], Any]]
     """Key of the answer -> what finds it out; several keys with blanks between, several values."""
+else:  # in annotations alone, which nobody evaluates
+    Any = Callable = Facts = Iterable = Iterator = Mapping = None
 
 TOO_LATE = "the host was asked for it and did not answer in time"
 TEXT_LIMIT = 65536  # bytes of a document
@@ -226,6 +232,14 @@ def why(status: int, said: str) -> str:
         return f"it was ended by signal {status - 128}"
     first = next((row for row in said.split("\n") if row.strip()), "")
     return first or f"it ended with status {status} and said nothing"
+
+
+def only(form: str, said: str, program: str) -> str:
+    """Return what stands at the form's one group in what a program said."""
+    found = re.search(form, said)
+    if not found:
+        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+    return found[1]
 
 
 def unknown(reason: str) -> dict[str, str]:

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from functools import partial
 
 from . import apt, driver, files, needs, storage, system, torch, training
-from .frame import TOO_LATE, Asking, Host, NotTold, Part, collect, json, object_of, unknown
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from .frame import Facts
+from .frame import (
+    TOO_LATE,
+    Any,
+    Asking,
+    Facts,
+    Host,
+    Iterable,
+    Mapping,
+    NotTold,
+    Part,
+    collect,
+    json,
+    object_of,
+    unknown,
+)
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
 _PATIENCE_S = 25.0  # for one part, of the time for all of them
 _TICK_S = 5.0
 
-# A fact that hangs takes those behind it in its table along, so what is below the prefix comes
-# last. There are few tables: to begin a process takes as long as most of them.
-MACHINE: Facts = {**system.FACTS, **apt.FACTS}
-MACHINE_NVIDIA: Facts = {**system.NVIDIA, **apt.NVIDIA}
-DRIVER: Facts = {**driver.FACTS, **storage.FACTS}
-DRIVER_NVIDIA: Facts = {**driver.NVIDIA, **storage.NVIDIA}
-OWNERS: Facts = needs.FACTS
-OWNERS_NVIDIA: Facts = needs.NVIDIA
 OWNED = "owned"
 """Under which the owner tells of the paths that are left to the owner."""
 
@@ -38,9 +38,13 @@ def keys(*tables: Facts) -> frozenset[str]:
     return frozenset(" ".join(key for table in tables for key in table).split())
 
 
-OWNERS_KEYS = keys(OWNERS, OWNERS_NVIDIA, training.FACTS, torch.FACTS, torch.NVIDIA) | {OWNED}
+OWNERS_KEYS = keys(needs.FACTS, needs.NVIDIA, training.FACTS, torch.FACTS) | {OWNED}
 """The keys for which the owner's word counts, and no other's."""
-NVIDIA_KEYS = keys(MACHINE_NVIDIA, DRIVER_NVIDIA, storage.BELOW_NVIDIA, OWNERS_NVIDIA, torch.NVIDIA)
+NVIDIA_KEYS = keys(system.NVIDIA, apt.NVIDIA, driver.NVIDIA, storage.NVIDIA, needs.NVIDIA) | {
+    "cuda.glibc",
+    "cuda.proof",
+    "libcuda.proof",
+}
 """What is not looked at where no NVIDIA driver is wanted; "nvidia" in the answer says whether."""
 
 
@@ -52,20 +56,15 @@ class Owner:
     """
 
     def __init__(self, host: Host) -> None:
-        self.name = files.user_name(host.uid)
-        self.uid, self.gid, self.home = host.uid, os.getgid(), ""
-        self.apart = False
-        self.problem: str | None = None
         declared = host.asked["owner"]
-        if host.uid == 0 and declared != "-":
-            self.name = declared or system.user_of(host)
-            known = _find(self.name)
-            if known is None:
-                self.problem = f"there is no user {self.name} on this host"
-            else:
-                self.uid, self.gid, self.home = known
-            self.apart = self.uid != 0 or known is None
-        self.home = self.home or (files.find_user(self.name) or (0, 0, ""))[2]
+        as_root = host.uid == 0 and declared != "-"
+        mine = files.user_name(host.uid)
+        self.name = (declared or system.user_of(host)) if as_root else mine
+        known = _find(self.name)
+        self.uid, self.gid, self.home = known or (host.uid, os.getgid(), "")
+        self.apart = as_root and (known is None or self.uid != 0)
+        missing = self.apart and known is None
+        self.problem = f"there is no user {self.name} on this host" if missing else None
 
     def become(self, host: Host) -> None:
         """Be the owner and nobody else, for good."""
@@ -78,13 +77,18 @@ class Owner:
 
 
 def _find(name: str) -> tuple[int, int, str] | None:
-    """Find a user: by the system's list, else by whoever the system asks, who may hang."""
-    if any(row[0] == name for row in files.local_users()):
-        return files.find_user(name)
-    asked = Part(lambda: map(str, files.find_user(name) or ()))
+    """Return number, group and home of a user; whoever knows of users may hang."""
+
+    def known() -> Iterable[str]:
+        each = pwd.getpwnam(name)
+        return map(str, (each.pw_uid, each.pw_gid, each.pw_dir))
+
+    asked = Part(known)
     collect([asked], time.monotonic() + _TICK_S)
-    uid, gid, home = asked.lines if len(asked.lines) == 3 else ("", "", "")
-    return (int(uid), int(gid), home) if uid else None
+    if len(asked.lines) != 3:
+        return None
+    uid, gid, home = asked.lines
+    return int(uid), int(gid), home
 
 
 def _layout(host: Host) -> Facts:
@@ -104,27 +108,31 @@ def _layout(host: Host) -> Facts:
     }
 
 
+def _chosen(host: Host, *modules: Any) -> dict[str, Any]:
+    """Return these modules' facts, as far as they are asked for."""
+    asked = ("FACTS", "NVIDIA") if host.asked["nvidia"] else ("FACTS",)
+    return {key: find for m in modules for each in asked for key, find in getattr(m, each).items()}
+
+
 def _roots_half(host: Host, *, stuck: bool) -> list[Facts]:
     """Return the tables that whoever looks finds out.
 
+    A fact that hangs takes those behind it in its table along, so what is below the prefix comes
+    last. There are few tables: to begin a process takes as long as most of them.
+
     + stuck: the prefix does not answer, so nothing in it is asked
     """
-    below = {**storage.BELOW, **(storage.BELOW_NVIDIA if host.asked["nvidia"] else {})}
-    if not host.asked["nvidia"]:
-        return [MACHINE, {**DRIVER, **_unless(stuck, below)}]
-    machine = {**MACHINE, **MACHINE_NVIDIA}
-    return [machine, {**DRIVER, **DRIVER_NVIDIA, **_unless(stuck, below)}]
+    room = {**_chosen(host, driver, storage), **_unless(stuck, storage.BELOW)}
+    return [_chosen(host, system, apt), room]
 
 
 def _owners_half(host: Host, left: list[str], end: float, *, stuck: bool) -> list[str]:
     """Return what the owner tells, an object in JSON, by a process that is the owner."""
     if host.owner.apart:
         host.owner.become(host)
-    owned: Facts = {OWNED: lambda _: files.entries(left)}
-    given = {**OWNERS, **(OWNERS_NVIDIA if host.asked["nvidia"] else {})}
-    venv = {**owned, **torch.FACTS, **(torch.NVIDIA if host.asked["nvidia"] else {})}
-    tables = [{**given, **_unless(stuck, training.FACTS)}, _unless(stuck, venv)]
-    return [object_of(Asking(tables, host).answer(end))]
+    given = {**_chosen(host, needs), **_unless(stuck, training.FACTS)}
+    venv = _unless(stuck, {OWNED: lambda _: files.entries(left), **torch.FACTS})
+    return [object_of(Asking([given, venv], host).answer(end))]
 
 
 def _unless(stuck: bool, below: Facts) -> Facts:

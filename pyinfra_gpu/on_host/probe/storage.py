@@ -5,13 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import believed, open_place, size
-from .frame import Host, NotTold
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .frame import Facts
+from .frame import Facts, Host, Iterable, NotTold
 
 _IN_MEMORY = ("tmpfs", "ramfs", "rootfs")
 
@@ -116,9 +110,7 @@ BELOW: Facts = {
     "storage.free_mib": lambda host: _free(_near(host)),
     "storage.inodes": inodes,
     "smoke.stamp": lambda host: believed(host, "stamp"),
-}
-"""What is below the prefix, which may be on a file server that does not answer."""
-BELOW_NVIDIA: Facts = {
     "cuda.proof": lambda host: believed(host, "cuda_proof"),
     "libcuda.proof": lambda host: believed(host, "libcuda_proof"),
 }
+"""What is below the prefix, which may be on a file server that does not answer."""

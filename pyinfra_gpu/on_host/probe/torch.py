@@ -17,23 +17,22 @@ from .files import document, is_file
 from .frame import (
     GONE,
     TEXT_LIMIT,
+    Any,
+    Callable,
+    Facts,
     Host,
+    Iterable,
+    Iterator,
     NotTold,
     content,
     decoded,
     names,
+    only,
     rows,
     text,
     unknown,
     why,
 )
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
-
-    from .frame import Facts
 
 _MOST_FOLDERS = 5000
 _MOST_OTHERS = 100
@@ -143,10 +142,7 @@ def _uv(host: Host) -> str | None:
 
 def uv_version(said: str) -> str:
     """Read what `uv --version` says."""
-    found = re.match(r"uv (\d\S*\.\S*\.\S*)", said)
-    if not found:
-        raise NotTold(f"`uv --version` said {said[:80]!r}")
-    return found[1]
+    return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
 
 
 def _glibc(host: Host) -> str:
@@ -156,10 +152,7 @@ def _glibc(host: Host) -> str:
     except (NotTold, OSError):
         said = "-"
     said = os.confstr("CS_GNU_LIBC_VERSION") or "" if said == "-" else said
-    found = re.fullmatch(r"glibc ([\d.]+)", said)
-    if not found:
-        raise NotTold(f"the C library says {said[:80]!r}")
-    return found[1]
+    return only(r"^glibc ([\d.]+)$", said, "the C library")
 
 
 def _identity(found: Environment) -> tuple[Any, Any, Any]:
@@ -437,6 +430,7 @@ FACTS: Facts = {
     "build.stamp": _build_stamp,
     "build.wheel": _of_build("wheel.json"),
     "build.state": _building,
+    "cuda.glibc": _glibc,
     "torch.python": _or_problem("python"),
     "torch.base": _or_problem("base"),
     "torch.installing": _told(lambda each: each.installing, empty=False),
@@ -450,5 +444,3 @@ FACTS: Facts = {
     # Behind the comparison, which may find that the owner cannot use it.
     "torch.python_problem": _told(lambda each: each.problem),
 }
-NVIDIA: Facts = {"cuda.glibc": _glibc}
-"""What is looked at only where an NVIDIA driver is wanted."""
