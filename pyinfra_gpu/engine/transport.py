@@ -29,7 +29,7 @@ from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
 from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine.deadlines import within
-from pyinfra_gpu.text import one_line, shortened
+from pyinfra_gpu.text import shortened
 
 DEAD_PEER_S = 20  # without an acknowledgement, after which a connection is given up
 KEEPALIVE_S = 5  # between packets that let an idle wait notice a dead peer too
@@ -268,6 +268,10 @@ class Client(pyinfra_client.SSHClient):
             self.close()
             raise
 
+    def exec_command(self, command: str, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        """Begin what pyinfra runs by itself, such as its helper for a password of sudo's."""
+        return super().exec_command(one_line(command), *args, **kwargs)
+
     def parse_config(
         self,
         hostname: str,
@@ -314,7 +318,7 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
         drop(connector)
         known = isinstance(error, PyinfraError | TimeoutError)
         why = reworded(str(error)) if known else f"{type(error).__name__}: {error}"
-        raise ConnectError(f"Could not connect ({shortened(one_line(why), _LONGEST)})") from None
+        raise ConnectError(f"Could not connect ({shortened(why, _LONGEST)})") from None
 
 
 _WRAPPED = re.compile(r"(?:Could not connect|SSH error) \((?:\[Errno \S+\] )?(.*)\)", re.DOTALL)
@@ -367,3 +371,18 @@ def drop(connector: object) -> None:
     """End a connector's connection without a farewell, and without waiting."""
     if transport := transport_of(connector):
         transport.sock.close()
+
+
+# What csh and its kind, and fish, read otherwise than a POSIX shell between single quotes.
+_ODD = str.maketrans({each: f"\\0{ord(each):03o}" for each in "\n\\'!"})
+
+
+def one_line(command: str) -> str:
+    """Return a command of the POSIX shell such that any login shell has `sh` run it.
+
+    csh and tcsh know no line break between quotes, where all of our programs have some, and look
+    for `!` there; fish reads backslashes. What is plain stays as it is, for whoever reads a log.
+    """
+    if not set(command) & {"\n", "!"}:
+        return command
+    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{command.translate(_ODD)}'"""

@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.engine.wire import one_line
+from pyinfra_gpu.engine.transport import one_line
 
 
 def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
