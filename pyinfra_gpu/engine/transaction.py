@@ -104,6 +104,18 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     return failed(host, stage, sentence)
 
 
+def settled(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
+    if not wait_for_lock(state, host, stage, spec):
+        return False
+    record = look(spec)
+    if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
+        what = "finish an interrupted installation"
+        ask(state, host, apt.finish(), as_root(spec), seconds=deadlines.INSTALL, what=what)
+        forget()
+    return True
+
+
 def install(
     stage: str, spec: HostSpec, packages: Sequence[str], *, reinstall: bool = False, hint: str = ""
 ) -> Iterator[PyinfraCommand]:
@@ -126,13 +138,8 @@ def install(
 def run(state: State, host: Host, request: Request) -> bool:
     """Simulate, judge, fetch and run; say why and fail the host where any of it is not possible."""
     stage, spec = request.stage, request.spec
-    if not wait_for_lock(state, host, stage, spec):
+    if not settled(state, host, stage, spec):
         return False
-    record = look(spec)
-    if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
-        what = "finish an interrupted installation"
-        ask(state, host, apt.finish(), as_root(spec), seconds=deadlines.INSTALL, what=what)
-        forget()
     if not update(state, host, stage, spec):
         return False
     ready = _fetched(state, host, request)

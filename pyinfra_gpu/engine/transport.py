@@ -279,17 +279,10 @@ class Client(pyinfra_client.SSHClient):
         ssh_config_file: Any = None,
         strict_host_key_checking: str | None = None,
     ) -> tuple[Any, ...]:
-        """Return what pyinfra reads, with our policy in the place of its reader of known_hosts.
-
-        Nor is a key among them that is a pipe, at which paramiko would wait for ever.
-        """
+        """Return what pyinfra reads, with our policy in the place of its reader of known_hosts."""
         address, config, forward, _, _, *rest = super().parse_config(  # type: ignore[no-untyped-call]
             hostname, initial_cfg, ssh_config_file, strict_host_key_checking
         )
-        if keys := config.get("key_filename"):
-            names = [keys] if isinstance(keys, str) else keys
-            kept = [name for name in names if not whole_file.is_none(Path(name).expanduser())]
-            config["key_filename"] = kept
         read = pyinfra_client.get_ssh_config(ssh_config_file)
         policy = HostKeys(
             address.lower(),
@@ -308,10 +301,7 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     Raises ConnectError, whatever goes wrong, with one line that a terminal can show: an exception
     that pyinfra does not reckon with would end the run of all hosts.
     """
-    config = Path(connector.data["ssh_config_file"] or "~/.ssh/config").expanduser()
     try:
-        if whole_file.is_none(config):
-            raise ConnectError(f"{config} is no regular file: correct it")
         with within(LOGIN_S, "it did not come to a login"):
             _connect(connector)
     except Exception as error:

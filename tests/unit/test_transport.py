@@ -74,7 +74,6 @@ def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
 
     monkeypatch.setattr(transport, "_connect", fails)
     connector = SSHConnector.__new__(SSHConnector)
-    connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
     with pytest.raises(ConnectError) as raised:
         transport._connect_or_say_why(connector)
     assert words in str(raised.value)
