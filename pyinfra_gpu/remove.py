@@ -26,7 +26,7 @@ from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import Request, visit
-from pyinfra_gpu.report.screen import BLANK, Row, Sentence, Shown, hosts, printed
+from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import columns, shortened
@@ -104,7 +104,7 @@ def _all(request: Request, *, act: bool) -> list[Removal] | None:
     removals = [found[name] for name in names]
     blocks = hosts(_shown(each, act=act) for each in removals)
     if not act and any(each.removed for each in removals):
-        blocks += [BLANK, Sentence(_STAYS, indent="")]
+        blocks += [BLANK, line(_STAYS)]
     click.echo(printed(blocks, columns()))
     return None if reasons else removals
 
