@@ -28,13 +28,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import look
 
 from pyinfra_gpu.engine.wire import one_line
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -106,8 +105,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         (place / f"{name}.json").write_text(json.dumps(given))
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
-    request = replace(ProbeRequest.for_paths(paths, training=False), entries=(), compare_s=10)
-    compared = text_of(request)
+    compared = text_of(asked_of(paths, checkout="", entries=(), compare_s=10))
     rows, stock = {}, []
     for host in hosts:
         rows[host.name] = {

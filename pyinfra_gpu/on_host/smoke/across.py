@@ -27,14 +27,13 @@ from .check import (
     fail,
     first_failed,
     pairs,
-    status_of,
 )
-from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode
+from .document import AcrossStamp, AcrossVerdict, Failed, Listens, Mode
 from .journal import HOST, STARTING, Journal
 from .options import GPU, Across, Options
 from .ranks import DEADLINE, STOPPED, TAIL_LINES, Ending, Kind, Ranks, least_far, under_torchrun
 from .table import CHECKS
-from .verdict import Announcer
+from .verdict import Announcer, Where
 
 _MEETING_S = 60
 """Seconds, in which torchrun is to find the other hosts."""
@@ -244,14 +243,12 @@ _OF_SEVERAL = (
 )
 
 
-def document(
-    step: Step, parts: Mapping[str, Part], *, started: str, finished: str, seconds: float
-) -> AcrossVerdict:
+def document(step: Step, parts: Mapping[str, Part], *, started: str, began: float) -> AcrossVerdict:
     """Judge a step by what all its hosts told; a host that told nothing has a part as well.
 
     Returns the verdict, the same for all of its hosts but for its `host`.
 
-    + started, finished: when, in UTC; seconds: how long it took
+    + started, began: when, in UTC and on the monotonic clock
     """
     journals, where = _merged(step, parts)
     want = Want(sum(step.hosts.values()), step.allreduce_mib, step.mode, hosts=step.hosts)
@@ -259,42 +256,28 @@ def document(
     if end is None:
         own.facts["ended"] = True
     results = decide(_OF_SEVERAL, want, own, journals, ended=True)
-    if end is not None and not first_failed(results):
-        results.pop(_OF_SEVERAL[-1].id, None)
+    if end is not None:
         known = end.kind != "interrupted"
         blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
     checks = complete(_OF_SEVERAL, results)
-    status = status_of(checks)
     return AcrossVerdict(
-        schema_version=VERSION,
-        mode=step.mode,
+        **verdict.tested(want, checks, began, journals, where, {}),
         label=step.label,
-        status=status,
-        proof=status in ("pass", "warn") and step.mode == GPU,
         host=next(iter(step.hosts)),
         started=started,
-        finished=finished,
-        duration_s=round(seconds, 3),
         deadline_s=step.deadline,
-        checks=checks,
-        metrics=verdict.metrics(want, journals, {}),
         logs=next((part.directory for part in parts.values() if part.directory), ""),
         hosts=dict(step.fingerprints),
         run_id=step.run_id,
         listens={name: each for name in step.hosts if (each := parts[name].listens)},
-        ranks=verdict.ranks(journals, where),
         failed=_failed(results, parts, where, end),
     )
-
-
-Where = dict[int, tuple[str, str | None]]
-"""Rank -> its host, and its log there."""
 
 
 def _merged(step: Step, parts: Mapping[str, Part]) -> tuple[dict[int, Journal], Where]:
     """Return rank -> journal, and where; a rank that two hosts claim is the first one's."""
     journals: dict[int, Journal] = {}
-    where: Where = {}
+    where: dict[int, tuple[str, str | None]] = {}
     for host in step.hosts:
         for rank, journal in parts[host].journals.items():
             if rank not in journals:
