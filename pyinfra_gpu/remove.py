@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import click
 from pyinfra.api.command import StringCommand
 from pyinfra.api.state import StateStage
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.engine import deadlines, lease
-from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.check.running import Request, probed, visit
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
@@ -88,28 +86,26 @@ def _at_all(request: Request, *, act: bool) -> list[Shown]:
 
 def _at_one(state: State, host: Host, *, act: bool) -> Shown:
     """Look at one host and remove what is ours, or say what would be; never raises."""
-    rows: list[Row] = []
-    try:
-        with ctx_host.use(host):
-            spec = declared(host)
-            seen = answer(state, host, spec)
-            if isinstance(seen, Unanswered):
-                raise RefusedError(seen.reason)
-            if reason := lease.other_name(host, seen) or _at_work(spec, seen):
-                raise RefusedError(reason)
+
+    def rows(spec: HostSpec, seen: Record) -> tuple[Row, ...] | Unanswered:
+        if reason := _at_work(spec, seen):
+            return Unanswered(reason=reason)
+        try:
             if act:
                 state.current_stage = StateStage.Execute
                 lease.ensure(state, host, spec)
-            for word, text in dict.fromkeys(_said(state, host, spec, seen, act=act)):
-                rows.append(Row(label=word, text=text))
-        goes = any(row.label == "remove" for row in rows)
-        told = ("removed" if act else "would be removed") if goes else "nothing to remove"
-    except Exception as error:  # one host's failure is one host's failure
-        known = isinstance(error, RefusedError | lease.LeaseError)
-        text = str(error) if known else f"it failed ({type(error).__name__}: {error})"
-        told, rows = _ALONE, [*rows, Row(label="because", text=shortened(text, _LONGEST))]
+            said = dict.fromkeys(_said(state, host, spec, seen, act=act))
+        except (lease.LeaseError, RefusedError) as error:
+            return Unanswered(reason=shortened(str(error), _LONGEST))
+        return tuple(Row(label=word, text=text) for word, text in said)
+
+    told, shown = "nothing to remove", probed(state, host, rows)
+    if isinstance(shown, Unanswered):
+        told, shown = _ALONE, (Row(label="because", text=shown.reason),)
+    elif any(row.label == "remove" for row in shown):
+        told = "removed" if act else "would be removed"
     simulated = host.data.get("rehearsal") is True
-    return Shown(name=host.name, state=told, rehearsal=simulated, rows=tuple(rows))
+    return Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
 
 
 def _at_work(spec: HostSpec, record: Record) -> str:
@@ -149,9 +145,12 @@ def _said(
         command, seconds = StringCommand(text), deadlines.CLONE
         ask = partial(bounded_command, state, host, command, user, seconds=seconds)
         said = reach(host, ask, seconds=seconds)
-        if isinstance(said, Unanswered):
-            raise RefusedError(said.reason)
-        ok, output = said
-        if not ok:
-            raise RefusedError("; ".join(output.stderr_lines[-3:]) or "the host did not say why")
-        yield from (each.partition(" ")[::2] for each in output.stdout_lines)
+        reason = said.reason if isinstance(said, Unanswered) else ""
+        if not isinstance(said, Unanswered) and not said[0]:
+            reason = "; ".join(said[1].stderr_lines[-3:]) or "the host did not say why"
+        if isinstance(said, Unanswered) or reason:
+            half = (
+                "what is the owner's was removed, and no more: " if act and user != both[0] else ""
+            )
+            raise RefusedError(half + reason)
+        yield from (each.partition(" ")[::2] for each in said[1].stdout_lines)
