@@ -35,7 +35,7 @@ from pathlib import Path
 
 import look
 
-from pyinfra_gpu.engine.transport import one_line
+from pyinfra_gpu.engine.wire import one_line
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost

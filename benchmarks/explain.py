@@ -1,20 +1,20 @@
 """How often `explain` names the right cause: `python benchmarks/explain.py FOLDER [--lost]`.
 
-FOLDER holds sets of logs, each with an `expected.json` in old numbers; `explain-ids.txt` says which
-entry has which of them now ("-": out of scope).
+FOLDER holds the logs, which are not part of the repository: sets of them, each with an
+`expected.json` in numbers, and `ids.txt`, by which a line `NAME NUMBER ...` says which entry has
+which numbers now. The name "-" is out of scope.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 
-HERE = Path(__file__).parent
 ROWS = {
     "named": "the right cause",
     "wrong": "another cause",
@@ -25,33 +25,35 @@ ROWS = {
 }
 
 
-def main() -> None:
-    """Score each log, and print how many had which result."""
-    known = catalogue()
-    lines = [line.split() for line in (HERE / "explain-ids.txt").read_text().splitlines()]
+def scored(folder: Path) -> dict[str, list[str]]:
+    """Return result -> the logs that had it, each with what is right and what was found."""
+    lines = [line.split() for line in (folder / "ids.txt").read_text().splitlines()]
     names = {number: name for name, *numbers in lines for number in numbers}
-    scored: dict[str, list[str]] = defaultdict(list)
-    for file in sorted(Path(sys.argv[1]).rglob("expected.json")):
-        if file.parent.name == "kinds":
-            continue
+    logs: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(each for each in folder.rglob("expected.json") if "kinds" not in each.parts):
         for log, answer in json.loads(file.read_text()).items():
             text = (file.parent / log).read_bytes().decode("utf-8", "replace")
             right = {names[each] for each in answer["roots"]}
             also = {names[each] for each in answer.get("also_right", [])}
-            found = [each.name for each in explain({log: text}, known).found[:1]]
+            found = [each.name for each in explain({log: text}, catalogue()).found[:1]]
             if not right:
                 result = "invented" if found else "quiet"
             elif right == {"-"}:
                 result = "out of scope"
             else:
                 result = "silent" if not found else "named" if found[0] in right | also else "wrong"
-            scored[result].append(f"{file.parent.name}/{log} {sorted(right)} {found}")
-    count = Counter({result: len(logs) for result, logs in scored.items()})
+            logs[result].append(f"{file.parent.name}/{log} {sorted(right)} {found}")
+    return logs
+
+
+def main() -> None:
+    """Score each log, and print how many had which result."""
+    logs = scored(Path(sys.argv[1]))
     print("| logs | `explain` says |\n|---:|---|")
     for result, words in ROWS.items():
-        print(f"| {count[result]} | {words} |")
+        print(f"| {len(logs[result])} | {words} |")
     for result in ("wrong", "silent", "invented", "out of scope"):
-        for log in scored[result] if "--lost" in sys.argv else ():
+        for log in logs[result] if "--lost" in sys.argv else ():
             print(f"{result}: {log}")
 
 

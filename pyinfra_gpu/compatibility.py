@@ -2,44 +2,42 @@
 
 `resolve` begins a deploy: it returns a host's spec, or raises one sentence. `check_host` asks the
 same rules again with what a look found: a GPU nobody declared is judged like a declared one. A rule
-yields what does not fit: the key to blame, what is wrong with it, what is allowed, what to do.
+yields what does not fit; where it names no remedy, that is a stack with which no rule refuses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from packaging.version import Version
 
 from pyinfra_gpu import spec as declared
-from pyinfra_gpu.errors import SpecError, sentence, shown
-from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks import (
-    Catalogue,
-    CudaRelease,
-    DriverBranch,
-    Gpu,
-    Repository,
-    Stack,
-    TorchRelease,
-    WheelArchs,
-    catalogue,
-)
+from pyinfra_gpu import stacks
+from pyinfra_gpu.errors import Problem, SpecError, shown
+from pyinfra_gpu.spec import KEYS, HostSpec
+from pyinfra_gpu.stacks import Catalogue, Stack, catalogue
 from pyinfra_gpu.text import one_line
 
 Due = Literal["driver", "toolkit"]
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of the same machine
 TURING, BLACKWELL = Version("7.5"), Version("10.0")
-_NOBODY = "no stack serves this host: leave it out of the inventory"
+ANOTHER_STACK = ""
+"""The remedy of a rule for which another stack is looked up."""
+_VERSIONS = (
+    "driver_branch", "cuda_release", "pytorch_version", "pytorch_build", "pytorch_index_url",
+)  # fmt: skip
+"""Keys that change a version of the stack."""
 
 
-class Refusal(str):
-    """The sentence of a refusal, and its parts: what was found, what is allowed, the remedy."""
+class Refusal(NamedTuple):
+    """Why a host cannot be what is declared: the rule, its sentence, and the parts of that."""
 
+    rule: str
+    sentence: str
     found: str
     allowed: str
     remedy: str
@@ -71,15 +69,6 @@ class HostFacts:
     due: frozenset[Due] = frozenset()
 
 
-class Problem(NamedTuple):
-    """What a rule found: the key to blame, what is wrong with it, what is allowed, what to do."""
-
-    key: str
-    found: str
-    allowed: str
-    fix: str
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """One question: does this spec work, on a GPU of this compute capability, on this host?"""
@@ -89,18 +78,6 @@ class Case:
     facts: HostFacts | None
     capability: str | None
     on_host: bool  # the capability was read from the host, not declared
-
-    def value(self, key: str) -> object:
-        """Return what a sentence shows as the value of a key."""
-        spec, building = self.spec, self.spec.pytorch.building
-        if key == "cuda_archs":
-            return capabilities(spec.cuda.archs)
-        if key == "pytorch_archs":
-            return list(building.archs) if building else []
-        if key == "host_compiler":
-            return spec.cuda.host_compiler
-        section, _, field = key.partition("_")
-        return getattr(getattr(spec, section), field)
 
     @property
     def stack(self) -> Stack:
@@ -118,7 +95,7 @@ class Case:
         return self.nvidia and self.spec.rehearsal and self.spec.pytorch.build == "cpu"
 
     @property
-    def gpu(self) -> Gpu | None:
+    def gpu(self) -> stacks.Gpu | None:
         """The declared GPU model."""
         return None if self.spec.gpu.model is None else self.known.gpus[self.spec.gpu.model]
 
@@ -130,12 +107,13 @@ class Case:
         return f"{self.spec.gpu.model} (compute capability {self.capability})"
 
     @property
-    def release(self) -> TorchRelease | None:
-        """The torch release, if known."""
-        return self.known.torch.get(self.spec.pytorch.version)
+    def wheel(self) -> stacks.TorchRelease | None:
+        """The published torch; None where it is a nightly, built, or not known."""
+        torch = self.spec.pytorch
+        return self.known.torch.get(torch.version) if torch.source == "wheel" else None
 
     @property
-    def toolkit(self) -> CudaRelease | None:
+    def toolkit(self) -> stacks.CudaRelease | None:
         """The CUDA release whose toolkit is installed; None where none is."""
         cuda = self.spec.cuda
         return self.known.cuda[cuda.release] if cuda.release and cuda.toolkit else None
@@ -153,32 +131,37 @@ class Case:
         return None if self.facts is None else self.facts.driver_loaded
 
     @property
-    def driver(self) -> str:
-        """The driver to judge by: the loaded one, else the declared branch."""
-        return self.loaded or str(self.spec.driver.branch)
-
-    @property
     def driver_name(self) -> str:
-        """How a sentence calls the driver."""
-        return f"the loaded driver {self.loaded}" if self.loaded else f"branch {self.driver}"
+        """How a sentence calls the driver: the loaded one, else the declared branch."""
+        loaded = self.loaded
+        return f"the loaded driver {loaded}" if loaded else f"branch {self.spec.driver.branch}"
 
     @property
-    def branch(self) -> DriverBranch | None:
+    def branch(self) -> stacks.DriverBranch | None:
         """What is known about the driver's branch; of an unknown one, about the next older one."""
-        if not self.nvidia or (self.loaded is None and self.spec.driver.branch is None):
+        if not self.nvidia:
             return None
-        major = Version(self.driver).major
+        major = int((self.loaded or str(self.spec.driver.branch)).partition(".")[0])
         older = [number for number in self.known.driver_branches if number <= major]
         return self.known.driver_branches[max(older)] if older else None
 
     def driver_is_below(self, minimum: str) -> bool:
         """Tell whether the driver is too old; a declared branch counts as its newest release."""
         if self.loaded is None:
-            return Version(self.driver) < Version(str(Version(minimum).major))
+            return (self.spec.driver.branch or 0) < Version(minimum).major
         return Version(self.loaded) < Version(minimum)
 
     @property
-    def repository(self) -> Repository | None:
+    def install_driver(self) -> str:
+        """The remedy for a loaded driver; to declare another changes nothing on the host."""
+        ours = self.spec.driver
+        if self.loaded is None:
+            return ANOTHER_STACK
+        wanted = ours.version or f"branch {ours.branch}, {ours.minimum} or newer,"
+        return f"install driver {wanted} on the host and reboot it"
+
+    @property
+    def repository(self) -> stacks.Repository | None:
         """The repository of NVIDIA's that driver and toolkit come from, if it is one we know.
 
         A declared URL may name one; else it is that of the host's own distribution.
@@ -195,48 +178,23 @@ class Case:
         """Tell whether the next run installs it; by data alone, it does."""
         return self.facts is None or what in self.facts.due
 
-    def wheels(self, build: str | None = None) -> list[WheelArchs]:
-        """Return the GPU code in a build's wheels: for the machine, or for all of them."""
-        machines = self.known.wheel_archs.get(build or self.spec.pytorch.build, {})
-        return [each for name, each in machines.items() if self.machine in (None, name)]
-
-    def take(self, key: str, good: Callable[[Stack], bool]) -> str:
-        """Return the remedy for a value that does not fit: a stack that does, or the stack's own.
-
-        + good: whether a stack that has a GPU fits
-        """
-        if good(self.stack):
-            return f"remove {key}: the stack's own fits"
-        names = [s.name for s in self.known.stacks.values() if s.driver and s.cuda and good(s)]
-        more = "and remove keys that change its versions"
-        return f"set stack = {' or '.join(map(repr, names[:2]))} {more}" if names else ""
-
-    def take_driver(self, good: Callable[[Stack], bool]) -> str:
-        """Return the remedy for a driver: to declare another does not change what is loaded."""
-        if self.loaded is None:
-            return self.take("driver_branch", good)
-        ours = self.spec.driver
-        wanted = ours.version or f"branch {ours.branch}, {ours.minimum} or newer,"
-        return f"install driver {wanted} on the host and reboot it"
+    @property
+    def wheel_archs(self) -> list[int]:
+        """The GPU code in the published wheel, for the machine or for all of them."""
+        machines = self.known.wheel_archs.get(self.spec.pytorch.build, {}) if self.wheel else {}
+        codes = [code for name, code in machines.items() if self.machine in (None, name)]
+        return sorted({arch for code in codes for arch in code})
 
 
-Check = Callable[[Case], Iterator[Problem]]
-RULES: dict[str, Check] = {}
-"""Rules by id, in the order in which a person should learn of problems."""
-OF_WHEELS: set[str] = set()
-"""Those about published wheels: none is installed where torch is a nightly, or built."""
+Rule = Callable[[Case], Iterator[Problem]]
+RULES: dict[str, Rule] = {}
+"""Rules by name, in the order in which a person should learn of problems."""
 
 
-def rule(check: Check) -> Check:
-    """Register a rule, of which the first problem counts; its id is the function's name."""
-    RULES[check.__name__.replace("_", "-")] = check
+def rule(check: Rule) -> Rule:
+    """Register a rule, of which the first problem counts."""
+    RULES[check.__name__] = check
     return check
-
-
-def rule_of_wheels(check: Check) -> Check:
-    """Register a rule about published wheels."""
-    OF_WHEELS.add(check.__name__.replace("_", "-"))
-    return rule(check)
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -246,42 +204,66 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     combination cannot work: always one sentence that says what to change.
     """
     spec = declared.resolve(data, host)
-    for _, refusal in refusals(spec):
-        raise SpecError(refusal)
+    for refusal in refusals(spec):
+        raise SpecError(refusal.sentence)
     return spec
 
 
 def check_host(spec: HostSpec, facts: HostFacts) -> list[Refusal]:
-    """Return one sentence per reason why this host cannot be what `spec` says; [] if it can.
+    """Return each reason why this host cannot be what `spec` says; [] if it can.
 
     Leave `driver_loaded`, `open_modules` and `compute_capabilities` empty in `facts` while the
     driver stage is still to install another driver: what is loaded now says nothing then.
     """
-    return list(dict.fromkeys(refusal for _, refusal in refusals(spec, facts)))
+    return list(dict.fromkeys(refusals(spec, facts)))
 
 
-def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[str, Refusal]]:
-    """Yield (rule id, sentence) for each rule that refuses `spec` or its host."""
+def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[Refusal]:
+    """Yield the refusal of each rule that refuses `spec` or its host."""
+    for name, case, problem in _problems(spec, facts):
+        remedy = problem.remedy or _another_stack(case)
+        value: object = KEYS[problem.key].of(spec)
+        if isinstance(value, tuple):
+            value = capabilities(value) if problem.key == "cuda_archs" else list(value)
+        yield Refusal(
+            name,
+            problem._replace(remedy=remedy).sentence(spec.host, value),
+            one_line(f"{problem.key} = {shown(problem.key, value)} {problem.found}"),
+            one_line(problem.allowed),
+            one_line(remedy),
+        )
+
+
+def _problems(spec: HostSpec, facts: HostFacts | None) -> Iterator[tuple[str, Case, Problem]]:
+    """Yield (rule, case, problem), for each kind of GPU that is there, else for the declared."""
     there = dict.fromkeys(facts.compute_capabilities if facts else ())
-    gpus: list[tuple[str | None, bool]] = [(each, True) for each in there]
-    gpus = gpus or [(spec.gpu.compute_capability, False)]
     for name, check in RULES.items():
-        if spec.pytorch.source != "wheel" and name in OF_WHEELS:
-            continue
-        for capability, on_host in gpus:
-            case = Case(spec, catalogue(), facts, capability, on_host)
+        for capability in there or (spec.gpu.compute_capability,):
+            case = Case(spec, catalogue(), facts, capability, bool(there))
             for problem in check(case):
-                yield name, _refusal(case, problem)
+                yield name, case, problem
                 break
 
 
-def _refusal(case: Case, problem: Problem) -> Refusal:
-    key, found, allowed, fix = problem
-    where, value, remedy = f"host {case.spec.host}", case.value(key), fix or _NOBODY
-    refusal = Refusal(sentence(where, key, value, found, allowed=allowed, remedy=remedy))
-    refusal.found = one_line(f"{key} = {shown(key, value)} {found}")
-    refusal.allowed, refusal.remedy = one_line(allowed), one_line(remedy)
-    return refusal
+def _another_stack(case: Case) -> str:
+    """Return the remedy that is a stack: one that no rule refuses on this host."""
+    spec, facts = case.spec, case.facts
+    fits: dict[str, HostSpec] = {}
+    if facts is not None:  # another stack's own driver would be loaded in place of this one
+        facts = replace(facts, driver_loaded=None, open_modules=None)
+    kept = ("gpu_model", "gpu_count", "driver_modules", "driver_repository_url", "rehearsal")
+    data = {key: KEYS[key].of(spec) for key in kept if spec.accelerator == "nvidia"}
+    for name, stack in case.known.stacks.items():
+        if stack.accelerator == spec.accelerator:
+            other = declared.resolve({**data, "stack": name}, spec.host)
+            fits |= {} if any(_problems(other, facts)) else {name: other}
+    if own := fits.get(spec.stack):
+        changed = [key for key in _VERSIONS if KEYS[key].of(spec) != KEYS[key].of(own)]
+        return f"remove {' and '.join(changed)}: the stack's own fits"
+    if not fits:
+        return "no stack serves this host: leave it out of the inventory"
+    named = " or ".join(map(repr, [*fits][:2]))
+    return f"set stack = {named} and remove keys that change its versions"
 
 
 def cuda_of(build: str) -> str | None:
@@ -300,39 +282,16 @@ def _has_code(archs: Iterable[int], capability: str) -> bool:
     return any(arch // 10 == major and arch % 10 <= minor for arch in archs)
 
 
-def _knows(branch: DriverBranch, capability: str) -> bool:
-    return branch.newest is None or Version(branch.newest).major >= Version(capability).major
+def _too(there: str, oldest: str | int | None, newest: str | int | None) -> str:
+    """Return "too old" or "too new" for a version outside of a range, "" for any other.
 
-
-def _serves(branch: DriverBranch, capability: str) -> bool:
-    return Version(branch.oldest) <= Version(capability)
-
-
-def _serves_gpu(case: Case) -> Callable[[Stack], bool]:
-    """Return what tells whether driver, toolkit and torch of a stack know the GPU."""
-
-    def good(stack: Stack) -> bool:
-        if stack.driver is None or stack.cuda is None or case.capability is None:
-            return False
-        branch = case.known.driver_branches[stack.driver.branch]
-        return (
-            _knows(branch, case.capability)
-            and _serves(branch, case.capability)
-            and _has_code(case.known.cuda[stack.cuda].archs, case.capability)
-            and any(_has_code(w.archs, case.capability) for w in case.wheels(stack.torch.build))
-        )
-
-    return good
-
-
-def _from_branch(minimum: str) -> Callable[[Stack], bool]:
-    first = Version(minimum).major
-    return lambda stack: stack.driver is not None and stack.driver.branch >= first
-
-
-def _of_driver(case: Case, finding: str) -> str:
-    """Return what is wrong with driver_branch, or with the loaded driver in its place."""
-    return f"is declared, but the loaded driver {case.loaded} {finding}" if case.loaded else finding
+    Of the newest, a minor number that it does not name does not count; None is no bound.
+    """
+    version = Version(there)
+    if oldest is not None and version < Version(str(oldest)):
+        return "too old"
+    last = Version(str(newest)).release if newest is not None else ()
+    return "too new" if version.release[: len(last)] > last else ""
 
 
 # --- The rules ---
@@ -355,17 +314,14 @@ def gpu_count(case: Case) -> Iterator[Problem]:
 @rule
 def gpu_model(case: Case) -> Iterator[Problem]:
     """The host's GPU is not the declared one."""
-    gpu = case.gpu
-    if gpu is not None and case.on_host and case.capability != gpu.compute_capability:
-        same = [m.name for m in case.known.gpus.values() if m.compute_capability == case.capability]
-        yield Problem(
-            "gpu_model",
-            f"is declared, which has compute capability {gpu.compute_capability}, "
-            f"but the host has a GPU of {case.capability}",
-            ", ".join(same) or "a model with that compute capability, or None",
-            "set gpu_model to what is in the host; with GPUs of several kinds set it to None, or"
-            " take the others out",
-        )
+    gpu, there = case.gpu, case.capability
+    if gpu is not None and case.on_host and there != gpu.compute_capability:
+        same = [m.name for m in case.known.gpus.values() if m.compute_capability == there]
+        own = f"is declared, which has compute capability {gpu.compute_capability}"
+        allowed = ", ".join(same) or "a model with that compute capability, or None"
+        fix = "set gpu_model to what is in the host; with GPUs of several kinds set it to None, or"
+        fix += " take the others out"
+        yield Problem("gpu_model", f"{own}, but the host has a GPU of {there}", allowed, fix)
 
 
 @rule
@@ -381,109 +337,99 @@ def build_of_accelerator(case: Case) -> Iterator[Problem]:
         yield Problem("pytorch_build", found, "'cpu' with a cpu stack", fix)
 
 
-@rule_of_wheels
-def torch_unknown(case: Case) -> Iterator[Problem]:
-    """A release we know nothing about cannot be checked."""
-    if case.release is None:
-        known = ", ".join(sorted(case.known.torch, key=Version))
-        found = "is not a torch release this project knows"
-        fix = f"set pytorch_version = {case.stack.torch.version!r}, or another of these"
-        yield Problem("pytorch_version", found, known, fix)
-
-
-@rule_of_wheels
-def build_not_published(case: Case) -> Iterator[Problem]:
-    """Each torch release is built for a few CUDA releases only."""
-    release = case.release
-    if release is not None and case.spec.pytorch.build not in release.builds:
-        allowed = f"{', '.join(release.builds)} with torch {release.version}"
-        found, fix = (
-            f"is not published for torch {release.version}",
-            "set pytorch_build to one of these",
-        )
-        yield Problem("pytorch_build", found, allowed, fix)
-
-
-@rule_of_wheels
-def machine_without_wheel(case: Case) -> Iterator[Problem]:
-    """torch is published for few machines."""
-    machines = case.known.wheel_archs.get(case.spec.pytorch.build)
-    if case.machine is not None and machines is not None and case.machine not in machines:
-        named = " or ".join(machines)
-        found = f"has no wheel for the machine {case.machine}"
-        allowed = f"{named} with {case.spec.pytorch.build}"
-        yield Problem("pytorch_build", found, allowed, f"use a host whose machine is {named}")
-
-
-@rule_of_wheels
-def index_of_other_build(case: Case) -> Iterator[Problem]:
-    """PyTorch's indexes hold one build each; a foreign one would win over the declared build."""
-    build = case.spec.pytorch.build
-    for key in ("pytorch_index_url", "pytorch_extra_index_url"):
-        named = re.search(r"/whl/(?:nightly/|test/)?(cpu|cu\d{3})/?$", str(case.value(key) or ""))
-        if named and named[1] != build:
-            found = f"holds the build {named[1]}, and pytorch_build is {build!r}"
-            fix = f"set {key} = {case.known.index_of(build)!r}"
-            yield Problem(key, found, f"an index of {build}", fix)
-
-
-@rule_of_wheels
-def package_index_serves_other_build(case: Case) -> Iterator[Problem]:
-    """The package index has one build per release and machine; not the same one on each machine."""
-    torch, machine, release = case.spec.pytorch, case.machine, case.release
-    if torch.index_url or torch.extra_index_url or machine is None or release is None:
+@rule
+def published(case: Case) -> Iterator[Problem]:
+    """torch is published for few builds, each for few machines; an unknown one is not judged."""
+    torch, release, known = case.spec.pytorch, case.wheel, case.known
+    machines = known.wheel_archs.get(torch.build, {})
+    if torch.source != "wheel":
         return
-    served = release.pypi.get(machine)
-    if served != torch.build and case.wheels():
-        found = f"is not what the package index serves for torch {torch.version} on {machine}"
-        found += f": that is {served}" if served else ""
-        fix = f"set pytorch_index_url = {case.known.index_of(torch.build)!r}"
-        yield Problem("pytorch_build", found, f"an index of {torch.build} for {machine}", fix)
+    if release is None:
+        found, allowed = (
+            "is not a torch release this project knows",
+            sorted(known.torch, key=Version),
+        )
+        fix = f"set pytorch_version = {case.stack.torch.version!r}, or another of these"
+        yield Problem("pytorch_version", found, ", ".join(allowed), fix)
+    elif torch.build not in release.builds:
+        found = f"is not published for torch {release.version}"
+        there = f"{', '.join(release.builds)} with torch {release.version}"
+        yield Problem("pytorch_build", found, there, "set pytorch_build to one of these")
+    elif case.machine not in (None, *machines):
+        found, named = f"has no wheel for the machine {case.machine}", " or ".join(machines)
+        fix = f"use a host whose machine is {named}"
+        yield Problem("pytorch_build", found, f"{named} with {torch.build}", fix)
+
+
+@rule
+def index(case: Case) -> Iterator[Problem]:
+    """PyTorch's indexes hold one build each, the package index one for each kind of machine.
+
+    Another one would win over the declared build.
+    """
+    torch, release, machine = case.spec.pytorch, case.wheel, case.machine
+    if release is None:
+        return
+    own = case.known.index_of(torch.build)
+    urls = {"pytorch_index_url": torch.index_url, "pytorch_extra_index_url": torch.extra_index_url}
+    for key, url in urls.items():
+        named = re.search(r"/whl/(?:nightly/|test/)?(cpu|cu\d{3})/?$", url or "")
+        if named and named[1] != torch.build:
+            found = f"holds the build {named[1]}, and pytorch_build is {torch.build!r}"
+            yield Problem(key, found, f"an index of {torch.build}", f"set {key} = {own!r}")
+    if machine is not None and not any(urls.values()):
+        served = release.pypi.get(machine)
+        if served != torch.build:
+            found = "is not what the package index serves for"
+            found += f" torch {torch.version} on {machine}{f': that is {served}' if served else ''}"
+            allowed = f"an index of {torch.build} for {machine}"
+            yield Problem("pytorch_build", found, allowed, f"set pytorch_index_url = {own!r}")
 
 
 @rule
 def python(case: Case) -> Iterator[Problem]:
     """Each torch release has wheels for a range of Pythons."""
+    release = case.known.torch.get(case.spec.pytorch.version)
     named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", case.spec.pytorch.python)
-    text = (case.facts.python if case.facts else None) or (named[1] if named else None)
-    if case.release is None or text is None:
+    there = (case.facts.python if case.facts else None) or (named[1] if named else None)
+    if release is None or there is None:
         return
-    oldest, newest = case.release.python
-    there, torch = Version(text), f"torch {case.release.version}"
-    allowed = f"Python {oldest} to {newest} with {torch}"
-    if there < Version(oldest):
+    oldest, newest = release.python
+    if too := _too(there, oldest, newest):
         fix = f"install Python {oldest} or newer on the host and set pytorch_python to it"
-        yield Problem("pytorch_python", f"is Python {text}, too old for {torch}", allowed, fix)
-    elif there.release[:2] > Version(newest).release[:2]:
-        fix = f"set pytorch_python = {newest!r}"
-        yield Problem("pytorch_python", f"is Python {text}, too new for {torch}", allowed, fix)
+        fix = f"set pytorch_python = {newest!r}" if too == "too new" else fix
+        found, torch = f"is Python {there}, {too} for", f"torch {release.version}"
+        allowed = f"Python {oldest} to {newest} with {torch}"
+        yield Problem("pytorch_python", f"{found} {torch}", allowed, fix)
 
 
-@rule_of_wheels
+@rule
 def c_library(case: Case) -> Iterator[Problem]:
     """A manylinux_2_28 wheel does not load on an older C library."""
     there = case.facts.glibc if case.facts else None
-    needed = case.release.glibc if case.release else None
-    if there is not None and needed is not None and Version(there) < Version(needed):
+    needed = case.wheel.glibc if case.wheel else None
+    if there and _too(there, needed, None):
         found = f"needs glibc {needed}, and the host has {there}"
         fix = "install a newer distribution on the host, Debian 11 or Ubuntu 22.04 at least"
         yield Problem("pytorch_version", found, f"glibc {needed} or newer", fix)
 
 
 @rule
-def version_of_other(case: Case) -> Iterator[Problem]:
+def versions(case: Case) -> Iterator[Problem]:
     """A version that is not of its branch, or its release, contradicts it; neither is a guess."""
     driver, cuda = case.spec.driver, case.spec.cuda
-    if driver.version and driver.branch and not driver.version.startswith(f"{driver.branch}."):
-        found, named = f"is not a version of branch {driver.branch}", driver.version.split(".")[0]
-        allowed = f"a version that begins with {driver.branch}., or None"
-        fix = f"set driver_branch = {named}, or driver_version = None"
-        yield Problem("driver_version", found, allowed, fix)
-    if cuda.version and cuda.release and not cuda.version.startswith(f"{cuda.release}."):
-        found, named = f"is not a version of CUDA {cuda.release}", cuda.version.rpartition(".")[0]
-        allowed = f"a version that begins with {cuda.release}., or None"
-        fix = f"set cuda_release = {named!r}, or cuda_version = None"
-        yield Problem("cuda_version", found, allowed, fix)
+    branch = str(driver.version).partition(".")[0]
+    release = str(cuda.version).rpartition(".")[0]
+    for key, version, of, named, instead in (
+        ("driver_version", driver.version, driver.branch, "branch", f"driver_branch = {branch}"),
+        ("cuda_version", cuda.version, cuda.release, "CUDA", f"cuda_release = {release!r}"),
+    ):
+        if version and of and not version.startswith(f"{of}."):
+            found, allowed = f"is not a version of {named} {of}", f"one that begins with {of}."
+            yield Problem(key, found, f"{allowed}, or None", f"set {instead}, or {key} = None")
+    if driver.version and driver.minimum and _too(driver.version, driver.minimum, None):
+        found, allowed = f"is too old for CUDA {cuda.release}", f"{driver.minimum} or newer"
+        yield Problem("driver_version", found, allowed, "set driver_version = None")
 
 
 @rule
@@ -492,47 +438,37 @@ def driver_of_gpu(case: Case) -> Iterator[Problem]:
     branch, capability = case.branch, case.capability
     if branch is None or capability is None:
         return
-    every, fix = case.known.driver_branches.values(), case.take_driver(_serves_gpu(case))
-    if not _knows(branch, capability):
-        first = min((b.branch for b in every if _knows(b, capability)), default=0)
-        found = _of_driver(case, f"does not know {case.gpu_name}")
-        yield Problem("driver_branch", found, f"branch {first} or newer for this GPU", fix)
-    elif not _serves(branch, capability):
-        last = max((b.branch for b in every if _serves(b, capability)), default=0)
-        found = _of_driver(case, f"no longer serves {case.gpu_name}")
-        yield Problem("driver_branch", found, f"branch {last} or older for this GPU", fix)
+
+    def too(of: stacks.DriverBranch) -> str:
+        return _too(capability, of.oldest, of.newest and Version(of.newest).major)
+
+    serving = [each.branch for each in case.known.driver_branches.values() if not too(each)]
+    if wrong := too(branch):
+        found, allowed = "does not know", f"branch {min(serving)} or newer for this GPU"
+        if wrong == "too old":
+            found, allowed = "no longer serves", f"branch {max(serving)} or older for this GPU"
+        if case.loaded:
+            found = f"is declared, but {case.driver_name} {found}"
+        yield Problem("driver_branch", f"{found} {case.gpu_name}", allowed, case.install_driver)
 
 
 @rule
 def driver_of_cuda(case: Case) -> Iterator[Problem]:
-    """Below its minimum a CUDA release does not start, or cannot compile at run time."""
-    driver, release = case.spec.driver, case.spec.cuda.release
-    if driver.minimum is None or release is None:
-        return
-    minimum = driver.minimum if case.loaded else case.known.cuda[release].minimum_driver
-    if case.driver_is_below(minimum):
-        found = _of_driver(case, f"is too old for CUDA {release}")
-        allowed = f"driver {minimum} or newer with CUDA {release}"
-        yield Problem("driver_branch", found, allowed, case.take_driver(_from_branch(minimum)))
-    elif driver.version is not None and Version(driver.version) < Version(driver.minimum):
-        allowed = f"{driver.minimum} or newer with CUDA {release}"
-        fix = "set driver_version = None"
-        yield Problem("driver_version", f"is too old for CUDA {release}", allowed, fix)
-
-
-@rule_of_wheels
-def driver_of_wheel(case: Case) -> Iterator[Problem]:
-    """torch brings its own CUDA libraries, and these have a minimum driver too."""
-    build = cuda_of(case.spec.pytorch.build)
-    if build is None or not case.nvidia:
-        return
-    major = build.partition(".")[0]
-    same = [each for name, each in case.known.cuda.items() if name.split(".")[0] == major]
-    if same and case.driver_is_below(same[0].minimum_driver):
-        minimum = same[0].minimum_driver
-        found = f"brings CUDA {build}, which does not start on {case.driver_name}"
-        allowed = f"driver {minimum} or newer with CUDA {major}.x builds"
-        yield Problem("pytorch_build", found, allowed, case.take_driver(_from_branch(minimum)))
+    """Below its minimum a CUDA release, the toolkit's or torch's own, does not start."""
+    known, torch, driver = case.known.cuda, case.spec.pytorch, case.spec.driver
+    release, wheel = case.spec.cuda.release, cuda_of(torch.build) if case.wheel else None
+    major = str(wheel).partition(".")[0]
+    minimum = (
+        (driver.minimum if case.loaded else known[release].minimum_driver) if release else None
+    )
+    like = (each.minimum_driver for name, each in known.items() if name.startswith(f"{major}."))
+    for key, cuda, needed in (
+        ("cuda_release", release, minimum),
+        ("pytorch_build", wheel, next(like, None)),
+    ):
+        if case.nvidia and needed and case.driver_is_below(needed):
+            found, allowed = "is too new for", f"driver {needed} or newer with CUDA {cuda}"
+            yield Problem(key, f"{found} {case.driver_name}", allowed, case.install_driver)
 
 
 @rule
@@ -541,21 +477,15 @@ def not_carried(case: Case) -> Iterator[Problem]:
     carried, branch, toolkit = case.repository, case.spec.driver.branch, case.toolkit
     if carried is None:
         return
-
-    def has_both(stack: Stack) -> bool:
-        driver = stack.driver is not None and carried.carries(stack.driver.branch)
-        return driver and stack.cuda is not None and carried.carries_toolkit(stack.cuda)
-
     found = f"is not in NVIDIA's repository for {carried.distro}"
     ours = case.spec.driver.source == "nvidia" and case.installs("driver")
     if ours and branch is not None and not carried.carries(branch):
         oldest, newest = carried.branches
         allowed = f"branch {oldest} {'or newer' if newest is None else f'to {newest}'}"
-        fix = case.take("driver_branch", has_both)
-        yield Problem("driver_branch", found, f"{allowed} on {carried.distro}", fix)
+        yield Problem("driver_branch", found, f"{allowed} on {carried.distro}", ANOTHER_STACK)
     elif toolkit and case.installs("toolkit") and not carried.carries_toolkit(toolkit.release):
         allowed = f"CUDA {carried.oldest_toolkit} or newer on {carried.distro}"
-        yield Problem("cuda_release", found, allowed, case.take("cuda_release", has_both))
+        yield Problem("cuda_release", found, allowed, ANOTHER_STACK)
 
 
 @rule
@@ -565,13 +495,11 @@ def not_in_archive(case: Case) -> Iterator[Problem]:
     own = case.known.archive_branches(where) if where else None
     ours = case.nvidia and case.spec.driver.source == "distribution" and case.installs("driver")
     if ours and own is not None and branch is not None and branch not in own:
-        offers = f"offers branch {' and '.join(map(str, own))} in the archive of {where}"
-        yield Problem(
-            "driver_source",
-            f"{offers}, and driver_branch = {branch} is declared",
-            f"a driver_branch that the archive of {where} carries",
-            f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'",
-        )
+        there = " and ".join(map(str, own))
+        found = f"offers branch {there} in the archive of {where}, and driver_branch = {branch} is"
+        fix = f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'"
+        allowed = f"a driver_branch that the archive of {where} carries"
+        yield Problem("driver_source", f"{found} declared", allowed, fix)
 
 
 @rule
@@ -579,69 +507,59 @@ def modules(case: Case) -> Iterator[Problem]:
     """From branch 615 on there are open modules only; Blackwell and Grace need them, and GPUs older
     than Turing cannot use them, for want of a GPU System Processor.
     """
-    branch, flavour = case.branch, case.spec.driver.modules
+    branch, flavour, gpu = case.branch, case.spec.driver.modules, case.gpu
     if branch is None:
         return
+    capability = Version(case.capability) if case.capability else None
+    grace = gpu and gpu.open_modules == "required" and gpu.compute_capability == case.capability
+    needed, which = None, "for this GPU"
+    if grace or (capability is not None and capability >= BLACKWELL):
+        needed, which = "open", "for Blackwell and Grace"
+    elif capability is not None and capability < TURING:
+        needed, which = "proprietary", "for GPUs older than Turing"
     if flavour not in branch.modules:
         allowed = f"{' or '.join(map(repr, branch.modules))} from branch {branch.branch} on"
-        found, fix = f"does not exist with {case.driver_name}", "set driver_modules = 'open'"
-        yield Problem("driver_modules", found, allowed, fix)
-    gpu, capability = case.gpu, Version(case.capability) if case.capability else None
-    grace = gpu is not None and gpu.open_modules == "required" and not any(gpu_model(case))
-    closed = case.facts is not None and case.facts.open_modules is False
-    if grace or (capability is not None and capability >= BLACKWELL):
-        allowed = "'open' for Blackwell and Grace"
-        reboot = f"install the open modules of branch {case.spec.driver.branch} and reboot the host"
-        if flavour != "open":
-            found = f"does not bring up {case.gpu_name}"
-            fix = f"set driver_modules = 'open'{f' and {reboot}' if closed else ''}"
-            yield Problem("driver_modules", found, allowed, fix)
-        elif closed:
-            found = "is declared, but the proprietary modules are loaded, and these do not bring up"
-            yield Problem("driver_modules", f"{found} {case.gpu_name}", allowed, reboot)
-    elif flavour == "open" and capability is not None and capability < TURING:
-        found = f"does not bring up {case.gpu_name}, which is older than Turing"
-        fix = "set driver_modules = 'proprietary'"
-        yield Problem("driver_modules", found, "'proprietary' for GPUs older than Turing", fix)
+        found = f"does not exist with {case.driver_name}"
+        yield Problem("driver_modules", found, allowed, "set driver_modules = 'open'")
+    elif needed not in (None, flavour):
+        found, fix = f"does not bring up {case.gpu_name}", f"set driver_modules = {needed!r}"
+        yield Problem("driver_modules", found, f"{needed!r} {which}", fix)
+    elif needed == "open" and case.facts is not None and case.facts.open_modules is False:
+        found = "is declared, but the proprietary modules are loaded, and these do not bring up"
+        fix = f"install the open modules of branch {case.spec.driver.branch} and reboot the host"
+        yield Problem("driver_modules", f"{found} {case.gpu_name}", f"'open' {which}", fix)
 
 
 @rule
-def toolkit_of_gpu(case: Case) -> Iterator[Problem]:
-    """A toolkit makes no code for GPUs that came after it, and newer ones drop old GPUs."""
-    if case.toolkit is None or case.capability is None:
-        return
-    oldest, newest = capabilities([min(case.toolkit.archs), max(case.toolkit.archs)])
-    of, fix = f"with CUDA {case.toolkit.release}", case.take("cuda_release", _serves_gpu(case))
-    if Version(case.capability) < Version(oldest):
-        found, allowed = f"no longer makes code for {case.gpu_name}", f"{oldest} or newer"
-        yield Problem("cuda_release", found, f"compute capability {allowed} {of}", fix)
-    elif Version(case.capability).major > Version(newest).major:
-        found, allowed = f"does not yet make code for {case.gpu_name}", f"{newest} or older"
-        yield Problem("cuda_release", found, f"compute capability {allowed} {of}", fix)
+def code_for_gpu(case: Case) -> Iterator[Problem]:
+    """Without code for the GPU every kernel launch fails: "no kernel image is available".
+
+    A build of torch without it would be hours of compiling for nothing.
+    """
+    building, capability = case.spec.pytorch.building, case.capability
+    built = [int(arch.replace(".", "")) for arch in building.archs] if building else ()
+    where = f" on {case.machine}" if case.machine else ""
+    for key, archs, place, fix in (
+        ("cuda_release", case.toolkit.archs if case.toolkit else (), "", ANOTHER_STACK),
+        ("pytorch_build", case.wheel_archs, where, ANOTHER_STACK),
+        ("pytorch_archs", built, "", f"set pytorch_archs = {[capability]!r}"),
+    ):
+        if case.nvidia and capability and archs and not _has_code(archs, capability):
+            allowed = f"compute capabilities {', '.join(capabilities(archs))} with it"
+            yield Problem(key, f"has no code for {case.gpu_name}{place}", allowed, fix)
 
 
 @rule
 def code_of_compiler(case: Case) -> Iterator[Problem]:
-    """nvcc stops at an architecture it does not know, and at one it no longer knows.
-
-    A build of torch without the GPU's own would be hours of compiling that launch no kernel.
-    """
+    """nvcc stops at an architecture it does not know, and at one it no longer knows."""
     building, release = case.spec.pytorch.building, case.spec.cuda.release
-    if release is None:
-        return
-    known = capabilities(case.known.cuda[release].archs)
+    known = capabilities(case.known.cuda[release].archs) if release else []
     own = capabilities(case.spec.cuda.archs) if case.toolkit else []
     for key, archs in (("cuda_archs", own), ("pytorch_archs", building.archs if building else ())):
         if missing := [arch for arch in archs if arch not in known]:
             found = f"holds {', '.join(missing)}, for which CUDA {release} makes no code"
             fix = f"set {key} = {[arch for arch in archs if arch in known] or None!r}"
             yield Problem(key, found, f"{', '.join(known)} with CUDA {release}", fix)
-    if building is not None and case.nvidia and case.capability is not None:
-        made = [int(arch.replace(".", "")) for arch in building.archs]
-        if not _has_code(made, case.capability):
-            found, allowed = f"makes no code for {case.gpu_name}", f"{case.capability} among them"
-            fix = f"set pytorch_archs = {[case.capability]!r}"
-            yield Problem("pytorch_archs", found, allowed, fix)
 
 
 @rule
@@ -656,34 +574,6 @@ def build_of_other_cuda(case: Case) -> Iterator[Problem]:
         yield Problem("pytorch_build", found, f"{right} with that toolkit", fix)
 
 
-@rule_of_wheels
-def nccl(case: Case) -> Iterator[Problem]:
-    """An NCCL older than the GPU fails in the first all-reduce, after everything else worked."""
-    if not case.nvidia or case.release is None or case.capability is None:
-        return
-    build = case.release.builds.get(case.spec.pytorch.build)
-    minimum = case.known.nccl_minimum.get(str(Version(case.capability).major))
-    if build and build.nccl and minimum and Version(build.nccl) < Version(minimum):
-        found = f"brings NCCL {build.nccl}, whose all-reduce fails on {case.gpu_name}"
-        allowed = f"a torch with NCCL {minimum} or newer for this GPU"
-        fix = case.take("pytorch_version", _serves_gpu(case))
-        yield Problem("pytorch_version", found, allowed, fix)
-
-
-@rule_of_wheels
-def code_of_wheel(case: Case) -> Iterator[Problem]:
-    """Without code for the GPU every kernel launch fails: "no kernel image is available"."""
-    wheels, capability = case.wheels(), case.capability
-    if not case.nvidia or capability is None or not wheels or case.spec.pytorch.build == "cpu":
-        return
-    archs = {arch for each in wheels for arch in each.archs}
-    if not _has_code(archs, capability):
-        found = f"has no code for {case.gpu_name}{f' on {case.machine}' if case.machine else ''}"
-        allowed = f"compute capabilities {', '.join(capabilities(sorted(archs)))} with it"
-        fix = case.take("pytorch_build", _serves_gpu(case))
-        yield Problem("pytorch_build", found, allowed, fix)
-
-
 @rule
 def build_newer_than_driver(case: Case) -> Iterator[Problem]:
     """Within one CUDA major an older driver runs a newer toolkit's finished code, and no PTX of it.
@@ -696,15 +586,10 @@ def build_newer_than_driver(case: Case) -> Iterator[Problem]:
         return
     ours, theirs, strict = Version(build), Version(branch.cuda), Version(case.known.strict_cuda)
     if ours >= strict and ours > theirs and ours.major == theirs.major:
-        newer = f"is of CUDA {build}, newer than {case.driver_name} translates code of"
-        fix = case.take("pytorch_build", lambda s: Version(s.cuda or "99") <= theirs)
-        host = f", or {case.take_driver(_from_branch('0'))}" if case.loaded else ""
-        yield Problem(
-            "pytorch_build",
-            f"{newer} (CUDA {branch.cuda}), and NCCL of such a build did not start",
-            f"builds up to CUDA {branch.cuda} with {case.driver_name}",
-            f"{fix}{host}",
-        )
+        found = f"is of CUDA {build}, newer than {case.driver_name} translates code of"
+        found += f" (CUDA {branch.cuda}), and NCCL of such a build did not start"
+        allowed = f"builds up to CUDA {branch.cuda} with {case.driver_name}"
+        yield Problem("pytorch_build", found, allowed, case.install_driver)
 
 
 @rule
@@ -714,11 +599,9 @@ def compiler(case: Case) -> Iterator[Problem]:
     if toolkit is None or not (asked or (facts and facts.gcc is not None)):
         return
     name, _, number = (asked or f"gcc-{facts.gcc if facts else ''}").partition("-")
-    bounds = toolkit.clang if name == "clang" else toolkit.gcc
-    if bounds is not None and not bounds[0] <= int(number) <= bounds[1]:
+    oldest, newest = (toolkit.clang if name == "clang" else toolkit.gcc) or (None, None)
+    if too := _too(number, oldest, newest):
         what = "is" if asked else f"leaves the host its own {name} {number}, which is"
-        how = "too new" if int(number) > bounds[1] else "too old"
-        allowed = f"{name} {bounds[0]} to {bounds[1]} with CUDA {toolkit.release}"
-        fix = f"set host_compiler = '{name}-{bounds[1]}'"
-        found = f"{what} {how} for CUDA {toolkit.release}"
-        yield Problem("host_compiler", found, allowed, fix)
+        allowed = f"{name} {oldest} to {newest} with CUDA {toolkit.release}"
+        found = f"{what} {too} for CUDA {toolkit.release}"
+        yield Problem("host_compiler", found, allowed, f"set host_compiler = '{name}-{newest}'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from pyinfra.api.exceptions import DeployError
 
@@ -89,6 +90,20 @@ def _repr(value: object) -> str:
         return repr(value)
     except Exception:  # a stranger's __repr__ must not turn one sentence into a traceback
         return f"<{type(value).__name__}>"
+
+
+class Problem(NamedTuple):
+    """What is wrong: the key to blame, a clause about its value, what is allowed, what to do."""
+
+    key: str
+    found: str
+    allowed: str
+    remedy: str
+
+    def sentence(self, host: str, value: object) -> str:
+        """Return it as one sentence about a host."""
+        found, allowed, remedy = self.found, self.allowed, self.remedy
+        return sentence(f"host {host}", self.key, value, found, allowed=allowed, remedy=remedy)
 
 
 def sentence(

@@ -34,6 +34,15 @@ class Explained:
         """The root cause, None where nothing known explains the failure."""
         return next(iter(self.diagnosis.found), None) if self.diagnosis else None
 
+    @property
+    def tail(self) -> list[str]:
+        """The log's last lines, where nothing known explains the failure."""
+        failed = self.verdict.failed
+        if failed is None or self.root or _measured(self.verdict):
+            return []
+        lines = failed.tail or (self.diagnosis.unexplained.splitlines() if self.diagnosis else ())
+        return [line for line in lines if line.strip(" ^~|")]  # Python underlines so
+
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as it came, a failed one with its `diagnosis`."""
         known = {"diagnosis": self.diagnosis.as_json()} if self.diagnosis else {}
@@ -46,28 +55,25 @@ def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = 
     + record: of the host, which decides between two readings of a message
     + evidence: the file that the test left; without it, the lines in the verdict have to do
 
+    Where a figure of the test is wrong, the logs say nothing of it, and its check is the evidence.
     What reads logs is imported where a test has failed: a run with nothing to do is quicker so.
     """
-    if verdict.passed:
+    failed = verdict.failed
+    if verdict.passed or failed is None:
         return Explained(verdict)
     from pyinfra_gpu.diagnosis.catalogue import catalogue
     from pyinfra_gpu.diagnosis.host_facts import facts_of
     from pyinfra_gpu.on_host.diagnosis.explain import explain
 
-    texts = of_file(evidence, ended=ended_by_the_test(verdict)) or of_verdict(verdict)
+    if _measured(verdict):
+        texts = {"the smoke test": f"{failed.id}: {failed.sentence}"}
+    else:
+        texts = of_file(evidence, ended="(the deadline)" in failed.sentence)
+        texts = texts or {_name("", failed.rank): "\n".join(failed.tail)}
     return Explained(verdict, explain(texts, catalogue(), facts_of(record)))
 
 
-def ended_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
-    """Tell whether the test itself ended its ranks: at a deadline, or for what it had measured.
-
-    torchrun's log then ends with a signal that came from the test, and names no cause.
-    """
-    late = verdict.failed is not None and "(the deadline)" in verdict.failed.sentence
-    return late or measured_by_the_test(verdict)
-
-
-def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
+def _measured(verdict: Verdict | AcrossVerdict) -> bool:
     """Tell whether what failed is a figure that the test measured, and not the end of a rank."""
     check = verdict.check(verdict.failed.id) if verdict.failed else None
     return check is not None and check.seconds is not None
@@ -86,17 +92,10 @@ class _Evidence(RootModel[tuple[Any, ...]]):
     """The file that a failed test leaves: entries, the first cause's first."""
 
 
-def of_verdict(verdict: Verdict | AcrossVerdict) -> dict[str, str]:
-    """Return the last lines that the verdict holds, by where they are from."""
-    if verdict.failed is None or not (text := "\n".join(verdict.failed.tail)).strip():
-        return {}
-    return {_name("", verdict.failed.rank): text}
-
-
 def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
     """Return the texts of an evidence file by where they are from; what is malformed is left out.
 
-    + ended: whether the test itself ended torchrun, whose own log is then left out
+    + ended: whether the test itself ended torchrun, whose own log then names no cause
     """
     found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
     texts: dict[str, str] = {}

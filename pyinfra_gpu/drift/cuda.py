@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pyinfra_gpu.drift.driver_inventory import of_gpus
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.proof import outdated
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
+from pyinfra_gpu.facts.record import NvidiaPackage, Record
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import HostSpec
@@ -26,14 +27,18 @@ PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 
 _COMPILERS = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
+_FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
+
+
+def declared(spec: HostSpec) -> bool:
+    """Tell whether a toolkit is asked for."""
+    return of_gpus(spec) and spec.cuda.toolkit
 
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say in a few words what the toolkit is where nothing differs."""
     del record
-    if spec.accelerator != "nvidia":
-        return NONE_DECLARED
-    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else NONE_DECLARED
+    return f"CUDA toolkit {spec.cuda.release}" if declared(spec) else NONE_DECLARED
 
 
 def home(spec: HostSpec) -> str:
@@ -46,25 +51,25 @@ def package(spec: HostSpec) -> str:
     return catalogue().toolkit_package(str(spec.cuda.release))
 
 
-def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
-    """Return the installed packages of the declared release, in the order of their names."""
-    packages = if_known(record.nvidia.packages, ())
-    return [each for each in packages if each.name.partition(":")[0].endswith(_ending(spec))]
-
-
 def _ending(spec: HostSpec) -> str:
     """Return how the names of a release's packages end, e.g. "-13-0"."""
     return f"-{str(spec.cuda.release).replace('.', '-')}"
 
 
+# -- the toolkit and its packages
+
+
+def _parts(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
+    """Return the installed packages of the declared release, in the order of their names."""
+    packages, ending = if_known(record.nvidia.packages, ()), _ending(spec)
+    return [each for each in packages if each.name.partition(":")[0].endswith(ending)]
+
+
 def damaged(spec: HostSpec, record: Record) -> list[str]:
-    """Return the declared release's packages that are half installed, or whose files differ."""
-    half = [each.name for each in of_release(spec, record) if not each.complete]
-    return [*packages_of(_lost(spec, record)), *half]
-
-
-def _lost(spec: HostSpec, record: Record) -> tuple[LostFile, ...]:
-    return lost_files(record, lambda name: name.endswith(_ending(spec)))
+    """Return the declared release's packages whose files differ, or that are half installed."""
+    half = [each.name for each in _parts(spec, record) if not each.complete]
+    lost = lost_files(record, lambda name: name.endswith(_ending(spec)))
+    return [*packages_of(lost), *half]
 
 
 def lacks_package(spec: HostSpec, record: Record) -> bool:
@@ -81,58 +86,62 @@ def nvcc_packages(spec: HostSpec, record: Record) -> list[str]:
 
     A part that was forced off leaves the toolkit's package there, with a dependency unmet.
     """
-    names = [each.name for each in of_release(spec, record)]
-    own = f"cuda-nvcc{_ending(spec)}"
-    return [own, *(name for name in names if _COMPILERS.fullmatch(name) and name != own)]
-
-
-def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the packages of the declared release: there, whole, of the declared version."""
-    if not spec.cuda.toolkit:
-        return
-    release, toolkits = str(spec.cuda.release), known(record.cuda.toolkits)
-    known(record.nvidia.packages)
-    parts, main = of_release(spec, record), record.nvidia.package(package(spec))
-    expected = f"the CUDA toolkit {spec.cuda.version or release}"
-    packages = (package(spec), f"cuda-nvcc{_ending(spec)}", f"cuda-cudart{_ending(spec)}")
-    if not parts and release in toolkits:
-        yield _of_no_package(spec, record)
-    elif parts and (wrong := broken(spec, record)):
-        action = "reinstall its packages"
-        yield repair(Id.CUDA_TOOLKIT_DIFFERS, wrong, expected, action, packages)
-    elif main is None:
-        found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else None
-        found, action = found or f"no CUDA toolkit {release}", f"install {package(spec)}"
-        yield repair(Id.CUDA_NOT_INSTALLED, found, expected, action, packages)
-    elif lacks_package(spec, record):
-        found, wanted = f"{main.name} {main.version}", str(spec.cuda.version)
-        action = f"install {wanted}"
-        yield repair(Id.CUDA_TOOLKIT_DIFFERS, found, f"version {wanted}", action, packages)
+    names = [each.name for each in _parts(spec, record) if _COMPILERS.fullmatch(each.name)]
+    return [*dict.fromkeys((f"cuda-nvcc{_ending(spec)}", *names))]
 
 
 def broken(spec: HostSpec, record: Record) -> str | None:
     """Say what is missing of an installed toolkit, or None."""
-    cuda, release = record.cuda, spec.cuda.release
-    missing, nvcc = known(cuda.missing), known(cuda.nvcc)
-    if half := [each.name for each in of_release(spec, record) if not each.complete]:
+    missing, nvcc = known(record.cuda.missing), known(record.cuda.nvcc)
+    if half := [each.name for each in _parts(spec, record) if not each.complete]:
         return f"{', '.join(half)} not completely installed"
     # Parts alone (somebody installed just the runtime) are not a broken toolkit.
     if record.nvidia.package(package(spec)) is None:
         return None
     if missing:
         return f"{', '.join(missing)} missing in {home(spec)}"
-    if lost := _lost(spec, record):
+    if lost := lost_files(record, lambda name: name.endswith(_ending(spec))):
         return told(lost)
-    if nvcc is not None and nvcc != release:
+    if nvcc not in (None, spec.cuda.release):
         return f"the nvcc in {home(spec)} is of release {nvcc}"
     return None
 
 
+def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the packages of the declared release: there, whole, of the declared version.
+
+    A toolkit that no package brought belongs to somebody: it is used, never overwritten.
+    """
+    release, toolkits = str(spec.cuda.release), known(record.cuda.toolkits)
+    known(record.nvidia.packages)
+    parts, main, ending = _parts(spec, record), record.nvidia.package(package(spec)), _ending(spec)
+    expected, id_ = f"the CUDA toolkit {spec.cuda.version or release}", Id.CUDA_TOOLKIT_DIFFERS
+    packages = (package(spec), f"cuda-nvcc{ending}", f"cuda-cudart{ending}")
+    if not parts and release in toolkits:
+        missing = bool(known(record.cuda.missing))
+        yield report(
+            id_,
+            f"{home(spec)} is {'incomplete, and ' if missing else ''}of no package",
+            f"the toolkit of {package(spec)}",
+            "left alone, since installing over it would replace somebody's files; to get the"
+            " package's, move it away",
+            f"sudo mv {home(spec)} {home(spec)}.before",
+            stops=missing,
+        )
+    elif parts and (wrong := broken(spec, record)):
+        yield repair(id_, wrong, expected, "reinstall its packages", packages)
+    elif main is None:
+        found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else None
+        found, action = found or f"no CUDA toolkit {release}", f"install {package(spec)}"
+        yield repair(Id.CUDA_NOT_INSTALLED, found, expected, action, packages)
+    elif lacks_package(spec, record):
+        found, wanted = f"{main.name} {main.version}", str(spec.cuda.version)
+        yield repair(id_, found, f"version {wanted}", f"install {wanted}", packages)
+
+
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the owner can use the toolkit; one made under umask 077 is root's alone."""
-    if not spec.cuda.toolkit or known(record.cuda.nvcc) is not None:
-        return
-    if of_release(spec, record) and broken(spec, record) is None:
+    if known(record.cuda.nvcc) is None and _parts(spec, record) and broken(spec, record) is None:
         yield report(
             Id.CUDA_TOOLKIT_DIFFERS,
             f"{owner_name(spec, record)} cannot run {home(spec)}/bin/nvcc, which is there",
@@ -143,35 +152,32 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _of_no_package(spec: HostSpec, record: Record) -> Finding:
-    """A toolkit that no package brought belongs to somebody: it is used, never overwritten."""
-    missing = bool(known(record.cuda.missing))
-    return report(
-        Id.CUDA_TOOLKIT_DIFFERS,
-        f"{home(spec)} is {'incomplete, and ' if missing else ''}of no package",
-        f"the toolkit of {package(spec)}",
-        "left alone, since installing over it would replace somebody's files; to get the"
-        " package's, move it away",
-        f"sudo mv {home(spec)} {home(spec)}.before",
-        stops=missing,
-    )
+def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
+    del spec
+    packages = if_known(record.nvidia.packages, ())
+    if names := [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]:
+        found, expected = f"{', '.join(names)} installed", "the toolkit's package, which brings no"
+        action = "left alone, but its next upgrade may bring another driver"
+        command, id_ = apt.remove_by_hand(names), Id.CUDA_METAPACKAGE_INSTALLED
+        yield report(id_, found, f"{expected} driver", action, command, tuple(names))
+
+
+# -- the compiler
 
 
 def compiler_name(spec: HostSpec) -> str:
     """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
-    declared = spec.cuda.host_compiler
-    if declared is None:
-        return "g++"
-    name, _, major = declared.partition("-")
-    return f"{'clang++' if name == 'clang' else 'g++'}-{major}"
+    name, _, major = (spec.cuda.host_compiler or "").partition("-")
+    return f"{'clang++' if name == 'clang' else 'g++'}-{major}" if name else "g++"
 
 
 def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
     """Return the packages of the compilers that are missing; [] where none is."""
-    cuda, declared = record.cuda, spec.cuda.host_compiler
+    cuda, compiler = record.cuda, spec.cuda.host_compiler
     wanted = []
-    if spec.cuda.toolkit and declared is not None and cuda.compiler is None:
-        wanted += [declared] if declared.startswith("clang") else [declared, compiler_name(spec)]
+    if spec.cuda.toolkit and compiler is not None and cuda.compiler is None:
+        wanted += [compiler] if compiler.startswith("clang") else [compiler, compiler_name(spec)]
     if spec.cuda.toolkit and cuda.gxx is False:
         wanted.append("g++")
     elif cuda.gcc is None:
@@ -179,54 +185,56 @@ def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
     return wanted
 
 
-def _compiler_missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether all compilers are there; without root nothing is installed or refused."""
-    if spec.accelerator != "nvidia":
-        return
-    rooted, cuda = spec.privilege == "sudo", record.cuda
-    if rooted:
-        for each in (cuda.gcc, cuda.compiler, cuda.gxx):
-            known(each)
+def _compiler(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether all compilers are there, and whether nvcc takes them.
+
+    Without root nothing is installed or refused.
+    """
+    rooted, cuda, id_ = spec.privilege == "sudo", record.cuda, Id.CUDA_COMPILER_DIFFERS
+    for each in (cuda.gcc, cuda.compiler, cuda.gxx) if rooted else ():
+        known(each)
     if not (wanted := compiler_packages(spec, record)):
+        yield from _out_of_range(spec, record) if spec.cuda.toolkit else ()
         return
     found, names = f"no {wanted[0]}", ", ".join(wanted)
     expected, packages = f"{names} for nvcc and torch.compile", (*wanted, "gcc", "g++")
     if rooted:
-        yield repair(Id.CUDA_COMPILER_DIFFERS, found, expected, f"install {names}", packages)
-        return
-    action = "left alone, as nothing is installed with privilege = 'none'"
-    command = f"sudo apt-get install {' '.join(wanted)}"
-    yield report(Id.CUDA_COMPILER_DIFFERS, found, expected, action, command, packages)
+        yield repair(id_, found, expected, f"install {names}", packages)
+    else:
+        action = "left alone, as nothing is installed with privilege = 'none'"
+        command = f"sudo apt-get install {' '.join(wanted)}"
+        yield report(id_, found, expected, action, command, packages)
 
 
-def _compiler_out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether nvcc takes the compiler that is there."""
-    if spec.accelerator != "nvidia" or not spec.cuda.toolkit or compiler_packages(spec, record):
-        return
-    declared = spec.cuda.host_compiler
-    family = declared.partition("-")[0] if declared else "gcc"
-    release = catalogue().cuda[str(spec.cuda.release)]
+def _version(spec: HostSpec, record: Record) -> str | Unknown | None:
+    """Return the version of the compiler that nvcc uses."""
+    return record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc
+
+
+def _out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    name, release = spec.cuda.host_compiler or "gcc", catalogue().cuda[str(spec.cuda.release)]
+    family, version = name.partition("-")[0], if_known(_version(spec, record), None)
     bounds = release.clang if family == "clang" else release.gcc
-    version = if_known(record.cuda.compiler if declared else record.cuda.gcc, None)
     if not bounds or not version or bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
         return
     good = f"{family}-{bounds[1]}"
-    install = [good] if family == "clang" else [good, f"g++-{bounds[1]}"]
+    install = good if family == "clang" else f"{good} g++-{bounds[1]}"
     yield report(
         Id.CUDA_COMPILER_DIFFERS,
-        f"{declared or family} is version {version}",
+        f"{name} is version {version}",
         f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
         f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-        f"sudo apt-get install {' '.join(install)}",
-        (declared or family, f"{family}-{version.partition('.')[0]}"),
+        f"sudo apt-get install {install}",
+        (name, f"{family}-{version.partition('.')[0]}"),
         stops=True,
     )
 
 
+# -- the paths on which programs find it
+
+
 def _plain_path(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge /usr/local/cuda: a link of update-alternatives that leads to the declared release."""
-    if not spec.cuda.toolkit:
-        return
     wanted, chosen = home(spec), known(record.cuda.alternative)
     link, id_ = known(record.cuda.link), Id.CUDA_LINK_DIFFERS
     if link == PLAIN:
@@ -256,20 +264,14 @@ def link_by_hand(record: Record) -> bool:
     return chosen is None or link.rstrip("/") not in (chosen.rstrip("/"), "/etc/alternatives/cuda")
 
 
-def _shadowed(spec: HostSpec, record: Record) -> Iterator[Finding]:
+def _first_nvcc(spec: HostSpec, record: Record) -> Iterator[Finding]:
     path = if_known(record.cuda.nvcc_on_path, None)
-    if spec.cuda.toolkit and path and not path.startswith(f"{home(spec)}/"):
-        yield report(
-            Id.CUDA_SHELL_PATH,
-            f"{path} is the first nvcc on PATH",
-            f"none, or the one in {home(spec)}/bin",
-            "left alone, since somebody put it there; see whose it is",
-            f"dpkg -S {path}",
-            ("nvidia-cuda-toolkit", "cuda-nvcc-*"),
-        )
-
-
-_FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
+    if path and not path.startswith(f"{home(spec)}/"):
+        found, expected = f"{path} is the first nvcc on PATH", f"none, or the one in {home(spec)}"
+        action = "left alone, since somebody put it there; see whose it is"
+        packages = ("nvidia-cuda-toolkit", "cuda-nvcc-*")
+        command, id_ = f"dpkg -S {path}", Id.CUDA_SHELL_PATH
+        yield report(id_, found, f"{expected}/bin", action, command, packages)
 
 
 def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -277,8 +279,7 @@ def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
     LD_LIBRARY_PATH comes before the libraries that torch brings, whichever CUDA it names.
     """
-    lines = if_known(record.cuda.shell_lines, ()) if spec.accelerator == "nvidia" else ()
-    if wrong := [each for each in lines if _misleads(spec, each)]:
+    if wrong := [each for each in if_known(record.cuda.shell_lines, ()) if _misleads(spec, each)]:
         file, _, line = wrong[0].partition(":")
         yield report(
             Id.CUDA_SHELL_PATH,
@@ -291,29 +292,14 @@ def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _misleads(spec: HostSpec, row: str) -> bool:
     line = row.partition(":")[2]
-    if "LD_LIBRARY_PATH" in line:
-        return True
     named = {folder[1] for folder in _FOLDER.finditer(line)} - {None, spec.cuda.release}
-    return bool(named) and spec.cuda.toolkit
+    return "LD_LIBRARY_PATH" in line or (bool(named) and spec.cuda.toolkit)
 
 
-def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
-    packages = if_known(record.nvidia.packages, ()) if spec.cuda.toolkit else ()
-    if names := [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]:
-        yield report(
-            Id.CUDA_METAPACKAGE_INSTALLED,
-            f"{', '.join(names)} installed",
-            "the toolkit's package, which brings no driver",
-            "left alone, but its next upgrade may bring another driver",
-            apt.remove_by_hand(names),
-            tuple(names),
-        )
+# -- the proof
 
 
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if not spec.cuda.toolkit:
-        return
     if unproven := outdated(record.cuda.proof, state(spec, record)):
         archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
         expected = f"a kernel compiled for {archs} with what is installed now"
@@ -324,10 +310,10 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
     """Return all that the proof depends on: toolkit, compiler, what is compiled."""
     return {
-        "the toolkit": sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
+        "the toolkit": sorted(f"{each.name} {each.version}" for each in _parts(spec, record)),
         "nvcc": str(record.cuda.nvcc),
         "cuda_host_compiler": compiler_name(spec),
-        "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
+        "its version": str(_version(spec, record)),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
         "what is compiled for it": proofs.digest("cuda"),
@@ -335,13 +321,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 
 
 judge = Rules(
-    _toolkit,
-    _closed,
-    _compiler_missing,
-    _compiler_out_of_range,
-    _shells,
-    _plain_path,
-    _shadowed,
-    _metapackage,
-    _unproven,
+    *where(declared, _toolkit, _closed),
+    *where(of_gpus, _compiler, _shells),
+    *where(declared, _plain_path, _first_nvcc, _metapackage, _unproven),
 )

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from packaging.version import Version
 
 from pyinfra_gpu.drift.rules import if_known
-from pyinfra_gpu.packages.names import driver_version, is_driver, plain
-from pyinfra_gpu.stacks import catalogue
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.drift.finding import Finding
-    from pyinfra_gpu.drift.rules import Rule
-    from pyinfra_gpu.facts.record import NvidiaPackage, Record
-    from pyinfra_gpu.spec import HostSpec, Modules
-    from pyinfra_gpu.stacks import Archive
+from pyinfra_gpu.facts.record import NvidiaPackage, Record
+from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_driver, plain
+from pyinfra_gpu.spec import HostSpec, Modules
+from pyinfra_gpu.stacks import Archive, catalogue
 
 KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
 FLAVOURS: tuple[Modules, Modules] = ("open", "proprietary")
 
 
+def of_gpus(spec: HostSpec) -> bool:
+    """Tell whether a host is to work with GPUs."""
+    return spec.accelerator == "nvidia"
+
+
 def ours(spec: HostSpec) -> bool:
     """Tell whether the driver is ours to keep on this host."""
-    return spec.accelerator == "nvidia" and spec.driver.source != "present"
-
-
-def of_ours(rule: Rule) -> Rule:
-    """Make a rule one that is asked only where the driver is ours to keep."""
-
-    @wraps(rule)
-    def asked(spec: HostSpec, record: Record) -> Iterator[Finding]:
-        if ours(spec):
-            yield from rule(spec, record)
-
-    return asked
+    return of_gpus(spec) and spec.driver.source != "present"
 
 
 def from_nvidia(spec: HostSpec) -> bool:
@@ -48,6 +36,43 @@ def from_nvidia(spec: HostSpec) -> bool:
 def trusts_nvidia(spec: HostSpec) -> bool:
     """Tell whether NVIDIA's repository is needed: for the driver, or else for the toolkit."""
     return ours(spec) and (from_nvidia(spec) or spec.cuda.toolkit)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repository:
+    """The declared repository, for one host.
+
+    + url: without a slash at its end
+    + key_fingerprint: 40 upper-case hexadecimal digits
+    + keyring_sha256: digest of its cuda-keyring package
+    """
+
+    url: str
+    key_fingerprint: str
+    keyring_sha256: str
+
+
+def repository(spec: HostSpec, record: Record) -> Repository | str:
+    """Return the repository of this host's own release, or why there is none, as a clause.
+
+    Another release's repository is no way out: a newer package manager refuses keys that older
+    ones use.
+    """
+    declared, system = spec.driver.repository, record.system
+    if declared is None:
+        return "no repository is declared"
+    release = catalogue().repository(str(system.os_id), str(system.os_version))
+    arch = catalogue().repository_arch(str(system.architecture))
+    if "{distro}" in declared.url and release is None:
+        return f"NVIDIA's repository for {system.os_name} is not known: declare its whole URL"
+    if "{arch}" in declared.url and arch is None:
+        return f"NVIDIA has no repository for machines of kind {system.architecture}"
+    fingerprint = declared.key_fingerprint or (release and release.key_fingerprint)
+    digest = declared.keyring_sha256 or (release and release.keyring_sha256)
+    if not fingerprint or not digest:
+        return "declare `driver_key_fingerprint` and `driver_keyring_sha256` of that repository"
+    url = declared.url_for(release.distro if release else "", arch or "")
+    return Repository(url=url, key_fingerprint=fingerprint.upper(), keyring_sha256=digest.lower())
 
 
 def archive(spec: HostSpec, record: Record) -> Archive | None:
@@ -119,34 +144,37 @@ class Packages:
         found = {driver_version(package.version) for package in self.following}
         return tuple(sorted((v for v in found if v), key=Version))
 
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The names of what the driver is made of, those with its libraries first.
+
+        By their names alone, NVIDIA's container tools or its settings would pass for the driver.
+        """
+        return (*LIBRARIES, *self.wanted, *self.names)
+
 
 def packages(spec: HostSpec, record: Record) -> Packages:
     """Sort the installed packages; one that is not told is as if it were not there."""
     own, modules = archive(spec, record), spec.driver.modules
-    wanted: tuple[str, ...] = ()
-    other: frozenset[str] = frozenset()
-    of_kernels: set[str] = set()
-    if spec.driver.branch is not None:
-        theirs = FLAVOURS[FLAVOURS.index(modules) - 1]
-        mine, others = (_of_kernels(spec, record, each) for each in (modules, theirs))
-        of_kernels = {*mine, *others, *of_series(spec, record)}
-        wanted = (*_declared(spec, record, modules, spec.driver.packages), *mine)
-        names, other_names = (
-            {name for kind in KINDS for name in _declared(spec, record, each, kind)}
-            for each in (modules, theirs)
-        )
-        other = frozenset((other_names - names) | set(others))
-    apart = frozenset(own.apart if own else ()) | of_kernels
+    both = (modules, FLAVOURS[FLAVOURS.index(modules) - 1])
+    mine, others = (_of_kernels(spec, record, each) for each in both)
+    names, other = (
+        {name for kind in KINDS for name in _declared(spec, record, each, kind)} for each in both
+    )
+    wanted = (*_declared(spec, record, modules, spec.driver.packages), *mine)
+    other = (other - names) | {*others}
+    of_kernels = {*mine, *others, *of_series(spec, record)}
+    apart = of_kernels | {*(own.apart if own else ())}
     return Packages(
         wanted=wanted,
-        other=other,
+        other=frozenset(other),
         installed=tuple(
             each
             for each in if_known(record.nvidia.packages, ())
             if plain(each.name) in {*wanted, *other, *of_kernels}
             or (plain(each.name) not in apart and is_driver(each.name, each.version))
         ),
-        apart=apart,
+        apart=frozenset(apart),
     )
 
 
@@ -154,7 +182,9 @@ def _declared(
     spec: HostSpec, record: Record, modules: Modules, kind: Literal["compute", "full"]
 ) -> tuple[str, ...]:
     """Return the names of a driver's packages where it comes from; () where none are known."""
-    own, branch = archive(spec, record), spec.driver.branch or 0
+    own, branch = archive(spec, record), spec.driver.branch
+    if branch is None:
+        return ()
     if not from_nvidia(spec):
         return (own.driver(branch, modules, kind) if own else None) or ()
     return catalogue().driver_packages(str(record.system.os_id), branch, modules, kind) or ()
@@ -162,9 +192,9 @@ def _declared(
 
 def _of_kernels(spec: HostSpec, record: Record, modules: Modules) -> tuple[str, ...]:
     """Return the packages with the archive's own modules for both kernels, if it has any."""
-    own, branch = archive(spec, record), spec.driver.branch or 0
-    names = kernels(record) if own else ()
-    return tuple(own.kernel_package(branch, modules, kernel) for kernel in names if own)
+    own, branch = archive(spec, record), spec.driver.branch
+    names = kernels(record) if own and branch else ()
+    return tuple(own.kernel_package(branch, modules, each) for each in names if own and branch)
 
 
 def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -176,3 +206,27 @@ def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
     branch, modules = spec.driver.branch or 0, spec.driver.modules
     name = own.series_package(branch, modules, newest) if own else None
     return (name,) if name else ()
+
+
+def target(spec: HostSpec, found: Packages) -> str | None:
+    """Return the one version that all packages must have, None = the newest of the branch.
+
+    Where none is declared that is the version of most of the declared packages that are there,
+    then of most packages, as long as it is of the declared branch and not too old.
+    """
+    driver = spec.driver
+    if driver.version is not None:
+        return driver.version
+    if set(found.missing) == set(found.wanted):
+        return None  # what is there are companions, and no driver to keep to
+    counted: Counter[str] = Counter()
+    for package in found.following:
+        version = driver_version(package.version)
+        if version and branch_of(version) == driver.branch and not too_old(spec, version):
+            counted[version] += 1000 if package.name in found.wanted else 1
+    return max(counted, key=lambda each: (counted[each], Version(each)), default=None)
+
+
+def too_old(spec: HostSpec, version: str) -> bool:
+    """Tell whether a driver is older than what the stack needs."""
+    return spec.driver.minimum is not None and Version(version) < Version(spec.driver.minimum)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.driver_inventory import of_ours, ours, packages
-from pyinfra_gpu.drift.driver_packages import driver_names
-from pyinfra_gpu.drift.finding import Finding, Id, repair, report
-from pyinfra_gpu.drift.rules import if_known, known
+from pyinfra_gpu.drift.driver_inventory import of_gpus, ours, packages
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, repair, report
+from pyinfra_gpu.drift.rules import if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.names import of_kernel
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened, some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 _LONGEST_REASON = 300  # characters
 _NAMED = 3  # so many paths are told
@@ -72,12 +67,8 @@ def users(record: Record) -> tuple[str, ...] | Unknown:
     found = record.driver.users
     if isinstance(found, Unknown):
         return found
-    return tuple(text for text in found if not _is_service(text))
-
-
-def _is_service(text: str) -> bool:
-    match = re.fullmatch(r"pid \d+ \((.*)\)", text)
-    return bool(match) and match[1] in SERVICES  # type: ignore[index]
+    names = {text: text.partition(" (")[2].removesuffix(")") for text in found}
+    return tuple(text for text, name in names.items() if name not in SERVICES)
 
 
 def _who(record: Record) -> str:
@@ -88,34 +79,28 @@ def _who(record: Record) -> str:
     return f", when they are done: {', '.join(found[:3])}" if found else ""
 
 
-def _restart(id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...]) -> Finding:
-    return replace(repair(id_, found, expected, action, packages), effect="restart")
-
-
 def _not_loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
     driver, kernel, id_ = record.driver, of_kernel(record.system.kernel), Id.DRIVER_MODULE_DIFFERS
     loaded, on_disk = known(driver.loaded), known(driver.on_disk)
+    found = packages(spec, record)
     free = [name for name in ("nouveau", "nova") if known(getattr(driver, name))]
     if free:
-        found, expected = f"{' and '.join(free)} is bound to the GPUs", "NVIDIA's module"
-        yield _restart(id_, found, expected, f"reboot{_who(record)}", kernel)
+        there, action = f"{' and '.join(free)} is bound to the GPUs", f"reboot{_who(record)}"
+        yield repair(id_, there, "NVIDIA's module", action, kernel, effect="restart")
     elif loaded is None:
-        named = (*packages(spec, record).wanted, *kernel)
+        there, named = "no NVIDIA module is loaded", (*found.wanted, *kernel)
         expected = f"module {on_disk or f'of branch {spec.driver.branch}'}"
-        yield _restart(id_, "no NVIDIA module is loaded", expected, "load it", named)
+        yield repair(id_, there, expected, "load it", named, effect="restart")
     if loaded is None or on_disk is None:
         return
     flavours = (driver.open_modules, driver.on_disk_open)
     flavour = all(isinstance(each, bool) for each in flavours) and flavours[0] != flavours[1]
     if loaded != on_disk or flavour:
-        yield _restart(
-            id_,
-            f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded",
-            f"{on_disk}, which is installed",
-            f"load the installed module{_who(record)}",
-            driver_names(packages(spec, record)),
-        )
+        there = f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded"
+        expected, action = f"{on_disk}, which is installed", "load the installed module"
+        action += _who(record)
+        yield repair(id_, there, expected, action, found.telling, effect="restart")
 
 
 def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -125,8 +110,6 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     working is told, and the run stops at it. A reboot that helped, of a run that was cut off before
     it could say so, leaves a note: with it the same reason would have no reboot in half a year.
     """
-    if spec.accelerator != "nvidia":
-        return
     found, reboots = [*_not_loaded(spec, record)], if_known(record.power.reboots, ())
     reason = owed(found)
     if not ours(spec):
@@ -148,7 +131,6 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
             yield repair(Id.DRIVER_REBOOT_NOTED, told, expected, "delete the note")
 
 
-@of_ours
 def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     driver, wanted = record.driver, spec.driver.persistence
     state, enabled = known(driver.persistenced), known(driver.persistenced_enabled)
@@ -158,15 +140,16 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     id_, named = Id.DRIVER_PERSISTENCED_DIFFERS, (unit, "nvidia-compute-utils*")
     if wanted and state == "masked":
         action = "left alone: it was masked by hand. Unmask it, or declare"
+        action += " driver_persistence = False"
         command = f"sudo systemctl unmask {unit}"
-        found, action = f"{unit} is masked", f"{action} driver_persistence = False"
-        yield report(id_, found, expected, action, command)
+        yield report(id_, f"{unit} is masked", expected, action, command)
     elif wanted and (state != "active" or enabled is False):
         text = "not there" if state is None else state if state != "active" else "not enabled"
         # An upgrade stops it, and with the old module still loaded it could not start again.
         waits = enabled is True and any(_not_loaded(spec, record))
-        judged = _restart if waits else repair
-        yield judged(id_, f"{unit} is {text}", expected, "enable and start it", named)
+        found, action = f"{unit} is {text}", "enable and start it"
+        effect: Effect = "restart" if waits else "repair"
+        yield repair(id_, found, expected, action, named, effect=effect)
     elif not wanted and (state == "active" or enabled is True):
         found = f"{unit} is {'active' if state == 'active' else 'enabled'}"
         yield repair(id_, found, expected, "stop and disable it", named)
@@ -180,8 +163,9 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     that mode again: to change it on the device does not last. Files that no package explains lie
     behind a folder on the way, or have a mode that root chose for good.
     """
-    shut = if_known(record.driver.closed, ()) if spec.accelerator == "nvidia" else ()
-    owner = layout.owner_name(spec, record) if shut else ""
+    if not (shut := if_known(record.driver.closed, ())):
+        return
+    owner = layout.owner_name(spec, record)
     devices = [path for path in shut if path.startswith("/dev/")]
     files = [path for path in shut if path not in devices and not _told_else(spec, record, path)]
     if devices:
@@ -207,12 +191,10 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _told_else(spec: HostSpec, record: Record, path: str) -> bool:
     """Tell whether another finding says it: a link that dangles, or a file of our packages'."""
-    lost, links = record.nvidia.lost, record.libcuda.links
-    link = None if isinstance(links, Unknown) else links.get(path)
+    link = if_known(record.libcuda.links, {}).get(path)
     real = link.real if link else path
-    if isinstance(lost, Unknown) or not ours(spec):
-        return real is None
+    lost = if_known(record.nvidia.lost, ()) if ours(spec) else ()
     return real is None or real in {each.path for each in lost}
 
 
-RULES = (_loaded, _persistenced, _closed)
+RULES = (*where(of_gpus, _loaded), *where(ours, _persistenced), *where(of_gpus, _closed))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from pyinfra_gpu.drift.rules import known
+from pyinfra_gpu.drift.finding import Finding, Id, repair
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.facts.record import Record
 
 
@@ -18,12 +20,15 @@ class File:
     + content: not part of the repr: it may hold what is nobody else's to see
     + mode: four octal digits, e.g. "0644"
     + owner: the user it is given to; None: the user who writes it
+    + id, expected: of the finding that it differs; no finding tells it where there is no id
     """
 
     path: str
     content: bytes = field(repr=False)
     mode: str = "0644"
     owner: str | None = None
+    id: Id | None = None
+    expected: str = ""
 
     @property
     def name(self) -> str:
@@ -48,6 +53,22 @@ def differs(record: Record, file: File) -> tuple[str, str] | None:
     if file.owner is not None and there.owner != file.owner:
         return f"{name} belongs to {there.owner}, not to {file.owner}", f"owner {file.owner}"
     return None
+
+
+def judge(record: Record, files: Iterable[File]) -> Iterator[Finding]:
+    """Find those of our files that are not as they should be."""
+    for file in files:
+        if file.id and (said := differs(record, file)):
+            action = writing(record, file.path, f"write {file.path}")
+            yield repair(file.id, said[0], file.expected or said[1], action)
+
+
+def writing(record: Record, path: str, how: str) -> str:
+    """Say what puts a file right: a directory in its place is left alone."""
+    entry = if_known(record.layout.entry(path), None)
+    if entry and entry.kind == "dir":
+        return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
+    return how
 
 
 @lru_cache(maxsize=64)  # most are the same for every host

@@ -213,11 +213,17 @@ class Findings(tuple[Finding, ...]):
 
 
 def repair(
-    id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...] = ()
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    packages: tuple[str, ...] = (),
+    *,
+    effect: Effect = "repair",
 ) -> Finding:
     """Return a finding that the next run repairs."""
     return Finding(
-        id=id_, found=found, expected=expected, effect="repair", action=action, packages=packages
+        id=id_, found=found, expected=expected, effect=effect, action=action, packages=packages
     )
 
 

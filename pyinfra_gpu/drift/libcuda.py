@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from posixpath import basename, dirname
 
 from pyinfra_gpu.drift.cuda import home
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
+from pyinfra_gpu.drift.driver_inventory import of_gpus
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.proof import outdated
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.record import CacheEntry, Link, Record
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import apt
@@ -30,10 +31,9 @@ _COMPAT = ("cuda-compat-*", *LIBRARIES)
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Name the library that programs get, where nothing differs."""
-    if spec.accelerator != "nvidia":
-        return ""
     entry = _first(record)
-    return entry.real or "" if entry else "no driver's library yet"
+    text = entry.real or "" if entry else "no driver's library yet"
+    return text if of_gpus(spec) else ""
 
 
 def path(record: Record, name: str) -> str:
@@ -47,17 +47,11 @@ def link(record: Record, where: str) -> Link:
     return if_known(record.libcuda.links, {}).get(where, absent)
 
 
-def driver_files(record: Record) -> tuple[str, ...]:
-    """Return the driver's libcuda files: where packages put libraries, named by a version.
-
-    Some distributions' own packages keep them one folder deeper, below nvidia/, and link to them.
-    """
-    candidates = [*if_known(record.libcuda.files, ()), str(link(record, path(record, SONAME)).real)]
-    return tuple(dict.fromkeys(each for each in candidates if is_drivers(record, each)))
-
-
 def is_drivers(record: Record, file: str | None) -> bool:
-    """Tell whether a file is where the driver's packages put it, and named as they name it."""
+    """Tell whether a file is where the driver's packages put it, and named as they name it.
+
+    Some distributions' own packages keep it one folder deeper, below nvidia/, and link to it.
+    """
     libdir = record.libcuda.libdir
     if file is None or not libdir:
         return False
@@ -65,19 +59,27 @@ def is_drivers(record: Record, file: str | None) -> bool:
     return re.fullmatch(rf"{place}lib(cuda|nvidia-ml)\.so\.\d{{3}}(\.\d+)+", file) is not None
 
 
+def has_files(record: Record) -> bool:
+    """Tell whether there is a libcuda file of the driver's."""
+    files = if_known(record.libcuda.files, ())
+    return any(
+        is_drivers(record, each) for each in (*files, link(record, path(record, SONAME)).real)
+    )
+
+
 def library_packages(record: Record) -> list[str]:
     """Return the installed packages that bring the driver's libraries, the most telling first."""
     return matching((each.name for each in if_known(record.nvidia.packages, ())), LIBRARIES)
+
+
+def _has_driver(record: Record) -> bool:
+    return has_files(record) or bool(library_packages(record))
 
 
 def _version_of(file: str | None) -> str | None:
     """Return the version in a library's file name, "580.95.05" of libcuda.so.580.95.05."""
     match = re.search(r"\.so\.(\d+(?:\.\d+)+)$", file or "")
     return match[1] if match else None
-
-
-def _has_driver(record: Record) -> bool:
-    return bool(driver_files(record)) or bool(library_packages(record))
 
 
 def _first(record: Record) -> CacheEntry | None:
@@ -147,43 +149,32 @@ def _repair(spec: HostSpec, id_: Id, found: str, expected: str, action: str) -> 
 
 
 def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.accelerator != "nvidia":
-        return
+    """Judge the links; one in the toolkit that is not declared is somebody's, and left alone."""
     for each in (record.libcuda.cache, record.libcuda.links, record.libcuda.files):
         known(each)
-    if (
-        not _has_driver(record)
-        and spec.driver.source == "present"
-        and not _is_loaded_ones(record, _first(record))
-    ):
-        yield stop(
-            Id.LIBCUDA_LINK_DIFFERS,
-            "there is no libcuda of a driver",
-            "the library of the driver that is declared to be present",
-            "left alone with driver_source = 'present': install the driver's libraries, or"
-            " declare driver_source = 'nvidia'",
-        )
-    inside = toolkit_link(spec)
-    for where, found in wrong_links(spec, record).items():
-        to = f"the driver's {basename(where)[:-2]}.*" if where.endswith(".1") else SONAME
-        expected = f"a link to {path(record, SONAME) if where == inside else to}"
+    id_, inside = Id.LIBCUDA_LINK_DIFFERS, toolkit_link(spec)
+    somebodys = spec.driver.source == "present"
+    if somebodys and not _has_driver(record) and not _is_loaded_ones(record, _first(record)):
+        action = "left alone with driver_source = 'present': install the driver's libraries, or"
+        action += " declare driver_source = 'nvidia'"
+        expected = "the library of the driver that is declared to be present"
+        yield stop(id_, "there is no libcuda of a driver", expected, action)
+    for where_, found in wrong_links(spec, record).items():
+        to = f"the driver's {basename(where_)[:-2]}.*" if where_.endswith(".1") else SONAME
+        expected = f"a link to {path(record, SONAME) if where_ == inside else to}"
         action = "reinstall its package, or link it where it belongs to none"
-        yield _repair(spec, Id.LIBCUDA_LINK_DIFFERS, found, expected, action)
+        yield _repair(spec, id_, found, expected, action)
     there = link(record, inside)
     astray = there.kind == "link" and (there.real is None or _astray(there.real))
     if astray and not spec.libcuda.toolkit_link and spec.cuda.release is not None:
-        yield report(
-            Id.LIBCUDA_LINK_DIFFERS,
-            _at(inside, there),
-            "nothing there, or libcuda_toolkit_link = True",
-            "left alone, since it was made by hand and is not declared",
-            f"sudo rm {inside} && sudo ldconfig",
-        )
+        found, expected = _at(inside, there), "nothing there, or libcuda_toolkit_link = True"
+        action = "left alone, since it was made by hand and is not declared"
+        yield report(id_, found, expected, action, f"sudo rm {inside} && sudo ldconfig")
 
 
 def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the linker's cache: what is in it is there, and the driver's library is in it."""
-    if spec.accelerator != "nvidia" or not _has_driver(record):
+    if not _has_driver(record):
         return
     cache = known(record.libcuda.cache)
     wrong = [f"{entry.path} is not there" for entry in cache if entry.real is None]
@@ -214,8 +205,7 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
     A driver that is somebody else's may have its library anywhere (containers mount it); one of
     our links is judged as a link.
     """
-    first = _first(record) if spec.accelerator == "nvidia" else None
-    if first is None:
+    if (first := _first(record)) is None:
         return
     if not is_drivers(record, first.real) and not _in_libdir(record, first):
         if spec.driver.source == "present" and _is_loaded_ones(record, first):
@@ -248,8 +238,6 @@ def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find folders of a toolkit's stubs or compat libraries that the loader searches."""
-    if spec.accelerator != "nvidia":
-        return
     names = [each.name for each in if_known(record.nvidia.packages, ())]
     compat = [name for name in names if name.startswith("cuda-compat")]
     for row in known(record.libcuda.loader_paths):
@@ -266,8 +254,6 @@ def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.accelerator != "nvidia":
-        return
     unproven = outdated(record.libcuda.proof, state(spec, record))
     no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
     if unproven is None or no_compiler:
@@ -275,13 +261,10 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     # While another module is loaded than the library is made for, nothing can be proven.
     entry = _first(record)
     version = _version_of(entry.real) if entry and is_drivers(record, entry.real) else None
-    yield Finding(
-        id=Id.LIBCUDA_UNPROVEN,
-        found=f"not verified that programs load libcuda: {unproven}",
-        expected="two programs compiled and run with what is installed now",
-        effect="repair" if version in (None, record.driver.loaded) else "restart",
-        action="compile and run them",
-    )
+    effect: Effect = "repair" if version in (None, record.driver.loaded) else "restart"
+    found = f"not verified that programs load libcuda: {unproven}"
+    expected = "two programs compiled and run with what is installed now"
+    yield repair(Id.LIBCUDA_UNPROVEN, found, expected, "compile and run them", effect=effect)
 
 
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
@@ -298,4 +281,4 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     }
 
 
-judge = Rules(_links, _cache, _loader_paths, _others, _unproven)
+judge = Rules(*where(of_gpus, _links, _cache, _loader_paths, _others, _unproven))

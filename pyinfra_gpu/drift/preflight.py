@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pyinfra_gpu.compatibility import Due, HostFacts, check_host
-from pyinfra_gpu.drift import (
-    cuda,
-    driver,
-    layout,
-    packages,
-    preflight_build,
-    preflight_driver,
-    preflight_gpus,
-)
+from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch_build
+from pyinfra_gpu.drift import preflight_driver as of_driver
+from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import SHARED_MEMORY
+from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.facts.record import SHARED_MEMORY, Record
+from pyinfra_gpu.on_host.build.plan import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.on_host.train.checks import SHM_MIB
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.PREFLIGHT
 # What of a version is compared: a Python of one's own may call itself "3.11.2+".
@@ -42,10 +34,10 @@ _SPARE_MIB = 8
 _OF_TORCH = 10_000  # files; its wheel alone has more
 _OF_PACKAGES = 1_000
 """Files that the smallest of the driver's packages bring, and what is unpacked beside them."""
-_NAMED = 3  # so many libraries are told
-_TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
-_CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
+_NAMED = 3  # so many names are told
 _BOOT, _INSTALLED = "/boot", " for what is to be installed"
+_LOWER = "or lower `preflight_min_disk_gib` if you know better"
+_ANOTHER = "let another host build, by `pytorch_builder`"
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -59,39 +51,35 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"{system.os_name}, {system.cpu_count} CPUs, {memory}, {count}"
 
 
+def _rooted(spec: HostSpec) -> bool:
+    return spec.privilege != "none"
+
+
 def _operating_system(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the distribution, and its release where the driver comes from a repository for it."""
     system, id_ = record.system, Id.PREFLIGHT_OS_UNSUPPORTED
     supported = catalogue().supported_releases()
-    brings_driver = spec.accelerator == "nvidia" and spec.driver.source != "present"
-    if spec.privilege == "none":
-        return  # nothing is installed from the distribution: which one it is does not matter
+    releases = supported.get(str(system.os_id))
     if system.init != "systemd":
         action = "boot it with systemd, or declare `privilege = 'none'`"
         yield stop(id_, f"pid 1 is {system.init}, not systemd", "a host with systemd", action)
-    elif system.os_version not in supported.get(str(system.os_id), ()) and (
-        brings_driver or system.os_id not in supported
-    ):
-        releases = ", ".join(f"{name} {'/'.join(each)}" for name, each in supported.items())
-        expected = f"one of the supported: {releases}"
+    elif releases is None or (driver_is_ours(spec) and system.os_version not in releases):
+        known_ones = ", ".join(f"{name} {'/'.join(each)}" for name, each in supported.items())
+        expected = f"one of the supported: {known_ones}"
         yield stop(id_, f"runs {system.os_name}", expected, "install one of them")
 
 
 def _ignored(spec: HostSpec, record: Record) -> Iterator[Finding]:
     del record
     if spec.ignored:
-        yield note(
-            Id.PREFLIGHT_KEYS_IGNORED,
-            f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs",
-            f"nothing that the stack {spec.stack} does not read",
-            "left alone, as in a default for all hosts",
-        )
+        found = f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs"
+        expected = f"nothing that the stack {spec.stack} does not read"
+        action = "left alone, as in a default for all hosts"
+        yield note(Id.PREFLIGHT_KEYS_IGNORED, found, expected, action)
 
 
 def _prefix(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the way to the prefix: who can change it sends root wherever they like."""
-    if spec.privilege == "none":
-        return
     if open_ := known(record.layout.open, "who can change the way to the prefix"):
         yield stop(
             Id.PREFLIGHT_PREFIX_OPEN,
@@ -102,31 +90,20 @@ def _prefix(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    problem = if_known(record.layout.owner_problem, None)
-    if spec.privilege != "none" and problem is not None:
-        yield stop(
-            Id.PREFLIGHT_OWNER_UNUSABLE,
-            problem,
-            "an owner as whom programs run: root runs none of the owner's",
-            "make that user or install what is missing, or declare another `owner`",
-        )
-
-
-def _another_owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Who logs in does not become the owner of what another user has, but by being declared."""
-    if spec.owner is not None or spec.privilege == "none":
-        return
-    user = known(record.system.user)
-    for path in (spec.paths.venv, *layout.owners(spec)):
+    id_ = Id.PREFLIGHT_OWNER_UNUSABLE
+    if problem := if_known(record.layout.owner_problem, None):
+        expected = "an owner as whom programs run: root runs none of the owner's"
+        action = "make that user or install what is missing, or declare another `owner`"
+        yield stop(id_, problem, expected, action)
+    user = spec.owner or known(record.system.user)
+    for path in (spec.paths.venv, *layout.owners(spec)) if spec.owner is None else ():
         whose = getattr(if_known(record.layout.entry(path), None), "owner", None)
         if whose not in (None, user, layout.ROOT):
-            yield stop(
-                Id.PREFLIGHT_OWNER_UNUSABLE,
-                f"{path} belongs to {whose}, and the login is {user}",
-                "one owner, whoever logs in",
-                f'declare `owner = "{whose}"`, or "{user}" to begin with an empty environment,'
-                " what is there being renamed",
-            )
+            found = f"{path} belongs to {whose}, and the login is {user}"
+            action = f'declare `owner = "{whose}"`, or "{user}" to begin with an empty environment,'
+            action += " what is there being renamed"
+            yield stop(id_, found, "one owner, whoever logs in", action)
             return
 
 
@@ -146,7 +123,7 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
             " another `prefix`",
         )
     place = if_known(storage.readonly, None)
-    if place and (place != _BOOT or preflight_driver.makes_initramfs(spec, record)):
+    if place and (place != _BOOT or of_driver.makes_initramfs(spec, record)):
         yield stop(
             id_,
             f"{place} is mounted read-only",
@@ -167,8 +144,8 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _package_manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Nothing is written where nobody knows what is installed."""
-    if spec.privilege != "none":
-        known(record.packages.installed, "which packages are installed")
+    del spec
+    known(record.packages.installed, "which packages are installed")
     yield from ()
 
 
@@ -176,31 +153,47 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Compare the free space with what is to come: torch, driver and toolkit, an initramfs.
 
     The package manager checks none of it beforehand: a full /usr leaves packages half installed, a
-    full /boot a kernel that may not boot.
+    full /boot a kernel that may not boot. Of file systems without a fixed number of inodes none is
+    judged.
     """
     judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
-    acting = any(each.acts for each in judged)
+    acting, fresh = any(each.acts for each in judged), record.torch.version is None
     ids = {each.id for each in judged} & set(_TAKES_GIB)
-    yield from _inodes(spec, record, acting=acting)
     storage, prefix = record.storage, str(spec.paths.prefix)
     usr, var = (sum(_TAKES_GIB[each][column] for each in ids) * 1024 for column in (0, 1))
     var = max(var, _LEAST_VAR_MIB) if acting else var
-    torch = spec.preflight.min_disk_gib * 1024 if record.torch.version is None else 0
     largest = if_known(storage.initrd_mib, None)
-    makes = preflight_driver.makes_initramfs(spec, record)
+    makes = of_driver.makes_initramfs(spec, record)
     boot = largest + _SPARE_MIB if largest and makes else 0
-    there = f"free some space there{_TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else ''}"
-    lower = "or lower `preflight_min_disk_gib` if you know better"
+    there = "free some space there"
+    there += ", or without a toolkit declare `cuda_toolkit = False`" * (
+        Id.CUDA_NOT_INSTALLED in ids
+    )
+    clean = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
+    least, some_space = spec.preflight.min_disk_gib, "free some space, choose another `prefix`"
+    built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
     for place, fact, need, what, action in (
-        (prefix, storage.free_mib, torch, "", f"free some space, choose another `prefix`, {lower}"),
+        (prefix, storage.free_mib, least * 1024 * fresh, "", f"{some_space}, {_LOWER}"),
+        (
+            *(spec.paths.build, storage.free_mib, built * 1024),
+            *(" for a build of torch", f"{some_space}, {_ANOTHER}, {_LOWER}"),
+        ),
         ("/usr", storage.usr_mib, usr, _INSTALLED, there),
-        ("/var", storage.var_mib, var, _INSTALLED, there if ids else f"{there}{_CLEAN}"),
+        ("/var", storage.var_mib, var, _INSTALLED, there if ids else f"{there}{clean}"),
         (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
     ):
         free = known(fact, f"the free disk space at {place}") if need else None
         if free is not None and free < need:
             found, expected = f"{_size(free)} free at {place}", f"{_size(need)}{what}"
             yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
+    inodes, needs = if_known(storage.inodes, {}), {prefix: _OF_TORCH * fresh}
+    needs |= dict.fromkeys(("/usr", "/var"), _OF_PACKAGES * acting)
+    for place, need in needs.items():
+        if inodes.get(place, need) < need:
+            found = f"{max(0, inodes[place])} inodes free at {place}, so no more files than that"
+            action = f"see with `df -i {place}` which file system it is, and remove files there:"
+            action += " `du --inodes -x` finds the folder that has millions"
+            yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, f"{need}{_INSTALLED}", action)
 
 
 def _size(mib: float) -> str:
@@ -214,33 +207,41 @@ def _of_boot(record: Record) -> str:
     return f"remove {what}, or make it larger"
 
 
-def _inodes(spec: HostSpec, record: Record, *, acting: bool) -> Iterator[Finding]:
-    """Judge whether files can be made at all; what has no number, or tells none, is not judged.
-
-    + acting: whether packages are to be installed
-    """
-    free = if_known(record.storage.inodes, {})
-    needs = dict.fromkeys(("/usr", "/var"), _OF_PACKAGES) if acting else {}
-    if record.torch.version is None:
-        needs[str(spec.paths.prefix)] = _OF_TORCH
-    for place, need in needs.items():
-        if place in free and free[place] < need:
-            yield stop(
-                Id.PREFLIGHT_DISK_TOO_SMALL,
-                f"{max(0, free[place])} inodes free at {place}, so no more files than that",
-                f"{need}{_INSTALLED}",
-                f"see with `df -i {place}` which file system it is, and remove files there:"
-                " `du --inodes -x` finds the folder that has millions",
-            )
+def builds(spec: HostSpec, record: Record) -> bool:
+    """Tell whether this host is the one that would begin to build torch now."""
+    building, state = spec.pytorch.building, record.build.state
+    if building is None or spec.rehearsal:
+        return False
+    builder = building.builder or next(iter(building.members), spec.host)
+    missing = [each.id for each in pytorch_build.judge(spec, record)] == [Id.PYTORCH_BUILD_MISSING]
+    # What a build takes, one that has begun has taken in part.
+    wanted = pytorch_build.fingerprint(spec, record)
+    begun = isinstance(state, BuildState) and state.fingerprint == wanted
+    return builder == spec.host and missing and not begun
 
 
 def _memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
     ram, need = known(record.system.ram_mib, "the amount of memory"), spec.preflight.min_ram_gib
+    id_, has = Id.PREFLIGHT_MEMORY_TOO_SMALL, f"has {ram / 1024:.1f} GiB of memory"
     # The kernel keeps some of what is installed for itself, so a "32 GiB" host shows about 31.
     if ram < need * 1024 * 0.9:
-        found = f"has {ram / 1024:.1f} GiB of memory"
         action = "lower `preflight_min_ram_gib` if you know better"
-        yield stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found, f"{need:g} GiB", action)
+        yield stop(id_, has, f"{need:g} GiB", action)
+    building = spec.pytorch.building
+    if building is None or not builds(spec, record):
+        return
+    usable, declared = pytorch_build.memory_mib(spec, record), building.memory_gib
+    least = MIB_PER_FLASH_JOB if building.cuda else MIB_PER_JOB
+    if declared is not None and usable > ram:
+        found = f"{has}, and `pytorch_build_memory_gib` = {declared:g}"
+        expected = "a build that may use no more than there is"
+        action = f"set `pytorch_build_memory_gib` = {max(1, ram * 4 // 5 // 1024)}, or None for"
+        yield stop(id_, found, expected, f"{action} four fifths of the host's")
+    elif usable < least:
+        found = f"a build of torch may use {usable / 1024:.1f} GiB of memory here"
+        expected = f"{least / 1024:g} GiB, which one compiler alone may take"
+        action = f"raise `pytorch_build_memory_gib`, {_ANOTHER}, or declare"
+        yield stop(id_, found, expected, f"{action} `pytorch_source` = 'wheel'")
 
 
 def _shared_memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -306,7 +307,7 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
 
     The driver that is loaded says nothing while the driver stage is still to bring another.
     """
-    stays = not (spec.driver.source != "present" and driver_moves(spec, record))
+    stays = not (driver_is_ours(spec) and driver_moves(spec, record))
     open_modules = if_known(record.driver.open_modules, None)
     gcc = if_known(record.cuda.gcc, None) if spec.cuda.toolkit else None
     return HostFacts(
@@ -314,7 +315,7 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         gcc=int(gcc.partition(".")[0]) if gcc else None,
         architecture=if_known(record.system.architecture, "x86_64"),
         driver_loaded=_numbers(record.driver.loaded) if stays else None,
-        compute_capabilities=preflight_gpus.capabilities(spec, record),
+        compute_capabilities=of_driver.capabilities(spec, record),
         open_modules=open_modules if stays else None,
         glibc=_numbers(record.cuda.glibc),
         distribution=f"{record.system.os_id} {record.system.os_version}",
@@ -329,40 +330,28 @@ def _numbers(value: str | Unknown | None) -> str | None:
 
 def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
-    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}
+    toolkit = {each.id for each in cuda.judge(spec, record)}
     due: set[Due] = set()
-    if _ids(driver.judge(spec, record)) & preflight_driver.MOVES:
+    if of_driver.due(spec, record) & of_driver.MOVES:
         due.add("driver")
-    if _ids(cuda.judge(spec, record)) & missing:
+    if toolkit & {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}:
         due.add("toolkit")
     return frozenset(due)
 
 
-def _ids(found: Iterable[Finding]) -> set[Id]:
-    return {each.id for each in found}
-
-
 def driver_moves(spec: HostSpec, record: Record) -> bool:
     """Tell whether the next run replaces, builds or reloads the driver."""
-    found = driver.judge(spec, record)
-    restarts = any(each.effect == "restart" for each in found)
-    return restarts or bool(_ids(found) & preflight_driver.BUILDS)
+    restarts = any(each.effect == "restart" for each in driver.judge(spec, record))
+    return restarts or bool(of_driver.due(spec, record) & of_driver.BUILDS)
 
 
 judge = Rules(
-    _operating_system,
+    *where(_rooted, _operating_system),
     _ignored,
-    _prefix,
-    _owner,
-    _another_owner,
+    *where(_rooted, _prefix, _owner),
     _mounts,
-    _package_manager,
-    _room,
-    _memory,
-    _shared_memory,
-    _preloads,
-    preflight_gpus.devices,
-    *preflight_driver.RULES,
-    preflight_build.obstacles,
+    *where(_rooted, _package_manager),
+    *(_room, _memory, _shared_memory, _preloads),
+    *of_driver.RULES,
     _incompatible,
 )

@@ -1,36 +1,29 @@
-"""What keeps the driver stage from working on a host, judged before it writes anything."""
+"""What keeps GPUs and driver from becoming what is declared, judged before anything is written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
 from pyinfra_gpu.drift.driver_inventory import (
     archive,
     from_nvidia,
-    of_ours,
+    of_gpus,
+    ours,
+    repository,
     trusts_nvidia,
 )
-from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import users
-from pyinfra_gpu.drift.finding import Finding, Id, stop
-from pyinfra_gpu.drift.rules import if_known, known
+from pyinfra_gpu.drift.finding import Finding, Id, note, stop
+from pyinfra_gpu.drift.rules import if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import PciGpu, Record
 from pyinfra_gpu.packages import apt, files
-from pyinfra_gpu.packages.names import (
-    is_driver,
-    is_helper,
-    names_its_version,
-    plain,
-)
+from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 MOVES = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
 """Findings that are repaired by installing other packages of the driver.
@@ -43,8 +36,9 @@ BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
 _MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
-
+_WHETHER_LOADED = "whether the NVIDIA driver is loaded"
 _OF_KERNELS = "linux-modules-nvidia-"
+_FIRMWARE = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
 
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
@@ -55,26 +49,101 @@ _CARRIES_DRIVERS = re.compile(
 _OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
 
 
+def due(spec: HostSpec, record: Record) -> set[Id]:
+    """Return what the driver stage has to repair."""
+    return {each.id for each in driver.judge(spec, record)}
+
+
 def makes_initramfs(spec: HostSpec, record: Record) -> bool:
     """Tell whether something is to be repaired that is followed by another initramfs."""
-    return bool(_ids(spec, record) & _MAKES_INITRAMFS)
+    return bool(due(spec, record) & _MAKES_INITRAMFS)
 
 
-def _ids(spec: HostSpec, record: Record) -> set[Id]:
-    return {each.id for each in driver.judge(spec, record)}
+# -- the GPUs on the bus
+
+
+def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the GPUs of a host; on a cpu stack they may be there, and are not used."""
+    there, id_ = known(record.gpus.devices, "what is on the PCI bus"), Id.PREFLIGHT_GPUS_DIFFER
+    if len(there) != spec.gpu.count:
+        stacks = catalogue().stacks.values()
+        cpu = next(each.name for each in stacks if each.accelerator == "cpu")
+        without = "" if there else f"; for a host without a GPU declare `stack = {cpu!r}`"
+        found = f"{len(there)} NVIDIA GPU{'s' * (len(there) != 1)} on the PCI bus"
+        action = f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}"
+        yield stop(id_, found, f"gpu_count = {spec.gpu.count}", action)
+        return
+    if other := next(filter(None, (_other_model(spec, each) for each in there)), None):
+        yield other
+    yield from _window(spec, there)
+
+
+def _other_model(spec: HostSpec, device: PciGpu) -> Finding | None:
+    """Compare with the declared model, where its PCI ids or those of what is there are known."""
+    gpus, wanted, pci_id = catalogue().gpus, spec.gpu.model, _pci_id(device)
+    known_ids = gpus[wanted].pci_ids if wanted else ()
+    there = [name for name, model in gpus.items() if pci_id in model.pci_ids]
+    if wanted is None or pci_id in known_ids or not (known_ids or there):
+        return None
+    found = f"{device.address} is {pci_id}{f', {there[0]}' if there else ''}"
+    ids = f" ({', '.join(known_ids)})" if known_ids else ""
+    expected = f"gpu_model = {wanted!r}{ids}"
+    action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {device.address}`"
+    return stop(Id.PREFLIGHT_GPUS_DIFFER, found, expected, action)
+
+
+def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Iterator[Finding]:
+    """Judge BAR1, the window onto a GPU's memory.
+
+    Where the firmware places none, the driver ends with "No devices were found"
+    (open-gpu-kernel-modules issue 862). A small one is enough for CUDA: the driver leaves windows
+    as they are unless told otherwise (EnableResizableBar of nv-reg.h, 0), and many servers give
+    256 MiB.
+    """
+    whole = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
+    sizes = {each.address: each.bar1_mib for each in devices if isinstance(each.bar1_mib, int)}
+    small = [address for address, size in sizes.items() if whole is not None and size < whole]
+    id_ = Id.PREFLIGHT_GPU_WINDOW_SMALL
+    if without := [each.address for each in devices if each.bar1_mib is None]:
+        found = f"{', '.join(without)} has no BAR1 aperture"
+        yield stop(id_, found, "one, or the driver finds no device", _FIRMWARE)
+    elif small:
+        found = f"{', '.join(small)} has a BAR1 aperture of {sizes[small[0]]} MiB"
+        expected = f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs"
+        expected += " without a detour through the host's memory"
+        action = f"left alone: CUDA works with it, and transfers are slower; {_FIRMWARE}"
+        yield note(id_, found, expected, action)
+
+
+def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return the GPUs' compute capabilities: the declared model's, else of those known by PCI id.
+
+    An id that is not known says nothing; () on cpu stacks.
+    """
+    if spec.gpu.compute_capability:
+        return (spec.gpu.compute_capability,)
+    models = catalogue().gpus.values()
+    known_ids = {pci_id: each.compute_capability for each in models for pci_id in each.pci_ids}
+    there = if_known(record.gpus.devices, ()) if of_gpus(spec) else ()
+    return tuple(known_ids[_pci_id(each)] for each in there if _pci_id(each) in known_ids)
+
+
+def _pci_id(device: PciGpu) -> str:
+    return f"{device.vendor}:{device.device}".replace("0x", "")
+
+
+# -- the driver
 
 
 def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Somebody else keeps the driver: without one, all that follows would fail later."""
-    if spec.accelerator == "cpu":
-        return
-    loaded = known(record.driver.loaded, "whether the NVIDIA driver is loaded")
-    if spec.driver.source != "present" or loaded is not None:
+    loaded = known(record.driver.loaded, _WHETHER_LOADED)
+    if ours(spec) or loaded is not None:
         return
     free = [name for name in ("nouveau", "nova") if getattr(record.driver, name) is True]
     bound = f"; {' and '.join(free)} is loaded and has to go first" if free else ""
-    ours = "declare `driver_source = 'nvidia'`"
-    remedy = ours if spec.privilege == "sudo" else "ask who has root"
+    root = spec.privilege == "sudo"
+    remedy = "declare `driver_source = 'nvidia'`" if root else "ask who has root"
     yield stop(
         Id.PREFLIGHT_NO_DRIVER,
         f"no NVIDIA driver is loaded{bound}",
@@ -84,37 +153,34 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     )
 
 
-@of_ours
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
-    known(record.driver.loaded, "whether the NVIDIA driver is loaded")
-    driver, os_name, id_ = spec.driver, record.system.os_name, Id.PREFLIGHT_INCOMPATIBLE
-    branch, expected = driver.branch or 0, "packages of the declared driver"
+    known(record.driver.loaded, _WHETHER_LOADED)
+    driver, os_name, own = spec.driver, record.system.os_name, archive(spec, record)
+    branch, source = driver.branch or 0, repository(spec, record)
+    expected = "packages of the declared driver"
     found = f"no packages of driver branch {branch} with {driver.modules} modules are known"
-    present = "install the driver yourself and declare `driver_source = 'present'`"
+    action = "install the driver yourself and declare `driver_source = 'present'`"
+    words = (str(record.system.os_id), branch, driver.modules, driver.packages)
     if not from_nvidia(spec):
-        own = archive(spec, record)
-        if own is None or not own.driver(branch, driver.modules, driver.packages):
-            found += f" in the archive of {os_name}"
-            action = f"declare `driver_source = 'nvidia'`, or {present}"
-            yield stop(id_, found, expected, action)
-    elif isinstance(source := repository(spec, record), str):
-        expected = "a package repository of NVIDIA's for this host"
-        action = (
-            "declare `driver_repository_url` with its key and keyring, or `driver_source ="
-            " 'present'`"
-        )
-        yield stop(id_, source, expected, action)
+        if own and own.driver(branch, driver.modules, driver.packages):
+            return
+        found += f" in the archive of {os_name}"
+        action = f"declare `driver_source = 'nvidia'`, or {action}"
+    elif isinstance(source, str):
+        found, expected = source, "a package repository of NVIDIA's for this host"
+        action = "declare `driver_repository_url` with its key and keyring, or"
+        action += " `driver_source = 'present'`"
+    elif catalogue().driver_packages(*words) is None:
+        found += f" for {os_name}"
     else:
-        words = (str(record.system.os_id), branch, driver.modules, driver.packages)
-        if catalogue().driver_packages(*words) is None:
-            yield stop(id_, f"{found} for {os_name}", expected, present)
+        return
+    yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, expected, action)
 
 
-@of_ours
 def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
     runfile = record.driver.runfile
-    if _ids(spec, record) & MOVES:
+    if due(spec, record) & MOVES:
         known(runfile, "whether a .run file installed a driver")
     if if_known(runfile, False):
         yield stop(
@@ -125,29 +191,28 @@ def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-@of_ours
 def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Two repositories with the same names yield a driver that is half of each."""
-    if not trusts_nvidia(spec):
+    sources, mine = known(record.nvidia.sources, "the package sources"), repository(spec, record)
+    if isinstance(mine, str):
         return
-    sources, ours = known(record.nvidia.sources, "the package sources"), repository(spec, record)
-    if isinstance(ours, str):
-        return
-    for each in sources:
-        # Our own file is the driver stage's to repair, and so is the same repository listed twice.
-        own = each.file == files.SOURCES or each.uri.rstrip("/") == ours.url
-        if not own and _CARRIES_DRIVERS.search(each.uri):
-            yield stop(
-                Id.PREFLIGHT_OTHER_DRIVER,
-                f"{each.file} names a second source of NVIDIA's packages, {each.uri}",
-                f"{ours.url} alone",
-                f"`sudo mv {each.file} {each.file}.disabled`, or declare it as"
-                " `driver_repository_url`",
-            )
-            return
+    # Our own file is the driver stage's to repair, and so is the same repository listed twice.
+    others = (
+        each
+        for each in sources
+        if each.file != files.SOURCES
+        and each.uri.rstrip("/") != mine.url
+        and _CARRIES_DRIVERS.search(each.uri)
+    )
+    if each := next(others, None):
+        yield stop(
+            Id.PREFLIGHT_OTHER_DRIVER,
+            f"{each.file} names a second source of NVIDIA's packages, {each.uri}",
+            f"{mine.url} alone",
+            f"`sudo mv {each.file} {each.file}.disabled`, or declare it as `driver_repository_url`",
+        )
 
 
-@of_ours
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Parts of a driver that the declared one's archive does not have.
 
@@ -155,36 +220,36 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     archive, which conflicts with the declared one ("580-open" and "580-server-open").
     """
     packages = known(record.nvidia.packages, "the installed NVIDIA packages")
-    own, present = archive(spec, record), "'present' to keep"
+    own, moves = archive(spec, record), bool(due(spec, record) & MOVES)
+    rows = [(plain(each.name), each.version, each) for each in packages]
     if from_nvidia(spec):
-        moves = bool(_ids(spec, record) & MOVES)
         names = [
-            plain(each.name)
-            for each in packages
-            if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
-            or each.name.startswith(_OF_KERNELS)
-            or (moves and _left_behind(each.name, each.version))
+            name
+            for name, version, each in rows
+            if (is_driver(each.name, version) and _OF_AN_ARCHIVE.search(version))
+            or name.startswith(_OF_KERNELS)
+            or (moves and _left_behind(each.name, version))
         ]
         found = "came from the distribution's archive"
         expected = "none of NVIDIA's repository's own names from elsewhere"
-        action = f"`driver_source = 'distribution'` to keep that one, or {present} what is there"
+        keep = "`driver_source = 'distribution'` to keep that one, or 'present' to keep what is"
+        keep += " there"
     elif own is not None:
         names = [
-            plain(each.name)
-            for each in packages
-            if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
-            if plain(each.name) not in own.apart and own.series not in plain(each.name)
+            name
+            for name, version, each in rows
+            if is_driver(each.name, version) or name.startswith(_OF_KERNELS)
+            if name not in own.apart and own.series not in name
         ]
-        expected = "no other driver's packages beside it"
         found = "is installed, of another driver than driver_source = 'distribution' installs"
-        action = (
-            f"`driver_source = 'nvidia'` if they are from NVIDIA's repository, or {present} them"
-        )
+        expected = "no other driver's packages beside it"
+        keep = "`driver_source = 'nvidia'` if they are from NVIDIA's repository, or 'present' to"
+        keep += " keep them"
     else:
         return
     if names:
         remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
-        action = f"{remove}, or declare {action}"
+        action = f"{remove}, or declare {keep}"
         yield stop(Id.PREFLIGHT_OTHER_DRIVER, f"{some(names, 3)} {found}", expected, action)
 
 
@@ -198,44 +263,41 @@ def _left_behind(name: str, version: str) -> bool:
     return bool(firmware) or is_helper(name, version)
 
 
-@of_ours
 def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """A module that DKMS signs is not loaded before somebody enrolled its key at the console."""
     mok = record.driver.mok
     # One that the distribution signed is loaded, by the key that the firmware knows by shim; what
     # is loaded was accepted, and stays so where nothing else is going to be built.
-    accepted = record.driver.loaded is not None and not _ids(spec, record) & BUILDS
-    if record.system.secure_boot is not True or mok is True or archive(spec, record):
+    accepted = record.driver.loaded is not None and not due(spec, record) & BUILDS
+    if record.system.secure_boot is not True or mok is True or archive(spec, record) or accepted:
         return
-    if not accepted:
-        state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
-        ubuntu = record.system.os_id == "ubuntu"
-        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
-        signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
-        yield stop(
-            Id.PREFLIGHT_SECURE_BOOT,
-            f"Secure Boot is on and the key that signs the driver's module is not enrolled{state}",
-            "a module that the kernel loads",
-            f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console, or"
-            f" switch Secure Boot off in the firmware{signed if ubuntu else ''}",
-        )
+    state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
+    ubuntu = record.system.os_id == "ubuntu"
+    key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+    signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
+    yield stop(
+        Id.PREFLIGHT_SECURE_BOOT,
+        f"Secure Boot is on and the key that signs the driver's module is not enrolled{state}",
+        "a module that the kernel loads",
+        f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console, or"
+        f" switch Secure Boot off in the firmware{signed if ubuntu else ''}",
+    )
 
 
-@of_ours
 def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Other libraries under a running job: it goes on, and whatever it starts next fails."""
     moving = [each for each in driver.judge(spec, record) if each.id in MOVES]
-    if moving and (
-        at_work := known(users(record), "who uses the GPUs, and the driver has to move")
-    ):
-        yield stop(
-            Id.PREFLIGHT_GPUS_IN_USE,
-            f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the"
-            f" GPUs are used by {some(at_work, 4)}",
-            "nobody's work on the GPUs meanwhile",
-            "run again when they are done",
-        )
+    who = users(record) if moving else ()
+    if at_work := known(who, "who uses the GPUs, and the driver has to move"):
+        found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"
+        found += f" the GPUs are used by {some(at_work, 4)}"
+        expected, action = "nobody's work on the GPUs meanwhile", "run again when they are done"
+        yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action)
 
 
-RULES = (_loaded, _packages_known, _runfile, _other_source, _other_driver, _secure_boot, _busy)
-"""What keeps the driver from becoming what is declared."""
+RULES = (
+    *where(of_gpus, _devices, _loaded),
+    *where(ours, _packages_known, _runfile),
+    *where(trusts_nvidia, _other_source),
+    *where(ours, _other_driver, _secure_boot, _busy),
+)

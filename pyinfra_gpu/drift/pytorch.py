@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyinfra_gpu.drift import pytorch_build, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
@@ -83,30 +84,19 @@ def has_fallback(spec: HostSpec, record: Record) -> bool:
     return fallback is not None and torch.version == fallback and whole
 
 
-def _fallback(spec: HostSpec) -> Finding:
-    """Report it until the declared torch is there: the host is not as declared."""
-    wanted = spec.pytorch
-    return Finding(
-        id=Id.PYTORCH_FALLBACK,
-        found=f"torch {wanted.full_fallback}, the fallback",
-        expected=f"torch {wanted.full_version}, {wanted.source}",
-        effect="report",
-        action=f"try torch {wanted.full_version} again, and keep the fallback where it fails",
-        repeats=True,
-    )
-
-
 def is_there(record: Record) -> bool:
     """Tell whether a torch is installed, be it one whose version line is lost."""
     torch = record.torch
-    if torch.version is not None:
-        return True
-    return torch.python is not None and "torch" in if_known(torch.distributions, {})
+    named = torch.python is not None and "torch" in if_known(torch.distributions, {})
+    return torch.version is not None or named
 
 
 def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge torch itself; in an environment that has to be replaced it goes with the old one."""
-    torch, wanted = record.torch, spec.pytorch.full_version
+    """Judge torch itself; in an environment that has to be replaced it goes with the old one.
+
+    Its fallback is told until the declared torch is there: the host is not as declared.
+    """
+    torch, declared, wanted = record.torch, spec.pytorch, spec.pytorch.full_version
     expected, action = f"torch {wanted} with intact files", f"torch {wanted}"
     there = None if _unfit(spec, record) else known(torch.version)
     if there is None:
@@ -116,7 +106,10 @@ def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     damaged, installing = known(torch.damaged), known(torch.installing)
     if has_fallback(spec, record):
-        yield _fallback(spec)
+        found, expected = f"torch {there}, the fallback", f"torch {wanted}, {declared.source}"
+        action = f"try torch {wanted} again, and keep the fallback where it fails"
+        finding = report(Id.PYTORCH_FALLBACK, found, expected, action)
+        yield replace(finding, repeats=True)
     elif installing:
         found = f"torch {there}, its installation was interrupted or goes on"
         yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
@@ -125,53 +118,45 @@ def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     elif damaged:
         found = f"torch {there}, damaged: {damaged[0]}"
         yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
-    else:
-        differs = pytorch_build.differs(spec, record)
-        differs = differs or pytorch_lock.environment_differs(spec, record)
-        yield from [differs] if differs else []
+    elif differs := (
+        pytorch_build.differs(spec, record) or pytorch_lock.environment_differs(spec, record)
+    ):
+        yield differs
 
 
-def _foreign(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge libraries that somebody copied beside torch's own: torch loads what lies there."""
-    there = () if _unfit(spec, record) else if_known(record.torch.foreign, ())
-    if there:
+def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what lies beside torch: libraries, what leads Python elsewhere, other distributions.
+
+    torch loads a library that somebody copied beside its own; a .pth or a sitecustomize has Python
+    import another torch. Of other distributions ours are repaired, a user's own are only told.
+    """
+    torch, id_ = record.torch, Id.PYTORCH_FILES_DAMAGED
+    if _unfit(spec, record):
+        return
+    if there := if_known(torch.foreign, ()):
         names = some(there, _NAMED)
         found = f"{names} beside torch's own libraries, and of no wheel"
         expected = "no library there but those that its wheel recorded"
-        action = f"{names} set aside as NAME.before-pyinfra-gpu"
-        yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
-
-
-def _elsewhere(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find what has Python import another torch than the environment's: a .pth, sitecustomize."""
-    said = None if _unfit(spec, record) else if_known(record.torch.elsewhere, None)
-    if said:
+        yield repair(id_, found, expected, f"{names} set aside as NAME.before-pyinfra-gpu")
+    if said := if_known(torch.elsewhere, None):
         name, _, origin = said.partition(" ")
         found = f"`import torch` takes {origin} because of {name}, which belongs to no package"
-        action = f"left alone: it is yours. Remove {name}"
-        yield report(Id.PYTORCH_IMPORT_ELSEWHERE, found, "the environment's own torch", action)
-
-
-def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the other distributions: ours are repaired, a user's own are only reported."""
-    if _unfit(spec, record):
-        return
-    there, ours = if_known(record.torch.damaged_others, {}), damaged(spec, record)
-    if record.torch.version is not None:
-        known(record.torch.damaged_others)
-    theirs = [name for name in there if name not in ours]
+        expected, action = "the environment's own torch", f"left alone: it is yours. Remove {name}"
+        yield report(Id.PYTORCH_IMPORT_ELSEWHERE, found, expected, action)
+    rows, ours = if_known(torch.damaged_others, {}), damaged(spec, record)
+    if torch.version is not None:
+        known(torch.damaged_others)
+    theirs = [name for name in rows if name not in ours]
     expected = "each of its files there, of the size its wheel recorded"
+    found, others = (
+        some([f"{name} damaged: {rows[name]}" for name in names], _NAMED)
+        for names in (ours, theirs)
+    )
     if ours:
-        action = f"reinstall of {some(ours, _NAMED)}"
-        yield repair(Id.PYTORCH_FILES_DAMAGED, _damages(record, ours), expected, action)
+        yield repair(id_, found, expected, f"reinstall of {some(ours, _NAMED)}")
     if theirs:
         action = "left alone: neither torch nor the training needs it"
-        yield note(Id.PYTORCH_FILES_DAMAGED, _damages(record, theirs), expected, action)
-
-
-def _damages(record: Record, names: list[str]) -> str:
-    there = if_known(record.torch.damaged_others, {})
-    return some([f"{name} damaged: {there[name]}" for name in names], _NAMED)
+        yield note(id_, others, expected, action)
 
 
 def damaged(spec: HostSpec, record: Record) -> list[str]:
@@ -207,28 +192,23 @@ def requirements(record: Record, names: list[str]) -> list[str]:
     return asked
 
 
-def unlisted(spec: HostSpec, record: Record) -> list[str]:
+def unlisted(spec: HostSpec, record: Record, *, of_two: bool = False) -> list[str]:
     """Return folders of metadata without their list of files, which an interrupted removal leaves.
 
     No installer can remove what nobody lists, and uv gives up where it reads one.
+
+    + of_two: only those beside which another one has the name of the distribution too
     """
-    damages = if_known(record.torch.damaged_others, {})
-    rows = [damages[name].partition("/") for name in damaged(spec, record)]
+    damages, there = if_known(record.torch.damaged_others, {}), record.torch.distributions
+    names = damaged(spec, record)
+    if of_two:
+        names = [each for each in names if " and " in if_known(there, {}).get(each, "")]
+    rows = [damages[name].partition("/") for name in names]
     return [folder for folder, _, file in rows if file == "RECORD"]
 
 
-def leftovers(spec: HostSpec, record: Record) -> list[str]:
-    """Return such folders where another one has the name of the distribution too."""
-    there = if_known(record.torch.distributions, {})
-    twice = [name for name, versions in there.items() if " and " in versions]
-    rows = if_known(record.torch.damaged_others, {})
-    of_two = {rows[name].partition("/")[0] for name in twice if name in rows}
-    return [folder for folder in unlisted(spec, record) if folder in of_two]
-
-
 def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    no_lock = pytorch_lock.missing(spec, record)
-    yield from [no_lock] if no_lock else []
+    yield from filter(None, [pytorch_lock.missing(spec, record)])
 
 
-judge = Rules(_installer, _environment, of_torch, _foreign, _elsewhere, _others, _lock)
+judge = Rules(_installer, _environment, of_torch, _beside, _lock)

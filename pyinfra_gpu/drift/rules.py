@@ -44,6 +44,18 @@ def if_known(value: T | Unknown, otherwise: T) -> T:
     return otherwise if isinstance(value, Unknown) else value
 
 
+def where(applies: Callable[[HostSpec], bool], *rules: Rule) -> tuple[Rule, ...]:
+    """Return rules that are asked only of hosts of which something is declared.
+
+    + applies: whether it is
+    """
+
+    def only(rule: Rule) -> Rule:
+        return lambda spec, record: rule(spec, record) if applies(spec) else ()
+
+    return tuple(only(rule) for rule in rules)
+
+
 class Rules:
     """The rules for one part of a host, asked once for each look.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
-from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
 from pyinfra_gpu.spec import HostSpec, TrainingSpec
@@ -33,49 +33,29 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"at {commit[:12]}" if commit else "no checkout"
 
 
-def _readable(spec: HostSpec, record: Record) -> TrainingSpec | None:
-    """Return what is declared of a repository, None where git cannot read what is there."""
-    return None if isinstance(record.training.damaged, str) else spec.training
-
-
-def _at_commit(spec: HostSpec, record: Record) -> TrainingSpec | None:
-    """Return the same where the declared commit is there: of another checkout all is another."""
-    training = _readable(spec, record)
-    right = training is not None and known(record.training.commit) == training.commit
-    return training if right else None
-
-
-def _damaged(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    said, training = record.training.damaged, spec.training
-    if training is not None and isinstance(said, str):
-        yield repair(
-            Id.TRAINING_CHECKOUT_DIFFERS,
-            f"a repository that git cannot read ({said})",
-            f"{training.repo} at {training.commit[:12]}",
-            f"new clone; what is there is kept as {spec.paths.training}.damaged-TIME",
-        )
-
-
-def _remote(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    training, there = _readable(spec, record), record.training
-    if training and known(there.commit) and there.remote != training.repo:
-        found = f"the origin of {spec.paths.training} is not the declared training_repo"
-        expected = "the declared training_repo, from which commits are fetched anyway"
-        yield note(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, "left alone")
+def declared(spec: HostSpec) -> TrainingSpec:
+    """Return what is declared of the repository, where one is."""
+    assert spec.training is not None  # noqa: S101 - the rules below are asked only then
+    return spec.training
 
 
 def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge commit and local changes.
+    """Judge whether git can read it, its commit, local changes, and whether it is complete.
 
     Local changes are a person's work: at the right commit they are noted and left, at another one
     the run stops at them, unless ``training_local_changes = "overwrite"``.
     """
-    training = _readable(spec, record)
-    if training is None:
+    training, place, said = declared(spec), spec.paths.training, record.training.damaged
+    wanted, id_ = training.commit[:12], Id.TRAINING_CHECKOUT_DIFFERS
+    expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
+    if isinstance(said, str):
+        found = f"a repository that git cannot read ({said})"
+        action = f"new clone; what is there is kept as {place}.damaged-TIME"
+        yield repair(id_, found, expected, action)
         return
-    commit, dirty, place = known(record.training.commit), local_changes(record), spec.paths.training
+    commit, dirty = known(record.training.commit), local_changes(record)
     right, overwrite = commit == training.commit, training.local_changes == "overwrite"
-    wanted, found = training.commit[:12], f"{place} has local changes ({dirty})"
+    changed = f"{place} has local changes ({dirty})"
     if dirty and not right and not overwrite:
         found = f"{place} is at {str(commit)[:12]} and has local changes ({dirty})"
         action = f"commit or {_stash(record)} them there, or declare"
@@ -83,13 +63,35 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield stop(Id.TRAINING_LOCAL_CHANGES, found, f"commit {wanted}", action)
         return
     if dirty and overwrite:
-        yield repair(Id.TRAINING_LOCAL_CHANGES, found, "none", f"stash {dirty}")
+        yield repair(Id.TRAINING_LOCAL_CHANGES, changed, "none", f"stash {dirty}")
     elif dirty:
-        yield note(Id.TRAINING_LOCAL_CHANGES, found, "none", "left alone")
+        yield note(Id.TRAINING_LOCAL_CHANGES, changed, "none", "left alone")
     if not right:
         found = "no checkout" if commit is None else f"at {commit[:12]}"
-        expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
-        yield repair(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, action)
+        yield repair(id_, found, expected, action)
+    else:
+        yield from _incomplete(training, record)
+
+
+def _incomplete(training: TrainingSpec, record: Record) -> Iterator[Finding]:
+    """Find submodules that are not there, or at another commit, and files that are LFS pointers."""
+    id_, lfs = Id.TRAINING_CHECKOUT_DIFFERS, if_known(record.training.lfs, None)
+    if rows := known(record.training.submodules) if training.submodules else ():
+        each = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in rows]
+        expected = "each of the repository's submodules at the commit recorded for it"
+        yield repair(id_, f"submodules: {some(each, 3)}", expected, "submodules")
+    expected = "each of its files, not a pointer to it"
+    if training.lfs and lfs == "-":
+        action = 'put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
+        yield report(id_, "files in git LFS, and no git-lfs on the host", expected, action)
+    elif training.lfs and lfs not in (None, "0"):
+        yield repair(id_, f"{lfs} files of git LFS not fetched", expected, "files of git LFS")
+
+
+def _path(row: str) -> str:
+    """Return a submodule's path: "+COMMIT PATH (NAME)", the name not always there."""
+    path = row.partition(" ")[2]
+    return path.rpartition(" (")[0] if path.endswith(")") and " (" in path else path
 
 
 def local_changes(record: Record) -> str:
@@ -112,8 +114,6 @@ def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
     A program's own folder comes first in sys.path, so `torch.py` beside train.py is `torch`.
     """
-    if _readable(spec, record) is None:
-        return
     dirty = if_known(record.training.dirty, ())
     for name in (each.replace("-", "_") for each in if_known(record.torch.distributions, {})):
         if f"?? {name}.py" in dirty:
@@ -121,35 +121,6 @@ def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
             expected = f"the installed {name}, for programs of that folder"
             action = "left alone: it is yours. Give it another name"
             yield report(Id.TRAINING_MODULE_HIDDEN, found, expected, action)
-
-
-def _submodules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find submodules that are not there, or at another commit."""
-    training = _at_commit(spec, record)
-    there = known(record.training.submodules) if training and training.submodules else ()
-    if there:
-        rows = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in there]
-        expected = "each of the repository's submodules at the commit recorded for it"
-        found = f"submodules: {some(rows, 3)}"
-        yield repair(Id.TRAINING_CHECKOUT_DIFFERS, found, expected, "submodules")
-
-
-def _path(row: str) -> str:
-    """Return a submodule's path: "+COMMIT PATH (NAME)", the name not always there."""
-    path = row.partition(" ")[2]
-    return path.rpartition(" (")[0] if path.endswith(")") and " (" in path else path
-
-
-def _large_files(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find files of git LFS of which only the pointers are there."""
-    training = _at_commit(spec, record)
-    lfs = if_known(record.training.lfs, None) if training and training.lfs else None
-    id_, expected = Id.TRAINING_CHECKOUT_DIFFERS, "each of its files, not a pointer to it"
-    if lfs == "-":
-        action = 'put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
-        yield report(id_, "files in git LFS, and no git-lfs on the host", expected, action)
-    elif lfs not in (None, "0"):
-        yield repair(id_, f"{lfs} files of git LFS not fetched", expected, "files of git LFS")
 
 
 def stamp_path(spec: HostSpec) -> str:
@@ -167,36 +138,28 @@ def stamp(spec: HostSpec, record: Record) -> dict[str, Any]:
 
 
 def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    training = _readable(spec, record)
-    if training and training.requirements and (found := _not_as_noted(spec, record)):
-        expected = f"what {training.requirements} asks for, torch excepted"
-        yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "dependencies")
-
-
-def _not_as_noted(spec: HostSpec, record: Record) -> str | None:
-    """Compare the note with what is installed; name the first difference."""
-    known(record.training.requirements_sha256)
-    noted = TrainingStamp.read(known(record.training.stamp_text))
+    """Compare what the requirements installed with what is installed, by the note on it."""
+    training, there = declared(spec), record.training
+    if not training.requirements or isinstance(there.damaged, str):
+        return
+    known(there.requirements_sha256)
+    noted, now = TrainingStamp.read(known(there.stamp_text)), stamp(spec, record)
     if not isinstance(noted, TrainingStamp):
-        return "dependencies not installed"
-    now = stamp(spec, record)
-    if noted.requirements_sha256 != now["requirements_sha256"]:
-        return "the repository's requirements changed"
-    if record.torch.installing is True:
-        return "an installation was interrupted"
-    for name, version in noted.distributions.items():
-        there = now["distributions"].get(name)
-        if there != version:
-            return f"{name} {there or 'is gone'}, was {version}"
-    return None
+        found = "dependencies not installed"
+    elif noted.requirements_sha256 != now["requirements_sha256"]:
+        found = "the repository's requirements changed"
+    elif record.torch.installing is True:
+        found = "an installation was interrupted"
+    else:
+        was, is_ = noted.distributions, now["distributions"]
+        name = next((each for each, version in was.items() if is_.get(each) != version), None)
+        if name is None:
+            return
+        found = f"{name} {is_.get(name) or 'is gone'}, was {was[name]}"
+    expected = f"what {training.requirements} asks for, torch excepted"
+    yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "dependencies")
 
 
 judge = Rules(
-    _damaged,
-    _remote,
-    _checkout,
-    _module_hidden,
-    _submodules,
-    _large_files,
-    _requirements,
+    *where(lambda spec: spec.training is not None, _checkout, _module_hidden, _requirements)
 )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import StringCommand
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 
-from pyinfra_gpu.engine.wire import guard
+from pyinfra_gpu.engine import wire
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import StringCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
@@ -27,12 +26,13 @@ class Answer:
 
     + ok: whether it ended with 0
     + stdout: its lines; lines: those of both channels
-    + lost: whether the connection broke; the one line says so then
+    + late, lost: whether it took too long, or the connection broke; the one line says so then
     """
 
     ok: bool
     stdout: tuple[str, ...]
     lines: tuple[str, ...]
+    late: bool = False
     lost: bool = False
 
 
@@ -49,38 +49,22 @@ def ask(
 ) -> Answer:
     """Run a shell command on the host, inside a FunctionCommand, and return what it said.
 
-    + command: POSIX shell; every value in it must already be quoted
-    + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
-    + seconds: after which it is given up, most often one of `pyinfra_gpu.engine.deadlines`
     + what: what it does; told now, and every half minute while it lasts
-    + stream: show the command's output while it works
-    + arguments: further ones of pyinfra's connector, e.g. `_stdin`
+    + the others: as in `wire.run`; most often one of `deadlines` as seconds
 
     A connection that breaks, and a host that does not answer in time, is an answer that is not ok.
     """
-    # The operation's own global arguments carry the sudo password and the shell.
-    ours = dict(host.current_op_global_arguments or {}) | run_as | arguments
-    ours["_timeout"] = seconds
-    chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
-    guard(host)
     try:
         with _told(host, what):
-            ok, output = host.run_shell_command(
-                StringCommand(command),
-                print_output=stream or state.print_output,
-                print_input=state.print_input,
-                **chosen,
+            ok, output = wire.run(
+                state, host, command, run_as, seconds=seconds, show=stream, **arguments
             )
     except TimeoutError as error:
-        return Answer(ok=False, stdout=(), lines=(str(error),))
+        return Answer(ok=False, stdout=(), lines=(str(error),), late=True)
     except Exception as error:  # whatever the transport raises when the peer is gone
         text = f"the connection was lost ({error!r})"
         return Answer(ok=False, stdout=(), lines=(text,), lost=True)
-    return Answer(
-        ok=ok,
-        stdout=tuple(output.stdout_lines),
-        lines=tuple(line.line for line in output),
-    )
+    return Answer(ok=ok, stdout=tuple(output.stdout_lines), lines=tuple(output.output_lines))
 
 
 @contextmanager
@@ -89,20 +73,16 @@ def _told(host: Host, what: str | None) -> Iterator[None]:
     if what is None:
         yield
         return
-    host.log(f"{what} ...")
     started = time.monotonic()
 
-    done = threading.Event()
-
     def tell() -> None:
-        while not done.wait(_TOLD_S):
+        host.log(f"{what} ...")
+        while True:
+            gevent.sleep(_TOLD_S)
             host.log(f"{what}: {time.monotonic() - started:.0f} s")
 
-    # pyinfra has replaced threads by greenlets: this one runs while we wait for the host.
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    teller = gevent.spawn(tell)
     try:
         yield
     finally:
-        done.set()
-        teller.join()
+        teller.kill(block=False)

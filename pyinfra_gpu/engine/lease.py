@@ -24,7 +24,7 @@ from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
-from pyinfra_gpu.engine.wire import Program, as_run, start
+from pyinfra_gpu.engine.wire import Program, start
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.text import shortened
@@ -94,8 +94,7 @@ def _take(state: State, host: Host, spec: HostSpec) -> None:
     text = on_host.program("lease.sh", file, str(_SILENT_S), who())
     holding = None
     try:
-        command = as_run(state, host, text, as_root(spec))
-        holding = start(host, command, seconds=deadlines.PLAIN, most=_MOST)
+        holding = start(state, host, text, as_root(spec), seconds=deadlines.PLAIN, most=_MOST)
         if holding is None:  # nothing else than SSH and this machine stays connected
             return
         said = holding.lines()

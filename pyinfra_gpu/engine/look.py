@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyinfra import host, state
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.api.state import StateStage
 from pyinfra.connectors import util as connectors
@@ -26,7 +25,7 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard
+from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, run
 from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -56,12 +55,6 @@ _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch 
 _UNANSWERED = "pyinfra_gpu_unanswered"
 _LAST = "pyinfra_gpu_last_record"
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
-# What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
-_CONNECTING = re.compile(
-    r"(?:Could not connect|Authentication error|SSH error) \((?:\[Errno \S+\] )?(.*)\)"
-)
-_REFUSED = re.compile(r"Authentication error \((?P<who>.*)\) \((?P<why>.*?)\.?\)")
-_LISTED = re.compile(r"'([a-z-]+)'")  # Python's form of a list
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
 
 
@@ -161,8 +154,9 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         abandon(host)  # whatever is still on its way has nobody to come to
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
-        text = str(error.args[0]) if error.args else repr(error)
-        return Unanswered(reason=f"could not be reached: {_no_login(text)}", unreachable=True)
+        why = str(error.args[0] if error.args else error)
+        why = why.removeprefix("Could not connect (").removesuffix(")")
+        return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
     except EOFError:  # it would have asked for a password
         return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
     except TooMuchError as error:
@@ -189,19 +183,6 @@ def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> R
     return Unanswered(reason=f"could not be looked at: {_why(said)}")
 
 
-def _no_login(text: str) -> str:
-    """Return what pyinfra says of a connection that did not come about, without its wrapping."""
-    if refused := _REFUSED.fullmatch(text):
-        said, _, types = refused["why"].partition("[")
-        why = f"{said}{', '.join(_LISTED.findall(types))}".rstrip(" :")
-        return (
-            f"the login was refused ({why}: {refused['who']});"
-            " `ssh HOST` by hand says whether user and key are right, and the user's shell is there"
-        )
-    match = _CONNECTING.fullmatch(text)
-    return match[1] if match else text
-
-
 def _why(said: list[str]) -> str:
     """Return why a look failed that printed these lines, and what helps."""
     if not said:
@@ -218,29 +199,10 @@ def _why(said: list[str]) -> str:
 
 
 def bounded_command(
-    state: State,
-    host: Host,
-    command: StringCommand,
-    given: dict[str, Any],
-    *,
-    seconds: float,
+    state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
 ) -> tuple[bool, CommandOutput]:
-    """Run a command outside of any operation; return whether it ended well, and what it printed.
-
-    + given: pyinfra's global arguments, over those of the host's data
-
-    Raises OSError where it takes longer, or prints more than LONGEST_ANSWER.
-    """
-    # The operation's own global arguments carry the sudo password and the shell.
-    ours = dict(host.current_op_global_arguments or {}) | given
-    arguments, _ = pop_global_arguments(state, host, ours)
-    known: dict[str, Any] = {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS}  # type: ignore[literal-required]
-    return host.run_shell_command(
-        command,
-        print_output=state.print_fact_output,
-        print_input=state.print_fact_input,
-        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER}),
-    )
+    """Run a command whose answer is at most LONGEST_ANSWER long; see `wire.run`."""
+    return run(state, host, command, given, seconds=seconds, most=LONGEST_ANSWER)
 
 
 @contextmanager

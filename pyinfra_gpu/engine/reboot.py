@@ -58,12 +58,7 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
         sentence = f"{host.name}: a reboot is owed ({why}), and this run works on that very machine"
         return failed(host, stage, f"{sentence}: run `sudo systemctl reboot`, then run again")
     answer = ask(
-        state,
-        host,
-        _RESTART,
-        as_root(spec),
-        seconds=deadlines.PLAIN,
-        _stdin=program(spec, reason),
+        state, host, _RESTART, as_root(spec), seconds=deadlines.PLAIN, _stdin=program(spec, reason)
     )
     told = Told(answer.stdout)
     if obstacle := _obstacle(told, answer):

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyinfra import logger
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal, privilege
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import last_seen
 from pyinfra_gpu.engine.transport import is_alive
-from pyinfra_gpu.engine.wire import guard
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import one_line, shortened, without_escapes
 
@@ -30,7 +29,6 @@ _HELD = "pyinfra-gpu-lock: "
 _NOTE = "pyinfra-gpu-note: "
 
 _GOES_ON = "what was begun may go on there, and the next run waits for it"
-_LOST = f"the connection was lost; {_GOES_ON}"
 _TAIL = 12  # lines of a failed command's output that are shown
 _LONGEST_LINE = 300  # characters of the last one, in the sentence
 
@@ -66,8 +64,8 @@ def step(
         guard = privilege.guard(run_as)
         commands = [locked(command, lock, guard, wait) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
         seconds += LOCK_WAIT_S
-    arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
-    return FunctionCommand(_run, (stage, what, commands, arguments, stream), {})
+    given = {**run_as, "_success_exit_codes": list(success)}
+    return FunctionCommand(_run, (stage, what, commands, given, seconds, stream), {})
 
 
 def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S) -> str:
@@ -90,34 +88,23 @@ def _run(
     stage: str,
     what: str,
     commands: list[str],
-    arguments: dict[str, Any],
+    given: dict[str, Any],
+    seconds: float,
     stream: bool,
 ) -> bool:
     """Run the first of the commands, and the next one where somebody held the lock all along."""
-    # The operation's own global arguments carry the sudo password and the shell.
-    ours = dict(host.current_op_global_arguments or {}) | arguments
-    guard(host)
     host.log(f"{what} ...")
-    try:
-        for number, command in enumerate(commands, 1):
-            ok, output = host.run_shell_command(
-                StringCommand(command),
-                print_output=stream or state.print_output,
-                print_input=state.print_input,
-                **{key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours},
-            )
-            lines = _noted(host, stage, [line.line for line in output if line.line.strip()])
-            if ok or number == len(commands) or not (holder := _holder(lines)):
-                break
-            host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
-    except TimeoutError as error:
-        return failed(host, stage, f"{host.name}: {what}: {error}; {_GOES_ON}")
-    except Exception as error:
-        return failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
-    if ok:
-        return True
-    if not is_alive(host.connector):
-        return failed(host, stage, f"{host.name}: {what}: {_LOST}")
+    for number, command in enumerate(commands, 1):
+        answer = ask(state, host, command, given, seconds=seconds, stream=stream)
+        lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
+        if answer.ok:
+            return True
+        if number == len(commands) or not (holder := _holder(lines)):
+            break
+        host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
+    if answer.late or answer.lost or not is_alive(host.connector):
+        why = answer.lines[0] if answer.late else "the connection was lost"
+        return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
     if not stream:
         for line in lines[-_TAIL:]:
             host.log(line, log_func=logger.error)

@@ -15,13 +15,7 @@ from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.together import executing
-from pyinfra_gpu.engine.uv import (
-    install_command,
-    installing_mark,
-    lock_commands,
-    marked,
-    new_lock,
-)
+from pyinfra_gpu.engine.uv import install_command, installing_mark, lock_commands, marked, new_lock
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program

@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.driver_inventory import archive, from_nvidia, trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import (
+    Repository,
+    archive,
+    from_nvidia,
+    repository,
+    target,
+    trusts_nvidia,
+)
 from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
-from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import Repository, repository
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, reason, step
+from pyinfra_gpu.engine.steps import failed, quoted, reason, step
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.limits import Limits, judge
-from pyinfra_gpu.packages.model import Simulation, Transaction
 from pyinfra_gpu.packages.names import is_nvidia, plain
+from pyinfra_gpu.packages.simulation import Limits, Simulation, judge
 from pyinfra_gpu.text import shortened, some
 
 if TYPE_CHECKING:
@@ -45,8 +50,7 @@ _KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
 class Request:
     """What apt is asked to install.
 
-    + packages: as in `Transaction`
-    + reinstall: also where it is installed already
+    + packages, reinstall: as in `apt.transaction`
     + hint: what it means, and what a person may do, where no such packages are found
     """
 
@@ -57,10 +61,10 @@ class Request:
     hint: str = ""
 
     @property
-    def transaction(self) -> Transaction:
-        """The same in apt's words."""
+    def words(self) -> tuple[str, ...]:
+        """The command line of apt-get."""
         wait_s = self.spec.preflight.apt_wait_s
-        return Transaction(packages=self.packages, reinstall=self.reinstall, wait_s=wait_s)
+        return apt.transaction(self.packages, reinstall=self.reinstall, wait_s=wait_s)
 
 
 def why(answer: Answer) -> str:
@@ -86,16 +90,19 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     """Wait until nobody else holds apt's lock; fail this host after ``preflight_apt_wait_s``.
 
     + stage: the one whose problem it is then
+
+    Who takes it from here on is waited for by apt-get itself.
     """
     wait_s = spec.preflight.apt_wait_s
-    holder = _locked_by(state, host, spec, 0)
-    if holder is None:
-        return True  # who takes it from here on is waited for by apt-get itself
-    host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
-    forget()
-    holder = _locked_by(state, host, spec, wait_s)
-    if holder is None:
-        return True
+    for seconds in (0, wait_s):
+        limit = deadlines.SERVICE + seconds
+        answer = ask(state, host, apt.unlocked(seconds), as_root(spec), seconds=limit)
+        holder = None if answer.ok else apt.locked_by(answer.lines)
+        if holder is None:
+            return True
+        if not seconds:
+            host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
+            forget()
     sentence = (
         f"{spec.host}: apt is in use by {holder} for more than {wait_s} s; let it finish and run"
         " again, or raise `preflight_apt_wait_s`"
@@ -103,27 +110,13 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     return failed(host, stage, sentence)
 
 
-def _locked_by(state: State, host: Host, spec: HostSpec, wait_s: int) -> str | None:
-    seconds = deadlines.SERVICE + wait_s
-    answer = ask(state, host, apt.unlocked(wait_s), as_root(spec), seconds=seconds)
-    return None if answer.ok else apt.locked_by(answer.lines)
-
-
 def install(
-    stage: str,
-    spec: HostSpec,
-    packages: Sequence[str],
-    *,
-    reinstall: bool = False,
-    hint: str = "",
+    stage: str, spec: HostSpec, packages: Sequence[str], *, reinstall: bool = False, hint: str = ""
 ) -> Commands:
     """Ensure that packages are installed, by a transaction that stays within its limits.
 
     + stage: the stage that asks
-    + spec: the host's resolved specification
-    + packages: as in `Transaction`
-    + reinstall: install them again where they are there
-    + hint: what a person may do where no such packages are found, a clause
+    + packages, reinstall, hint: see `Request`
 
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
@@ -138,130 +131,73 @@ def install(
 
 def run(state: State, host: Host, request: Request) -> bool:
     """Simulate, judge, fetch and run; say why and fail the host where any of it is not possible."""
-    ready = prepared(state, host, request)
-    if ready is None:
+    stage, spec = request.stage, request.spec
+    if not wait_for_lock(state, host, stage, spec):
         return False
+    record = look(spec)
+    if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
+        what = "finish an interrupted installation"
+        ask(state, host, apt.finish(), as_root(spec), seconds=deadlines.INSTALL, what=what)
+        forget()
+    if not update(state, host, stage, spec):
+        return False
+    ready = _fetched(state, host, request)
+    if isinstance(ready, str):
+        return failed(host, stage, f"{host.name}: {ready}; nothing was changed")
     request, simulation = ready
     if not simulation.changes:
         return True
     what = f"install {some([change.name for change in simulation.changes], 4)}"
-    command = apt.run(request.transaction, simulation)
-    seconds = deadlines.INSTALL + request.transaction.wait_s
-    answer = ask(state, host, command, as_root(request.spec), seconds=seconds, what=what)
+    command, seconds = apt.run(request.words, simulation), _waiting(spec, deadlines.INSTALL)
+    answer = ask(state, host, command, as_root(spec), seconds=seconds, what=what)
     forget()
-    if answer.ok:
-        return True
-    return failed(host, request.stage, f"{host.name}: {what} failed: {why(answer)}")
+    return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
-def prepared(state: State, host: Host, request: Request) -> tuple[Request, Simulation] | None:
-    """Return a transaction that may run and whose files are fetched; None after saying why not.
+def _waiting(spec: HostSpec, seconds: float) -> float:
+    return seconds + spec.preflight.apt_wait_s
 
-    What an interrupted installation left is finished first, as far as that can be: apt refuses all
-    else until then. Stale lists of the distribution are a reason to update them once, and to try
-    again. What somebody removed by force of a set, and apt then misses at every step, comes back
-    with it.
+
+def _fetched(state: State, host: Host, request: Request) -> tuple[Request, Simulation] | str:
+    """Return a transaction that may run and whose files are fetched, or why there is none.
+
+    Stale lists of the distribution are a reason to update them once, and to try again. What
+    somebody removed by force of a set, and apt then misses at every step, comes back with it.
     """
-    if not wait_for_lock(state, host, request.stage, request.spec):
-        return None
-    record = look(request.spec)
-    if record and if_known(record.packages.half_configured, ()):
-        what, seconds = "finish an interrupted installation", deadlines.INSTALL
-        ask(state, host, apt.finish(), as_root(request.spec), seconds=seconds, what=what)
-        forget()
-    if not update(state, host, request.stage, request.spec):
-        return None
-    root = as_root(request.spec)
+    spec, reason = request.spec, ""
     for attempt in ("first", "second"):
+        if attempt == "second":
+            command, seconds = apt.update(spec.preflight.apt_wait_s), deadlines.SIMULATION
+            what, seconds = "update the lists of apt", _waiting(spec, seconds)
+            ask(state, host, command, as_root(spec), seconds=seconds, what=what)
         simulation = _simulated(state, host, request)
         gone = tuple(name for name in simulation.unmet if is_nvidia(name.partition("=")[0]))
         if gone and not set(gone) <= set(request.packages):
             request = replace(request, packages=(*request.packages, *gone))
             simulation = _simulated(state, host, request)
-        reason = _unsolved(request, simulation)
-        if reason is None:
-            judged = _judged(request, simulation)
-            if judged:
-                failed(host, request.stage, f"{host.name}: refused: {judged}; nothing was changed")
-                return None
-            fetch = ask(
-                state, host, apt.fetch(request.transaction), root, seconds=deadlines.INSTALL
-            )
-            if fetch.ok:
-                return request, simulation
-            reason = f"the packages cannot be fetched: {why(fetch)}"
-        if attempt == "first":
-            ask(
-                state,
-                host,
-                apt.update(request.transaction.wait_s),
-                root,
-                seconds=deadlines.SIMULATION + request.transaction.wait_s,
-                what="update the lists of apt",
-            )
-    failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
-    return None
-
-
-def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Fetch the lists that a stage needs, once in a run; say why and fail where it cannot be.
-
-    For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
-    stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
-    """
-    nvidias = stage != Stage.PACKAGES
-    source = _repository(spec, look(spec)) if nvidias else None
-    done: set[bool] = host.connector_data.setdefault(_FRESH, set())
-    if nvidias in done:
-        return True
-    if isinstance(source, str):
-        return failed(host, stage, f"{host.name}: {source}")
-    wait_s, all_too = spec.preflight.apt_wait_s, source is None or not from_nvidia(spec)
-    for ours in (True,) * (source is not None) + (False,) * all_too:
-        command, seconds = apt.update(wait_s, ours=ours), deadlines.SIMULATION + wait_s
-        answer = ask(state, host, command, as_root(spec), seconds=seconds)
-        if not answer.ok and (ours or source is None):
-            which = f"the repository {source.url}" if source else "a package source"
-            return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
-    done.add(nvidias)
-    return True
-
-
-def _repository(spec: HostSpec, record: Record | None) -> Repository | str | None:
-    """Return NVIDIA's repository, why there is none, or None where none is needed."""
-    if record is None:
-        return unanswered()
-    return repository(spec, record) if trusts_nvidia(spec) else None
-
-
-def possible(state: State, host: Host, request: Request) -> bool:
-    """Tell whether a transaction could run, with the lists as they are; says nothing of it."""
-    record = look(request.spec)
-    if record is None or not update(state, host, request.stage, request.spec):
-        return False
-    simulation = _simulated(state, host, request)
-    return not simulation.problems and _judged(request, simulation) is None
+        if simulation.problems:
+            reason = _unsolved(request, simulation)
+            continue
+        if judged := _beyond_limits(request, simulation):
+            return f"refused: {judged}"
+        command = quoted(*request.words, "--download-only")
+        fetch = ask(state, host, command, as_root(spec), seconds=deadlines.INSTALL)
+        if fetch.ok:
+            return request, simulation
+        reason = f"the packages cannot be fetched: {why(fetch)}"
+    return reason
 
 
 def _simulated(state: State, host: Host, request: Request) -> Simulation:
     """Return what would be done, and which packages are on hold."""
-    answer = ask(
-        state,
-        host,
-        apt.simulate(request.transaction),
-        as_root(request.spec),
-        seconds=deadlines.SIMULATION,
-    )
-    simulation = apt.simulated(answer.stdout)
-    if simulation is not None:
-        return simulation
-    return Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
+    command, root = apt.simulate(request.words), as_root(request.spec)
+    answer = ask(state, host, command, root, seconds=deadlines.SIMULATION)
+    silent = Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
+    return apt.simulated(answer.stdout) or silent
 
 
-def _unsolved(request: Request, simulation: Simulation) -> str | None:
-    """Return why there is no such transaction, in one clause, or None."""
-    if not simulation.problems:
-        return None
+def _unsolved(request: Request, simulation: Simulation) -> str:
+    """Return why there is no such transaction, in one clause."""
     said = f"(apt: {shortened('; '.join(simulation.problems), _LONGEST_SAID)})"
     names = " ".join(request.packages[:3])
     if request.hint:
@@ -275,7 +211,7 @@ def _unsolved(request: Request, simulation: Simulation) -> str | None:
     )
 
 
-def _judged(request: Request, simulation: Simulation) -> str | None:
+def _beyond_limits(request: Request, simulation: Simulation) -> str | None:
     spec = request.spec
     record = look(spec)
     source = _repository(spec, record)
@@ -292,6 +228,46 @@ def _judged(request: Request, simulation: Simulation) -> str | None:
         apart=found.apart,
     )
     return "; ".join(judge(simulation, limits)[:4]) or None
+
+
+def possible(state: State, host: Host, request: Request) -> bool:
+    """Tell whether a transaction could run, with the lists as they are; says nothing of it."""
+    record = look(request.spec)
+    if record is None or not update(state, host, request.stage, request.spec):
+        return False
+    simulation = _simulated(state, host, request)
+    return not simulation.problems and _beyond_limits(request, simulation) is None
+
+
+def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    """Fetch the lists that a stage needs, once in a run; say why and fail where it cannot be.
+
+    For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
+    stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
+    """
+    nvidias = stage != Stage.PACKAGES
+    source = _repository(spec, look(spec)) if nvidias else None
+    done: set[bool] = host.connector_data.setdefault(_FRESH, set())
+    if nvidias in done:
+        return True
+    if isinstance(source, str):
+        return failed(host, stage, f"{host.name}: {source}")
+    all_too, seconds = source is None or not from_nvidia(spec), _waiting(spec, deadlines.SIMULATION)
+    for ours in (True,) * (source is not None) + (False,) * all_too:
+        command = apt.update(spec.preflight.apt_wait_s, ours=ours)
+        answer = ask(state, host, command, as_root(spec), seconds=seconds)
+        if not answer.ok and (ours or source is None):
+            which = f"the repository {source.url}" if source else "a package source"
+            return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    done.add(nvidias)
+    return True
+
+
+def _repository(spec: HostSpec, record: Record | None) -> Repository | str | None:
+    """Return NVIDIA's repository, why there is none, or None where none is needed."""
+    if record is None:
+        return unanswered()
+    return repository(spec, record) if trusts_nvidia(spec) else None
 
 
 def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequence[str]) -> bool:
@@ -312,16 +288,15 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     if not update(state, host, stage, spec):
         return False
     told = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
-    if not told.ok:
-        reason = f"what its package sources offer cannot be told: {why(told)}"
-        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
     offer = apt.on_offer_in(told.stdout)
+    reason = "" if told.ok else f"what its package sources offer cannot be told: {why(told)}"
     for name in names:
         offered = dict.fromkeys((*offer.get(name, ()), *offer.get(plain(name), ())))
         # apt itself passes such a one over, and ends well
-        if there[name] and there[name] not in offered:
-            gone = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
-            return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
+        if not reason and there[name] and there[name] not in offered:
+            reason = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
+    if reason:
+        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
     exact = tuple(f"{name}={there[name]}" if there[name] else name for name in names)
     return run(state, host, Request(stage=stage, spec=spec, packages=exact, reinstall=True))
 
@@ -344,14 +319,17 @@ def _gone(stage: str, spec: HostSpec, package: str, offered: Sequence[str]) -> s
 
 def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:
     """Return the packages to which paths belong; none for those of nobody."""
-    return apt.owners_in(_said(state, host, spec, apt.owners(paths)))
+    return _owners(state, host, spec, f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null")
 
 
 def with_missing_files(state: State, host: Host, spec: HostSpec, folder: str) -> list[str]:
     """Return the packages of which a file or folder below `folder` is gone."""
-    lines = _said(state, host, spec, apt.missing_files(folder))
-    return list(dict.fromkeys(apt.owners_in(lines)))
+    return _owners(state, host, spec, program("packages/apt/missing_files.sh", folder))
 
 
-def _said(state: State, host: Host, spec: HostSpec, command: str) -> tuple[str, ...]:
-    return ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE).stdout
+def _owners(state: State, host: Host, spec: HostSpec, command: str) -> list[str]:
+    """Read `dpkg -S`: "a, b:amd64: /usr/lib/libcuda.so"; "diversion by ..." names none."""
+    lines = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE).stdout
+    named = [line.partition(": /") for line in lines if not line.startswith("diversion ")]
+    names = [each.strip() for names, path, _ in named if path for each in names.split(",")]
+    return list(dict.fromkeys(names))

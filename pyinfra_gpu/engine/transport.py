@@ -1,4 +1,4 @@
-"""SSH: host keys as `ssh` judges them, connections that end in time, channels for programs.
+"""SSH: host keys as `ssh` judges them, and connections that end in time.
 
 All that knows paramiko is here. pyinfra makes its clients by the name `SSHClient`, also for the
 hosts of a ProxyJump, and has no argument for how their keys are judged: `install`, which the
@@ -16,24 +16,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import paramiko
-from gevent.subprocess import PIPE, STDOUT, Popen  # type: ignore[import-untyped]  # it has none
 from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors import ssh as pyinfra_ssh
 from pyinfra.connectors import sshuserclient
-from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
 from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine.deadlines import within
-from pyinfra_gpu.text import one_line as shown
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.text import one_line, shortened
 
 DEAD_PEER_S = 20
 """Seconds without an acknowledgement after which a connection is given up."""
@@ -49,24 +45,18 @@ _BEFORE_LOGIN = 1 << 17
 
 _READS = 16  # in a row, after which other hosts have their turn
 _LONGEST = 500  # characters of why there is no connection
-_NO_BANNER = "Error reading SSH protocol banner"
 _USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _FOUND = re.compile(r"# Host .* found: line (\d+) ?(CA|REVOKED|)")
-_ASKED_S = 20
 _connect = pyinfra_ssh.SSHConnector.connect
-
-
-# --- host keys
 
 
 class HostKeyError(paramiko.SSHException):
     """A host key that is not accepted: one sentence that names the file, the line, the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of known_hosts that `ssh-keygen` found to be about a name.
+class _Line(NamedTuple):
+    """A line that `ssh-keygen` found to be about a host.
 
     + marker: "", "CA" or "REVOKED"; key: its kind and its bytes in base64
     """
@@ -106,36 +96,35 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         names = (name,) if port == 22 else (f"[{name}]:{port}", name)
         names = (config["hostkeyalias"],) if "hostkeyalias" in config else names
         self._name = names[0]
-        self._lines = [_known(each, files) for each in names]
+        lines = [[line for file in files for line in _known(each, file)] for each in names]
+        self._all = [line for each in lines for line in each]
+        # A key by the name alone counts, as for ssh, where none is known by name and port.
+        self._own = [line for line in lines[0] if not line.marker]
 
     def kinds(self) -> set[str]:
         """Return the kinds of key that are known of the host."""
-        return {line.key[0] for line in self._lines[0] if not line.marker}
+        return {line.key[0] for line in self._own}
 
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         """Accept a host's key, or raise HostKeyError."""
         name, mine = self._name, (key.get_name(), key.get_base64())
         digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
         shows = f"the {mine[0]} key that {name} shows (SHA256:{digest})"
-        every = [line for lines in self._lines for line in lines]
-        for line in every:
-            if line.marker == "REVOKED" and line.key == mine:
-                raise HostKeyError(
-                    f"{shows} is revoked by {line.place}: give the host a new one, or take that"
-                    " line out"
-                )
-        known = [line for line in self._lines[0] if not line.marker]
-        # A key by the name alone counts, as for ssh, where none is known by name and port.
-        if mine in [line.key for line in known or every if not line.marker]:
-            return
-        if known:
-            place = next((line.place for line in known if line.key[0] == mine[0]), known[0].place)
+        if place := next((x.place for x in self._all if x[1:] == ("REVOKED", mine)), None):
             raise HostKeyError(
-                f"{shows} is not the one in {place}, so somebody may be listening in: compare it on"
-                " the host's console (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`); if it is"
-                f" right, `ssh-keygen -R '{name}' -f {place.rpartition(' line ')[0]}`"
+                f"{shows} is revoked by {place}: give the host a new one, or take that line out"
             )
-        if authority := next((line.place for line in every if line.marker == "CA"), None):
+        if mine in [line.key for line in self._own or self._all if not line.marker]:
+            return
+        if self._own:
+            other = next((line for line in self._own if line.key[0] == mine[0]), self._own[0])
+            raise HostKeyError(
+                f"{shows} is not the one in {other.place}, so somebody may be listening in: compare"
+                " it on the host's console"
+                " (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`); if it is right,"
+                f" `ssh-keygen -R '{name}' -f {other.place.rpartition(' line ')[0]}`"
+            )
+        if authority := next((line.place for line in self._all if line.marker == "CA"), None):
             raise HostKeyError(
                 f"{authority} knows {name} by a certificate authority alone, and certificates of"
                 " hosts are not read here: add a line with the host's own key"
@@ -178,25 +167,23 @@ def _files(value: str) -> tuple[Path, ...]:
     return tuple(Path(word).expanduser() for word in words)
 
 
-def _known(name: str, files: tuple[Path, ...]) -> list[_Line]:
+def _known(name: str, file: Path) -> list[_Line]:
     """Return the lines about a name, by OpenSSH's own reader: hashes, patterns, ports, markers."""
+    if not _content(file):
+        return []
+    asked = ["ssh-keygen", "-F", name, "-f", str(file)]
+    try:
+        done = subprocess.run(asked, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HostKeyError(f"`ssh-keygen -F` cannot be asked ({error}): install it") from error
     found: list[_Line] = []
-    for file in files:
-        if not _content(file):
-            continue
-        asked = ["ssh-keygen", "-F", name, "-f", str(file)]
-        try:
-            done = subprocess.run(asked, capture_output=True, timeout=_ASKED_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise HostKeyError(f"`ssh-keygen -F` cannot be asked ({error}): install it") from error
-        rows = iter(done.stdout.decode("latin-1").split("\n"))
-        for row in rows:
-            if match := _FOUND.match(row):
-                # The line itself, whose names and key may be damaged or missing.
-                words = next(rows, "").split()
-                words = words[1:] if match[2] else words
-                kind, blob = [*words, "", "", ""][1:3]
-                found.append(_Line(f"{file} line {match[1]}", match[2], (kind, blob)))
+    rows = iter(done.stdout.decode("latin-1").split("\n"))
+    for row in rows:
+        if match := _FOUND.match(row):
+            # The line itself, whose names and key may be damaged or missing.
+            words = next(rows, "").split()[bool(match[2]) :]
+            kind, blob = [*words, "", "", ""][1:3]
+            found.append(_Line(f"{file} line {match[1]}", match[2], (kind, blob)))
     return found
 
 
@@ -210,9 +197,6 @@ def _content(file: Path) -> bytes:
             f"{file} cannot be read ({error.strerror}), so no host key is accepted: make it a file"
             " that you may read"
         ) from error
-
-
-# --- connections
 
 
 class _Socket:
@@ -328,20 +312,32 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     config = Path(connector.data["ssh_config_file"] or "~/.ssh/config").expanduser()
     try:
         if whole_file.is_none(config):
-            raise ConnectError(f"Could not connect ({config} is no regular file: correct it)")
+            raise ConnectError(f"{config} is no regular file: correct it")
         with within(LOGIN_S, "it did not come to a login"):
             _connect(connector)
-    except (PyinfraError, TimeoutError) as error:
-        drop(connector)
-        text = str(error).replace("EOF error ()", "it hung up before the login")
-        text = text.replace(_NO_BANNER, "no greeting of an SSH server came: ").replace(": )", ")")
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-    else:
-        return
-    if not text.endswith(")"):  # as pyinfra words it where it knows the exception
-        text = f"Could not connect ({text})"
-    raise ConnectError(shortened(shown(text), _LONGEST))
+        drop(connector)
+        known = isinstance(error, PyinfraError | TimeoutError)
+        why = reworded(str(error)) if known else f"{type(error).__name__}: {error}"
+        raise ConnectError(f"Could not connect ({shortened(one_line(why), _LONGEST)})") from None
+
+
+_WRAPPED = re.compile(r"(?:Could not connect|SSH error) \((?:\[Errno \S+\] )?(.*)\)", re.DOTALL)
+_REFUSED = re.compile(r"Authentication error \((.*)\) \((.*?)\.?\)", re.DOTALL)
+
+
+def reworded(text: str) -> str:
+    """Return what pyinfra says of a connection that did not come about, a clause without code."""
+    if refused := _REFUSED.fullmatch(text):
+        why = re.sub(r"[\['\]]", "", refused[2])  # with the types of login as a list of Python's
+        return (
+            f"the login was refused ({why}: {refused[1]});"
+            " `ssh HOST` by hand says whether user and key are right, and the user's shell is there"
+        )
+    text = text.replace("EOF error ()", "it hung up before the login")
+    text = text.replace("Error reading SSH protocol banner", "no greeting of an SSH server came: ")
+    match = _WRAPPED.fullmatch(text)
+    return (match[1] if match else text).removesuffix(": ")
 
 
 def install() -> None:
@@ -355,137 +351,24 @@ def install() -> None:
     logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
+def transport_of(connector: object) -> paramiko.Transport | None:
+    """Return the connection of a pyinfra connector; None for one without SSH, or that has none."""
+    client = getattr(connector, "client", None)
+    return client.get_transport() if isinstance(client, paramiko.SSHClient) else None
+
+
 def is_alive(connector: object) -> bool:
     """Tell whether a pyinfra connector's connection still stands; one without SSH always does.
 
     When a connection dies under a command, pyinfra reports the command as failed, like any other.
     """
-    client = getattr(connector, "client", None)
-    if not isinstance(client, paramiko.SSHClient):
+    if not isinstance(getattr(connector, "client", None), paramiko.SSHClient):
         return True
-    transport = client.get_transport()
+    transport = transport_of(connector)
     return transport is not None and transport.is_active()
-
-
-def has_channels(connector: object) -> bool:
-    """Tell whether `begin` works with a pyinfra connector: by SSH, or on this machine."""
-    return isinstance(connector, pyinfra_ssh.SSHConnector | LocalConnector)
 
 
 def drop(connector: object) -> None:
     """End a connector's connection without a farewell, and without waiting."""
-    client = getattr(connector, "client", None)
-    transport = client.get_transport() if isinstance(client, paramiko.SSHClient) else None
-    if transport is not None:
+    if transport := transport_of(connector):
         transport.sock.close()
-
-
-# --- programs
-
-_DECODED = 'eval "$(printf %b "$1")"'
-# What csh and its kind, and fish, read otherwise than a POSIX shell between single quotes.
-_ODD = str.maketrans({each: f"\\0{ord(each):03o}" for each in "\n\\'!"})
-
-
-def one_line(command: str) -> str:
-    """Return a command of the POSIX shell such that any login shell has `sh` run it.
-
-    csh and tcsh know no line break between quotes, where all of our programs have some, and look
-    for `!` there; fish reads backslashes. What is plain stays as it is, for whoever reads a log.
-    """
-    if not set(command) & {"\n", "!"}:
-        return command
-    return f"sh -c '{_DECODED}' sh '{command.translate(_ODD)}'"
-
-
-class Channel(Protocol):
-    """A program that was begun, on a host or here: what we use of paramiko's channel."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be said to it any more."""
-
-    def recv(self, nbytes: int) -> bytes:
-        """Return what it has printed by now, at its end b""."""
-
-    def recv_stderr(self, nbytes: int) -> bytes:
-        """Return the same of its errors."""
-
-    def sendall(self, s: bytes) -> None:
-        """Write to its standard input."""
-
-    def shutdown_write(self) -> None:
-        """End its standard input."""
-
-    def recv_exit_status(self) -> int:
-        """Return how it ended, when it has."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-class _Here:
-    """A program on this machine, with the calls of a channel."""
-
-    def __init__(self, text: str, *, as_one: bool) -> None:
-        errors = STDOUT if as_one else PIPE
-        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": errors, "bufsize": 0}
-        self._process = Popen(text, shell=True, **pipes)  # noqa: S604 - as pyinfra's connector does
-
-    @property
-    def closed(self) -> bool:
-        return self._process.poll() is not None
-
-    def recv(self, nbytes: int) -> bytes:
-        return bytes(self._process.stdout.read(nbytes))
-
-    def recv_stderr(self, nbytes: int) -> bytes:
-        return bytes(self._process.stderr.read(nbytes))
-
-    def sendall(self, s: bytes) -> None:
-        left = memoryview(s)
-        while left:
-            left = left[self._process.stdin.write(left) :]
-
-    def shutdown_write(self) -> None:
-        self._process.stdin.close()
-
-    def recv_exit_status(self) -> int:
-        return int(self._process.wait())
-
-    def close(self) -> None:
-        if not self.closed:
-            self._process.kill()
-        for each in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if each is not None:
-                each.close()
-
-
-def begin(
-    connector: object, text: str, *, pty: bool = False, as_one: bool = False
-) -> Channel | None:
-    """Begin a program; None for a connector that is neither SSH nor this machine.
-
-    + text: as a shell takes it, with sudo and all
-    + as_one: what it prints as errors comes with the rest
-
-    As long as the peer likes: whoever calls this has a deadline. Raises OSError where the
-    connection is gone.
-    """
-    if isinstance(connector, LocalConnector):
-        return _Here(text, as_one=as_one)
-    client = getattr(connector, "client", None)
-    if not isinstance(client, paramiko.SSHClient):
-        return None
-    transport = client.get_transport()
-    if transport is None or not transport.is_active():
-        raise OSError("the connection is gone")
-    try:
-        channel = transport.open_session()
-        channel.set_combine_stderr(as_one)
-        if pty:
-            channel.get_pty()
-        channel.exec_command(one_line(text))
-    except Exception as error:  # whatever paramiko stumbled over in what the peer sent
-        raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
-    return channel

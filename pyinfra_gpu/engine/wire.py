@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from gevent.subprocess import PIPE, STDOUT, Popen  # type: ignore[import-untyped]
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.output import echo
+from pyinfra.connectors.local import LocalConnector
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import (
     CommandOutput,
     OutputLine,
@@ -29,6 +32,7 @@ from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
+    import paramiko
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
@@ -51,10 +55,20 @@ class TooMuchError(OSError):
 class Program:
     """A program that works on a host; what it prints are lines, bounded and harmless."""
 
-    def __init__(self, connector: object, channel: transport.Channel, most: int) -> None:
-        """+ most: bytes that it may print; at one more the connection is dropped."""
-        self._connector, self._channel, self._most = connector, channel, most
-        self._left = most
+    def __init__(
+        self, host: Host, text: str, most: int, *, pty: bool = False, as_one: bool = False
+    ):
+        """Begin it.
+
+        + text: as a shell takes it, with sudo and all
+        + most: bytes that it may print; at one more the connection is dropped
+        + as_one: what it prints as errors comes with the rest
+
+        As long as the peer likes: whoever calls this has a deadline. Raises OSError where the
+        connection is gone.
+        """
+        self._connector, self._most, self._left = host.connector, most, most
+        self._channel = _begin(host.connector, text, pty=pty, as_one=as_one)
         self._open = True
 
     @property
@@ -77,7 +91,7 @@ class Program:
     def close(self) -> None:
         """End it, without waiting for a peer that may never answer."""
         self._open = False
-        gevent.spawn(_or_error, self._channel.close)
+        _beside(self._channel.close)
 
     def lines(self, *, errors: bool = False) -> Iterator[str]:
         """Yield what it prints, line by line. Where that is too much, it ends."""
@@ -118,9 +132,70 @@ class Program:
         self._left -= len(chunk) + _LINE * chunk.count(b"\n")
         if self._left >= 0:
             return chunk
-        gevent.spawn(_or_error, lambda: transport.drop(self._connector))
+        _beside(lambda: transport.drop(self._connector))
         self.close()
         return b""
+
+
+class _Here:
+    """A program on this machine, with the calls of paramiko's channel."""
+
+    def __init__(self, text: str, *, as_one: bool) -> None:
+        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": STDOUT if as_one else PIPE, "bufsize": 0}
+        process = Popen(text, shell=True, **pipes)  # noqa: S604 - as pyinfra's connector does
+        self._process = process
+        self.recv = process.stdout.read
+        self.recv_stderr = None if as_one else process.stderr.read
+        self.shutdown_write = process.stdin.close
+        self.recv_exit_status = process.wait
+
+    @property
+    def closed(self) -> bool:
+        return self._process.poll() is not None
+
+    def sendall(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._process.stdin.write(left) :]
+
+    def close(self) -> None:
+        if not self.closed:
+            self._process.kill()
+        for each in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if each is not None:
+                each.close()
+
+
+def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> paramiko.Channel:
+    if isinstance(connector, LocalConnector):
+        return cast("paramiko.Channel", _Here(text, as_one=as_one))
+    connection = transport.transport_of(connector)
+    if connection is None or not connection.is_active():
+        raise OSError("the connection is gone")
+    try:
+        channel = connection.open_session()
+        channel.set_combine_stderr(as_one)
+        if pty:
+            channel.get_pty()
+        channel.exec_command(one_line(text))
+    except Exception as error:  # whatever paramiko stumbled over in what the peer sent
+        raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
+    return channel
+
+
+# What csh and its kind, and fish, read otherwise than a POSIX shell between single quotes.
+_ODD = str.maketrans({each: f"\\0{ord(each):03o}" for each in "\n\\'!"})
+
+
+def one_line(command: str) -> str:
+    """Return a command of the POSIX shell such that any login shell has `sh` run it.
+
+    csh and tcsh know no line break between quotes, where all of our programs have some, and look
+    for `!` there; fish reads backslashes. What is plain stays as it is, for whoever reads a log.
+    """
+    if not set(command) & {"\n", "!"}:
+        return command
+    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{command.translate(_ODD)}'"""
 
 
 def guard(host: Host) -> None:
@@ -138,39 +213,70 @@ def guard(host: Host) -> None:
 
 def abandon(host: Host) -> None:
     """End a host's connection without a farewell, and without waiting for anything."""
-    gevent.spawn(_or_error, lambda: transport.drop(host.connector))
+    _beside(lambda: transport.drop(host.connector))
 
 
-def start(host: Host, command: str, *, seconds: float, most: int) -> Program | None:
-    """Start a program on a host that lasts beside the others; None where the connector has none.
+def run(
+    state: State,
+    host: Host,
+    command: str | StringCommand,
+    run_as: dict[str, Any],
+    *,
+    seconds: float,
+    most: int = LONGEST_OUTPUT,
+    show: bool = False,
+    **arguments: Any,
+) -> tuple[bool, CommandOutput]:
+    """Run a command on a host; return whether it ended well, and what it printed.
 
-    + command: as a shell takes it, with sudo and all
+    + command: POSIX shell; every value in it must already be quoted
+    + run_as: pyinfra's global arguments, over those of the operation and of the host's data
+    + seconds: after which it is given up; + most: bytes that it may print
+    + show: show what it prints while it works
+    + arguments: further ones of pyinfra's connector, e.g. `_stdin`
+
+    Raises OSError where it takes longer, or prints more, and whatever a lost connection raises.
+    """
+    guard(host)
+    return host.run_shell_command(
+        StringCommand(command) if isinstance(command, str) else command,
+        print_output=show or state.print_output,
+        print_input=state.print_input,
+        **(_arguments(state, host, run_as | arguments) | {"_timeout": seconds, "_most": most}),
+    )
+
+
+def start(
+    state: State, host: Host, text: str, run_as: dict[str, Any], *, seconds: float, most: int
+) -> Program | None:
+    """Start a program that lasts beside the others; None where the connector has no such.
+
+    + text, run_as: as in `run`
     + seconds: for its beginning; what is then read from it is the caller's to bound, by `within`
-    + most: bytes that it may print
+    + most: bytes that it may print, errors among them
 
     Raises OSError where the connection is gone, or nothing begins within that time.
     """
+    if not isinstance(host.connector, SSHConnector | LocalConnector):
+        return None
+    command = str(as_user(state, host, text, run_as).get_raw_value())
     with within(seconds, "no program began"):
-        channel = transport.begin(host.connector, command, as_one=True)
-    return Program(host.connector, channel, most) if channel else None
-
-
-def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
-    """Return a command with what makes it another user's, as `start` takes it; see `as_user`."""
-    return str(as_user(state, host, text, run_as).get_raw_value())
+        return Program(host, command, most, as_one=True)
 
 
 def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> StringCommand:
-    """Return a command with what makes it another user's, to be part of another one.
-
-    + text: POSIX shell; every value in it must already be quoted
-    + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
-    """
-    ours = dict(host.current_op_global_arguments or {}) | run_as
-    chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
+    """Return a command with what makes it another user's, to be part of another one; see `run`."""
+    chosen = _arguments(state, host, run_as)
     for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
         chosen.pop(key, None)
     return make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+
+
+def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the connector's arguments; those of the operation carry sudo's password, the shell."""
+    ours = dict(host.current_op_global_arguments or {}) | given
+    known, _ = pop_global_arguments(state, host, dict(ours))
+    return {key: ours.get(key, known.get(key)) for key in CONNECTOR_ARGUMENT_KEYS}
 
 
 def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:
@@ -188,14 +294,11 @@ def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def bounded(
-        command: StringCommand,
-        print_output: bool = False,
-        print_input: bool = False,
-        **given: Any,
+        command: StringCommand, print_output: bool = False, print_input: bool = False, **given: Any
     ) -> tuple[bool, CommandOutput]:
         most = given.pop("_most", None) or LONGEST_OUTPUT
         with within(given.pop("_timeout", None) or deadlines.PLAIN, "it did not answer"):
-            if not transport.has_channels(host.connector):
+            if not isinstance(host.connector, SSHConnector | LocalConnector):
                 ok, output = own(command, print_output, print_input, **given)
                 lines = [OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
                 return ok, CommandOutput(lines)
@@ -206,7 +309,8 @@ def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
                 made = make_unix_command_for_host(host.state, host, command, **given)
                 if print_input:
                     echo(f"{host.print_prefix}>>> {made}", err=True)
-                return _executed(host, made.get_raw_value(), _bytes(stdin), most, pty, print_output)
+                program = Program(host, made.get_raw_value(), most, pty=pty)
+                return _to_its_end(program, host, _bytes(stdin), pty, print_output)
 
             status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
             return status in codes, output
@@ -214,15 +318,10 @@ def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
     return bounded
 
 
-def _executed(
-    host: Host, text: str, stdin: bytes | None, most: int, pty: bool, print_output: bool
+def _to_its_end(
+    program: Program, host: Host, stdin: bytes | None, pty: bool, print_output: bool
 ) -> tuple[int, CommandOutput]:
-    """Run a program to its end; return how it ended, and what it printed."""
-    channel = transport.begin(host.connector, text, pty=pty)
-    if channel is None:
-        raise OSError("the connection is gone")
-    program = Program(host.connector, channel, most)
-    settling = gevent.spawn(_or_error, program.settle)
+    settling = _beside(program.settle)
     try:
         if stdin:
             program.say(stdin)
@@ -254,9 +353,11 @@ def _text(line: bytes) -> str:
     return without_escapes(line.decode("utf-8", "backslashreplace"))
 
 
-def _or_error(asked: Callable[[], object]) -> object:
-    """Return what went wrong as a value: gevent would print it for everybody to see."""
-    try:
-        return asked()
-    except Exception as error:
-        return error
+def _beside(asked: Callable[[], object]) -> Any:
+    """Do something in a greenlet of its own, which would print its error for everybody to see."""
+
+    def quietly() -> None:
+        with suppress(Exception):
+            asked()
+
+    return gevent.spawn(quietly)

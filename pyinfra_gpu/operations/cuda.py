@@ -39,47 +39,38 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     choice. Other toolkits beside it stay. Files that are gone come back with their packages. A
     compiler that nvcc refuses fails this host with the one to install.
     """
-    if record.packages.half_configured:
-        yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
-        yield transaction.finish_interrupted(STAGE, spec)
     wanted = drift.compiler_packages(spec, record)
     if found.of(*_TOOLKIT) and drift.lacks_package(spec, record):
         name, version = drift.package(spec), spec.cuda.version
         wanted.append(f"{name}={version}-*" if version else name)
     if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
-    if found.of(Id.CUDA_COMPILER_DIFFERS):
-        yield FunctionCommand(_compilers_again, (spec,), {})
-    if found.of(*_TOOLKIT) and drift.broken(spec, record):
-        yield FunctionCommand(_reinstall, (spec, record), {})
+        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
+    yield FunctionCommand(_again, (spec,), {})
 
 
-def _hint(spec: HostSpec, record: Record) -> str:
-    """Return what to think of where there is no toolkit to install."""
-    if spec.driver.source == "present":
-        return _NO_REPOSITORY
-    offers = f"apt-cache policy {drift.package(spec)}"
-    if spec.cuda.version:
-        return (
-            f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is shown by"
-            f" `{offers}`"
-        )
-    return f"see `{offers}` there"
-
-
-def _compilers_again(state: State, host: Host, spec: HostSpec) -> bool:
-    """Install again the compilers whose packages are there, and their programs are not."""
+def _again(state: State, host: Host, spec: HostSpec) -> bool:
+    """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
     record = look(spec)
-    names = [] if record is None else drift.compiler_packages(spec, record)
+    if record is None or drift.judge.unread(spec, record):
+        return True  # which is said when the host is judged again
+    names = drift.compiler_packages(spec, record)
+    if drift.declared(spec) and drift.broken(spec, record):
+        lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
+        found = [*dict.fromkeys((*lost, *drift.damaged(spec, record)))]
+        names += found or drift.nvcc_packages(spec, record)
     return transaction.again(state, host, STAGE, spec, names)
 
 
-def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Install again what lost files, and only that: a whole toolkit is gigabytes."""
-    lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
-    found = dict.fromkeys((*lost, *drift.damaged(spec, record)))
-    packages = list(found) or drift.nvcc_packages(spec, record)
-    return transaction.again(state, host, STAGE, spec, packages)
+def _hint(spec: HostSpec) -> str:
+    """Return what to think of where there is no toolkit to install."""
+    offers, version = f"`apt-cache policy {drift.package(spec)}`", spec.cuda.version
+    if spec.driver.source == "present":
+        return _NO_REPOSITORY
+    if version:
+        return (
+            f"cuda_version = {version!r} is declared; what is on offer there is shown by {offers}"
+        )
+    return f"see {offers} there"
 
 
 @converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import driver as drift
 from pyinfra_gpu.drift import driver_running as judged
@@ -21,15 +21,10 @@ from pyinfra_gpu.engine.reboot import forget_reboots, restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
 from pyinfra_gpu.engine.transaction import wait_for_lock
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 _UNIT = "nvidia-persistenced"
@@ -45,20 +40,12 @@ _ANY_CODE = tuple(range(256))
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the running kernel has the installed module, and the free drivers do not.
 
-    + spec: the host's resolved specification
-
     Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
     are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
     this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
     most one reboot in a run, and never a second one for what the first did not cure. Nobody's
     process is ever ended but by a reboot that data asks for. A run that was cut off behind its
     reboot has left a note of what that was for: it is forgotten where that is gone.
-
-    **Example:**
-
-    .. code:: python
-
-        driver_running.running(name="Load the kernel module", spec=wanted)
     """
     del record, found
     yield FunctionCommand(_load, (spec,), {})
@@ -208,18 +195,10 @@ def _interrupted(record: Record) -> list[str]:
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
-    + spec: the host's resolved specification
-
     An upgrade of the driver stops it, and nothing starts it again. Comes after the module is
     loaded: without one it cannot start. GPUs work without it, only that the first program to use
     them waits for them: where it cannot be started, that is said, the other stages do their work,
     and the run fails for this host at its end.
-
-    **Example:**
-
-    .. code:: python
-
-        driver_running.persistent(name="Enable nvidia-persistenced", spec=wanted)
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

@@ -35,7 +35,7 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
         command = program("libcuda/set_aside.sh", *in_the_way)
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.PLAIN, stream=True)
     if of_packages := [path for path in wrong if path != inside]:
-        packages = [] if drift.driver_files(record) else drift.library_packages(record)
+        packages = [] if drift.has_files(record) else drift.library_packages(record)
         yield FunctionCommand(_reinstall, (spec, of_packages, packages), {})
     soname = drift.path(record, drift.SONAME)
     targets = {drift.path(record, drift.DEV): drift.SONAME, inside: soname}

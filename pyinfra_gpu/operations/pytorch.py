@@ -13,26 +13,16 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
-from pyinfra_gpu.engine.converge import (
-    Commands,
-    converging,
-    refuse,
-    unreadable,
-)
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.torch_install import install, long_step
-from pyinfra_gpu.engine.uv import (
-    constraint,
-    folder,
-    install_command,
-    marked,
-    sources,
-)
+from pyinfra_gpu.engine.uv import constraint, folder, install_command, marked, sources
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
@@ -76,14 +66,14 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
 def _roots(spec: HostSpec) -> partial[PyinfraCommand]:
     """Return what makes a step of root's of (what it does, command), of seconds to minutes."""
-    lock, seconds = spec.paths.lock, deadlines.SERVICE
-    return partial(step, STAGE, run_as=as_root(spec), seconds=seconds, lock=lock)
+    return partial(
+        step, STAGE, run_as=as_root(spec), seconds=deadlines.SERVICE, lock=spec.paths.lock
+    )
 
 
 def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
     """Return the same for a step in what the owner can write."""
-    lock, seconds = spec.paths.lock, deadlines.SERVICE
-    return partial(step, STAGE, run_as=as_owner(spec, record), seconds=seconds, lock=lock)
+    return partial(_roots(spec), run_as=as_owner(spec, record))
 
 
 def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
@@ -113,8 +103,8 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         yield unreadable(STAGE)
         return
     lock = lock_of(new, there)
-    if lock is None and spec.pytorch.lock == "required":
-        yield refuse(STAGE, no_lock(spec, str(platform_of(new, there))).sentence(spec.host))
+    if refusal := _lock_missing(new, there, lock):
+        yield refusal
         return
     yield from install(new, there, lock, why)
     works = quoted(new.paths.python, "-I", "-c", "import torch")
@@ -146,10 +136,8 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     that is there.
     """
     lock = lock_of(spec, record)
-    if lock is None and spec.pytorch.lock == "required":
-        # Its Python was not known before there was an environment.
-        platform = platform_of(spec, record) or "an unknown Python"
-        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
+    if refusal := _lock_missing(spec, record, lock):
+        yield refusal
         return
     yield from _aside(spec, record, if_known(record.torch.foreign, ()))
     del found
@@ -164,6 +152,14 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield from install(spec, record, lock, f"damaged: {damaged[0]}")
         record = look(spec) or record
     yield from _whole(spec, record)
+
+
+def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
+    """Refuse a host whose Python was not known before there was an environment."""
+    if lock is not None or spec.pytorch.lock != "required":
+        return None
+    platform = platform_of(spec, record) or "an unknown Python"
+    return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
 
 
 def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand:
@@ -185,7 +181,7 @@ def _aside(spec: HostSpec, record: Record, paths: Sequence[str]) -> Commands:
 
 def _whole(spec: HostSpec, record: Record) -> Commands:
     """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
-    if left := drift.leftovers(spec, record):
+    if left := drift.unlisted(spec, record, of_two=True):
         yield from _aside(spec, record, left)
         record = look(spec) or record
     for fetched in (False, True):

@@ -122,9 +122,10 @@ def bundle(spec: HostSpec, record: Record) -> Commands:
 
 def _command(spec: HostSpec, record: Record) -> list[str]:
     paths, smoke = spec.paths, spec.smoke
-    gpus = [] if smoke.mode == "rehearsal-cpu" else ["--gpus", str(spec.gpu.count)]
+    on_cpu = smoke.mode == "rehearsal-cpu"
+    mode = ["rehearsal-cpu"] if on_cpu else ["gpu", "--gpus", str(spec.gpu.count)]
     return [
-        *(paths.python, paths.smoke_bundle, "--mode", smoke.mode, *gpus),
+        *(paths.python, paths.smoke_bundle, "--mode", *mode),
         *("--ranks", str(smoke.ranks), "--deadline", str(smoke.deadline_s)),
         *("--allreduce-mib", str(smoke.allreduce_mib), "--host", spec.host),
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),

@@ -23,7 +23,7 @@ from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted
 from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.engine.transport import is_alive
-from pyinfra_gpu.engine.write import write, written
+from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp
 from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.on_host.smoke import files
@@ -280,15 +280,15 @@ def _concluded(
     state: State, host: Host, spec: HostSpec, record: Record, document: WrittenVerdict
 ) -> bool:
     """Have the host keep what was judged of all ranks, and its stamp say so if they passed."""
-    judged, run_as = json.dumps(files.finite(document.as_json())), as_owner(spec, record)
-    words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", spec.paths.across_verdict)
-    if is_alive(host.connector):
-        ask(state, host, quoted(*words), run_as, _stdin=judged, seconds=60)
+    judged = json.dumps(files.finite(document.as_json()))
     verdict = AcrossVerdict.read(judged)
     if not isinstance(verdict, AcrossVerdict):
         return failed(host, STAGE, f"{spec.host}: what the hosts told cannot be read: {verdict}")
     if not is_alive(host.connector):
         return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
+    file = File(path=spec.paths.across_verdict, content=judged.encode())
+    if not written(state, host, STAGE, file, as_owner(spec, record)):
+        return False
     if verdict.failed is None and not _stamped(state, host, spec, document):
         return False
     return _judge(host, spec, verdict)
@@ -328,7 +328,6 @@ def _command(spec: HostSpec, step: Step, places: Mapping[str, Any]) -> list[str]
     alike = {each for other in others for each in other["addresses"]}
     across = {
         "hosts": [*step.hosts],
-        "world_size": step.world_size,
         "address": next((each for each in first["reached"] if each not in alike), None)
         or first["reached"][0],
         "port": first["port"],

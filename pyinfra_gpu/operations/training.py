@@ -19,7 +19,7 @@ from pyinfra_gpu.engine.uv import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec import HostSpec, TrainingSpec
+from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 
@@ -34,35 +34,25 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     is kept under another name, and cloned again. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
     """
-    training = _declared(spec)
+    training = drift.declared(spec)
     flags = (bool(found.of(Id.TRAINING_LOCAL_CHANGES)), training.submodules, training.lfs)
+    there = record.training
+    # What was there, in the words of the program, which looks again under the lock.
+    seen = "-" if isinstance(there.damaged, str) else "1" if there.commit else ""
     # The stock `git.repo` follows branches and asks the remote each time; a pinned commit that is
     # there needs no network at all.
     command = program(
         "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, _seen(record)),
+        *(spec.paths.training, training.repo, training.commit, seen),
         *("1" if each else "" for each in flags),
     )
     what = f"check out {training.repo} at {training.commit[:12]}"
     yield _owners(spec, record)(what, command, seconds=deadlines.CLONE)
 
 
-def _declared(spec: HostSpec) -> TrainingSpec:
-    """Return what is declared of the repository: without it there was nothing to find."""
-    assert spec.training is not None  # noqa: S101 - see drift/training.py
-    return spec.training
-
-
 def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
     """Return what makes a step of the owner's of (what it does, command, seconds=)."""
     return partial(step, STAGE, run_as=as_owner(spec, record), lock=spec.paths.lock)
-
-
-def _seen(record: Record) -> str:
-    """Return what was there, in the words of `checkout.sh`, which looks again under the lock."""
-    if isinstance(record.training.damaged, str):
-        return "-"
-    return "" if record.training.commit is None else "1"
 
 
 @converging(drift, repairs=(Id.TRAINING_REQUIREMENTS_DIFFER,))
@@ -73,16 +63,20 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     stays as the lock names it; digests in the repository's own file are asked. What was installed
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
     """
-    training = _declared(spec)
-    yield write(STAGE, _override(spec, record), as_owner(spec, record))
-    command = install_command(
-        spec, "--override", _override(spec, record).path, *constraint(spec, record)
-    )
+    training = drift.declared(spec)
+    override = _override(spec, record)
+    yield write(STAGE, override, as_owner(spec, record))
+    command = install_command(spec, "--override", override.path, *constraint(spec, record))
     command += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
     what = f"install {training.requirements} of {spec.paths.name} ({found[0].found})"
     yield _owners(spec, record)(what, marked(spec, command), seconds=deadlines.INSTALL)
     yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
-    yield from _write_stamp(spec)
+    if (after := look(spec)) is None:
+        yield unreadable(STAGE)
+        return
+    text = json.dumps(drift.stamp(spec, after), sort_keys=True) + "\n"
+    file = File(path=drift.stamp_path(spec), content=text.encode())
+    yield write(STAGE, file, as_owner(spec, after))
 
 
 def _override(spec: HostSpec, record: Record) -> File:
@@ -94,14 +88,3 @@ def _override(spec: HostSpec, record: Record) -> File:
     fallback = pytorch.has_fallback(spec, record)
     held = f"torch=={torch.full_fallback}" if fallback else torch.requirement
     return File(path=path, content=f"{held}\n".encode())
-
-
-def _write_stamp(spec: HostSpec) -> Commands:
-    """Write down what is installed now, next to it."""
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
-    text = json.dumps(drift.stamp(spec, record), sort_keys=True) + "\n"
-    file = File(path=drift.stamp_path(spec), content=text.encode())
-    yield write(STAGE, file, as_owner(spec, record))

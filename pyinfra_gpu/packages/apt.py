@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files, simulation
 from pyinfra_gpu.packages.history import MARK
-from pyinfra_gpu.packages.model import Simulation, Transaction
 from pyinfra_gpu.packages.names import plain
+from pyinfra_gpu.packages.simulation import Simulation
 
 _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
@@ -36,12 +36,27 @@ _OURS_ONLY = (
 )
 
 
-def simulate(transaction: Transaction) -> str:
-    """Return the command that says what a transaction would do, and changes nothing.
+def transaction(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tuple[str, ...]:
+    """Return the words of apt-get that install packages, without a question.
 
-    One round trip for the changes, the holds and what is to be fetched.
+    + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
+    + reinstall: also where a package is installed already
+    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+
+    Simulation, download and real run must not differ in more than an option.
     """
-    return program("packages/apt/simulate.sh", _PART, *_words(transaction))
+    return (
+        *(*_APT_GET, "-o", f"{MARK}=1", "-o", _wait(wait_s)),
+        *("--allow-downgrades", "--allow-change-held-packages", *_EXACTLY),
+        # What is installed again to bring back lost files brings its configuration files, too.
+        *(("-o", "Dpkg::Options::=--force-confmiss") if reinstall else ()),
+        *("install", *(("--reinstall",) if reinstall else ()), *packages),
+    )
+
+
+def simulate(words: Sequence[str]) -> str:
+    """Return the command that says what a transaction would do, what is on hold and is fetched."""
+    return program("packages/apt/simulate.sh", _PART, *words)
 
 
 def simulated(lines: Sequence[str]) -> Simulation | None:
@@ -49,12 +64,7 @@ def simulated(lines: Sequence[str]) -> Simulation | None:
     return simulation.read(lines, _PART)
 
 
-def fetch(transaction: Transaction) -> str:
-    """Return the command that fetches all files of a transaction and installs none."""
-    return shlex.join((*_words(transaction), "--download-only"))
-
-
-def run(transaction: Transaction, judged: Simulation) -> str:
+def run(words: Sequence[str], judged: Simulation) -> str:
     """Return the command that runs a transaction, and stops it where it is another one.
 
     + judged: what was judged; before anything else changes, the command fails. What of it is on
@@ -64,20 +74,8 @@ def run(transaction: Transaction, judged: Simulation) -> str:
     # What was removed would go on hold, too, and could not come back.
     changed = (each for each in judged.changes if each.new and each.name in judged.held)
     held = " ".join(each.name for each in changed)
-    words = (text("packages/apt/guard.sh"), allowed, held, *_words(transaction))
-    return program("packages/apt/transaction.sh", _STATE, *words)
-
-
-def _words(transaction: Transaction) -> tuple[str, ...]:
-    """Return the words of apt-get; simulation and real run must not differ in more."""
-    return (
-        *(*_APT_GET, "-o", f"{MARK}=1", "-o", _wait(transaction.wait_s)),
-        *("--allow-downgrades", "--allow-change-held-packages", *_EXACTLY),
-        # What is installed again to bring back lost files brings its configuration files, too.
-        *(("-o", "Dpkg::Options::=--force-confmiss") if transaction.reinstall else ()),
-        *("install", *(("--reinstall",) if transaction.reinstall else ())),
-        *transaction.packages,
-    )
+    given = (text("packages/apt/guard.sh"), allowed, held, *words)
+    return program("packages/apt/transaction.sh", _STATE, *given)
 
 
 def _wait(seconds: int) -> str:
@@ -85,10 +83,7 @@ def _wait(seconds: int) -> str:
 
 
 def install(names: Sequence[str], wait_s: int) -> str:
-    """Return the command that installs packages of the distribution.
-
-    + wait_s: seconds to wait where somebody else takes the lock meanwhile
-    """
+    """Return the command that installs packages of the distribution, in no transaction of ours."""
     return shlex.join((*_APT_GET, "-o", _wait(wait_s), *_EXACTLY, "install", *names))
 
 
@@ -139,32 +134,6 @@ def hold(names: Sequence[str], *, on: bool) -> str:
     return shlex.join(("apt-mark", "hold" if on else "unhold", *names))
 
 
-def owners(paths: Sequence[str]) -> str:
-    """Return the command that prints to which packages paths belong.
-
-    It fails where one of them belongs to none.
-    """
-    return f"{shlex.join(('dpkg-query', '-S', *paths))} 2>/dev/null"
-
-
-def missing_files(folder: str) -> str:
-    """Return the command that prints, as `owners` does, what packages lost below `folder`."""
-    return program("packages/apt/missing_files.sh", folder)
-
-
-def owners_in(lines: Sequence[str]) -> list[str]:
-    """Read what `owners` or `missing_files` printed: names, as often as they stand there.
-
-    A line is "libcuda1:amd64: /usr/lib/.../libcuda.so"; "diversion by ..." names none.
-    """
-    found = []
-    for line in lines:
-        names, separator, path = line.partition(": ")
-        if separator and path.startswith("/") and not names.startswith("diversion "):
-            found += [name.strip() for name in names.split(",")]
-    return found
-
-
 def finish() -> str:
     """Return the command that finishes what an interrupted installation left."""
     return program("packages/apt/finish.sh", _STATE, _MODULES)
@@ -206,7 +175,6 @@ def remove_by_hand(names: Sequence[str], *, entirely: bool = False) -> str:
 
 _GUARD = "E: pyinfra-gpu: "
 _TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
-_WARNS = re.compile(r"W(?:arning)?: ")
 # What apt adds where the error itself stands in another line, or where there is none.
 _SUMS_UP = re.compile(
     r"(?:E|W|Error|Warning): (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download"
@@ -214,10 +182,8 @@ _SUMS_UP = re.compile(
     r"|Download is performed unsandboxed)"
 )
 _PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
-_OF_A_PACKAGE = "dpkg: error processing "
-_CONSEQUENCE = "dependency problems - leaving unconfigured"
-_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 _BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
+_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 
 
 def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
@@ -229,24 +195,20 @@ def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
     lines = [line.rstrip() for line in lines if line.strip()]
     if guard := [line for line in lines if line.startswith(_GUARD)]:
         return tuple(guard)
-    places = [at for at, line in enumerate(lines) if line.startswith(_OF_A_PACKAGE)]
+    places = [at for at, line in enumerate(lines) if line.startswith("dpkg: error processing ")]
     if places:
         # What only depends on the one that failed may stand before it.
-        own = [at for at in places if _CONSEQUENCE not in "".join(lines[at : at + 2])]
-        return _about_a_package(lines, [*own, *places][0])
+        consequence = "dependency problems - leaving unconfigured"
+        own = [at for at in places if consequence not in "".join(lines[at : at + 2])]
+        first = last = [*own, *places][0]
+        while first > 0 and not _BEGINS_A_PACKAGE.match(lines[first]):
+            first -= 1
+        while last + 1 < len(lines) and lines[last + 1].startswith(" "):
+            last += 1
+        return tuple(lines[first : last + 1])
     found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
-    found.sort(key=lambda line: not _WARNS.match(line))
+    found.sort(key=lambda line: not line.startswith("W"))
     return tuple(_PREFACE.sub("", line) for line in found or lines)
-
-
-def _about_a_package(lines: Sequence[str], error: int) -> tuple[str, ...]:
-    """Return what stands from where dpkg began with a package to the end of its error."""
-    first = last = error
-    while first > 0 and not _BEGINS_A_PACKAGE.match(lines[first]):
-        first -= 1
-    while last + 1 < len(lines) and lines[last + 1].startswith(" "):
-        last += 1
-    return tuple(lines[first : last + 1])
 
 
 def says_script_failed(lines: Sequence[str]) -> bool:

@@ -1,63 +1,11 @@
-"""What is said of packages: transactions, changes, sources."""
+"""What a host tells of its packages: where they come from, and what was done to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal["Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstall"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transaction:
-    """What apt is asked to do, without a question and with nothing beside it.
-
-    + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
-    + reinstall: also where a package is installed already
-    + wait_s: seconds to wait where somebody else takes the lock meanwhile
-    """
-
-    packages: tuple[str, ...]
-    reinstall: bool = False
-    wait_s: int = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One package that would change.
-
-    + name: with its architecture where that is not the machine's own
-    + old: the version that is there, None if it is not
-    + new: the version that would be, None if it is removed
-    + labels: what the sources that offer the new version call themselves; () where it is removed
-    + arch: of the new version, where apt says it
-    """
-
-    name: str
-    old: str | None
-    new: str | None
-    labels: tuple[str, ...] = ()
-    arch: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """A whole transaction, as apt says it would run.
-
-    + problems: its own errors, one text each; with any of them the changes mean nothing
-    + odd: lines that could not be understood, so that nothing may be done
-    + fetches: URI of each file that is not there yet, by package name and architecture
-    + held: every package that it was told to leave alone
-    + unmet: what installed packages depend on and is not there, as a transaction asks for it
-    """
-
-    changes: tuple[Change, ...] = ()
-    problems: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
-    fetches: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    held: frozenset[str] = frozenset()
-    unmet: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

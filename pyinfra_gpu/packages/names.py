@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 LABEL = "NVIDIA CUDA"
@@ -44,9 +45,8 @@ def is_driver(name: str, version: str) -> bool:
     in its name (nvidia-firmware-580-580.95.05) never moves: the next version brings another one.
     """
     name = plain(name)
-    if name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
-        return False
-    return _NVIDIA.fullmatch(name) is not None and driver_version(version) is not None
+    apart = name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name)
+    return not apart and is_nvidia(name) and driver_version(version) is not None
 
 
 def names_its_version(name: str, version: str) -> bool:
@@ -54,10 +54,8 @@ def names_its_version(name: str, version: str) -> bool:
 
     + version: of the package, which must be a driver's
     """
-    name = plain(name)
-    if not _OF_ONE_VERSION.fullmatch(name):
-        return False
-    return is_nvidia(name) and driver_version(version) is not None
+    named = _OF_ONE_VERSION.fullmatch(plain(name)) is not None
+    return named and is_nvidia(name) and driver_version(version) is not None
 
 
 def is_helper(name: str, version: str) -> bool:
@@ -105,21 +103,12 @@ def branch_of(version: str) -> int | None:
 
 
 def rank(name: str, patterns: Sequence[str]) -> int | None:
-    """Return the place of the first pattern that a package's name matches, None where none does.
-
-    + patterns: names; a trailing * stands for any ending
-    """
-    name = plain(name)
-    for place, pattern in enumerate(patterns):
-        if name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern:
-            return place
-    return None
+    """Return the place of the first pattern (a glob) that a package's name matches, or None."""
+    places = (at for at, each in enumerate(patterns) if fnmatchcase(plain(name), each))
+    return next(places, None)
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that match a pattern, in the order of the patterns.
-
-    + patterns: see `rank`
-    """
+    """Return the names that match a pattern (a glob), in the order of the patterns."""
     ranked = [(place, name) for name in names if (place := rank(name, patterns)) is not None]
     return [name for _, name in sorted(ranked, key=lambda each: each[0])]

@@ -16,15 +16,9 @@ if TYPE_CHECKING:
 
 def finding_as_json(finding: Finding) -> dict[str, Any]:
     """Return a finding, with what the package manager's log knows of it."""
-    return {
-        "id": finding.id.value,
-        "found": finding.found,
-        "expected": finding.expected,
-        "effect": finding.effect,
-        "action": finding.action,
-        "command": finding.command,
-        "since": as_since(finding.since),
-    }
+    names = ("found", "expected", "effect", "action", "command")
+    told = {name: getattr(finding, name) for name in names}
+    return {"id": finding.id.value, **told, "since": as_since(finding.since)}
 
 
 def versions(record: Record) -> dict[str, Any]:
@@ -35,13 +29,10 @@ def versions(record: Record) -> dict[str, Any]:
     + gpu_users: processes that have a GPU's device open
     """
     system, driver, torch = record.system, record.driver, record.torch
-    flavours = {True: "open", False: "proprietary"}
     modules, libcuda, installed = driver.open_modules, driver.libcuda, torch.distributions
-    number = (
-        re.search(r"libcuda\.so\.(\d+(?:\.\d+)+)$", libcuda) if isinstance(libcuda, str) else None
-    )
+    if isinstance(libcuda, str):
+        libcuda = re.sub(r".*libcuda\.so\.(\d+(?:\.\d+)+)$", r"\1", libcuda)
     packages = {} if isinstance(installed, Unknown) else installed
-    nccl = (packages[name] for name in packages if name.startswith("nvidia-nccl-cu"))
     values = {
         "os": system.os_name,
         "kernel": system.kernel,
@@ -50,13 +41,13 @@ def versions(record: Record) -> dict[str, Any]:
         "gpus": _gpus(record),
         "gpu_users": driver.users,
         "driver_loaded": driver.loaded,
-        "driver_modules": flavours[modules] if isinstance(modules, bool) else modules,
+        "driver_modules": {"True": "open", "False": "proprietary"}.get(str(modules), modules),
         "driver_installed": driver.on_disk,
-        "libcuda": number[1] if number else libcuda,
+        "libcuda": libcuda,
         "cuda": record.cuda.nvcc,
         "python": torch.python,
         "torch": torch.version,
-        "nccl": next(nccl, None),
+        "nccl": next((packages[n] for n in packages if n.startswith("nvidia-nccl-cu")), None),
     }
     return {name: as_json(value) for name, value in values.items()}
 

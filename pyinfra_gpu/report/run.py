@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,10 +18,21 @@ from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.host_names import natural
+from pyinfra_gpu.report import smoke
 from pyinfra_gpu.report.plain import finding_as_json, versions
-from pyinfra_gpu.report.smoke import last_smoke
-from pyinfra_gpu.report.table import render
-from pyinfra_gpu.text import columns, shortened
+from pyinfra_gpu.report.screen import (
+    BLANK,
+    VARIES,
+    Row,
+    Sentence,
+    Shown,
+    counted,
+    hosts,
+    printed,
+    remarks,
+)
+from pyinfra_gpu.text import WIDTH, columns, shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -30,6 +43,24 @@ REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 
 _LONGEST_REASON = 200  # characters
 _ORDER = {str(stage): place for place, stage in enumerate(Stage)}
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_LONGEST = 120  # characters of a text in a row
+_MOST = 3  # texts in a row: those of a bare host would fill a screen, and `check` has all
+_STILL = "changed (still not as declared)"
+"""The state of a host that was changed, and on which something else is left alone."""
+
+_WORDS = {
+    "failed": "FAILED",
+    "unreachable": "UNREACHABLE",
+    "cut off": "CUT OFF",
+    "not looked at": "NOT CHECKED",
+    "left alone": "not as declared (left alone)",
+    _STILL: _STILL,
+    "differs": "would change",
+    "changed": "changed",
+    "as declared": "as declared",
+}
+"""What is said of each state, the worst first."""
 
 
 def attach() -> None:
@@ -66,6 +97,9 @@ def _show(state: State, book: Journal, result: dict[str, Any]) -> None:
     click.echo("\n" + text, err=True)
 
 
+# -- as plain data
+
+
 def as_json(state: State, book: Journal) -> dict[str, Any]:
     """Return the run's result as plain data.
 
@@ -78,15 +112,15 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     the multi-node step, ``facts`` are the versions before the run.
     """
     dry = state.current_stage < StateStage.Execute
-    hosts = {}
+    told = {}
     for host in filter(state.is_host_in_limit, state.inventory):
         try:
-            hosts[host.name] = _host_as_json(state, book, host, dry=dry)
+            told[host.name] = _host_as_json(state, book, host, dry=dry)
         except Exception as error:  # what a host told must not keep the others' report away
             why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
             broken = Entry(host.name, "report", problem=f"{host.name}: its report failed ({why})")
-            hosts[host.name] = _answer("failed", [_stage(broken, ended=False)])
-    return {"schema_version": 1, "dry": dry, "hosts": hosts}
+            told[host.name] = _answer("failed", [_stage(broken, ended=False)])
+    return {"schema_version": 1, "dry": dry, "hosts": told}
 
 
 def _answer(status: str, stages: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
@@ -104,14 +138,13 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     # Of a host that preflight refused, some later stages are judged too, and none is begun.
     refused = bool(entries and entries[0].stage == Stage.PREFLIGHT and entries[0].problem)
     cut = entries[-1:] if status == "cut off" else []
-    ended = [not (each.problem or refused or each in cut) for each in entries]
-    smoke = book.verdicts.get(host.name) or _still_good(entries, last_smoke(look))
+    found = book.verdicts.get(host.name) or _still_good(entries, smoke.last_smoke(look))
     across = book.across.get(host.name)
     return _answer(
         status,
-        [_stage(entry, ended=done) for entry, done in zip(entries, ended, strict=True)],
+        [_stage(each, ended=not (each.problem or refused or each in cut)) for each in entries],
         rehearsal=bool(host.data.get("rehearsal", False)),
-        smoke=smoke.as_json() if smoke else None,
+        smoke=found.as_json() if found else None,
         smoke_across=across.as_json() if across else None,
         facts=versions(look) if look else {},
     )
@@ -119,10 +152,10 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
 
 def _still_good(entries: list[Entry], last: Explained | Unknown | None) -> Explained | None:
     """Return the verdict that the host had already, where the stage found it to hold."""
-    smoke = next((each for each in entries if each.stage == Stage.SMOKE), None)
-    if smoke is None or smoke.problem or isinstance(last, Unknown):
+    stage = next((each for each in entries if each.stage == Stage.SMOKE), None)
+    if stage is None or stage.problem or isinstance(last, Unknown):
         return None
-    return None if {each.id for each in smoke.findings} - {Id.SMOKE_UNPROVEN_ACROSS_HOSTS} else last
+    return None if {each.id for each in stage.findings} - {Id.SMOKE_UNPROVEN_ACROSS_HOSTS} else last
 
 
 def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dry: bool) -> str:
@@ -154,3 +187,92 @@ def _stage(entry: Entry, *, ended: bool) -> dict[str, Any]:
         "unreadable": entry.unreadable,
         "seconds": round(entry.seconds, 2),
     }
+
+
+# -- as a person reads it
+
+
+def render(
+    result: Mapping[str, Any],
+    tests: Mapping[str, smoke.Told] = _NONE,
+    across: Mapping[str, smoke.Told] = _NONE,
+    *,
+    whole: bool = False,
+    width: int = WIDTH,
+) -> str:
+    """Return what each host is like, the smoke tests' figures and what needs attention.
+
+    + result: see `as_json`; + tests: host -> its own smoke test
+    + across: host -> what it has to say of the multi-node step
+    + whole: show every stage of every host, and all figures
+    """
+    told, dry = result["hosts"], result["dry"]
+    order = [*_WORDS]
+    names = sorted(told, key=lambda name: (order.index(_state(told[name])), natural(name)))
+    shown = [_shown(name, told[name], dry=dry, whole=whole) for name in names]
+    blocks = hosts(shown)
+    for each in (tests, across):
+        blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
+    failed = remarks((each for name in names for each in _problems(name, told[name])), "! ")
+    others = remarks((each for name in names for each in _notes(name, told[name], dry)), "- ")
+    attention = [*failed, *others]
+    summary = counted([each.state.lower() for each in shown], sum(e.rehearsal for e in shown))
+    blocks += [BLANK, *attention] if attention else []
+    return printed([*blocks, BLANK, Sentence(summary, "", "")], width)
+
+
+def _left(stages: Sequence[Mapping[str, Any]]) -> bool:
+    return any(each["effect"] == "report" for stage in stages for each in stage["deviations"])
+
+
+def _state(host: Mapping[str, Any]) -> str:
+    return _STILL if host["status"] == "changed" and _left(host["stages"]) else str(host["status"])
+
+
+def _shown(name: str, host: Mapping[str, Any], *, dry: bool, whole: bool) -> Shown:
+    state = "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
+    rows: list[Row] = []
+    for stage in host["stages"]:
+        did = _did(stage, host, dry=dry)
+        noted = all(each["effect"] == "note" for each in stage["deviations"])
+        if whole or did or stage["unreadable"] or not noted:
+            unjudged = stage["problem"] or stage["unreadable"]
+            found = _brief(stage["found"]) or ("not judged" if unjudged else "as declared")
+            rows.append(Row(label=stage["stage"], text=found))
+        if did:
+            took = "" if dry else f", {VARIES} s"
+            rows.append(Row(label="", text=f"-> {did}{took}", varies=f"{stage['seconds']:.1f}"))
+    return Shown(name=name, state=state, rehearsal=host["rehearsal"], rows=tuple(rows))
+
+
+def _did(stage: Mapping[str, Any], host: Mapping[str, Any], *, dry: bool) -> str:
+    if stage["problem"]:
+        return "REFUSED" if dry else "FAILED"
+    if host["status"] == "cut off" and stage is host["stages"][-1]:
+        return "CUT OFF"
+    if stage["unfinished"]:
+        return "not reached"
+    return _brief(stage["changed"]) or ("left alone" if _left([stage]) else "")
+
+
+def _brief(texts: Sequence[str]) -> str:
+    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return "; ".join([*(shortened(text, _LONGEST) for text in texts[:_MOST]), *more])
+
+
+def _problems(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if host["status"] == "unreachable":
+        yield name, "could not be reached: see the error of its connection above"
+    yield from ((name, stage["problem"]) for stage in host["stages"] if stage["problem"])
+
+
+def _notes(name: str, host: Mapping[str, Any], dry: bool) -> Iterator[tuple[str, str]]:
+    """Yield warnings, and since when and by whom something is not as declared, or was."""
+    for stage in host["stages"]:
+        yield from ((name, each) for each in stage["warnings"])
+        for each in stage["deviations"]:
+            if since := each["since"]:
+                repaired = "repaired: " if each["action"] in stage["changed"] and not dry else ""
+                author = f", by {since['by']}" if since["by"] else ""
+                when = since["when"].replace("T", " ")[:16]
+                yield name, f"{repaired}{each['found']}, since {when}: {since['change']}{author}"

@@ -1,23 +1,62 @@
-"""What a terminal shows of many hosts, laid out by rich; it obeys nothing that a host wrote."""
+"""What a terminal shows of many hosts, laid out by rich; it obeys nothing that a host wrote.
+
+A check, a plan, a run and its smoke tests are all the same: for each host a state and rows below
+it. Hosts of which the same is shown are shown once.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from pyinfra_gpu.host_names import brief
+from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.text import WIDTH, one_line, wrapped
 
-T = TypeVar("T")
 BLANK = Text("")
+VARIES = "\0"
+"""Stands in the text of a row for what varies."""
+
 _LABEL = 17  # columns of "next deploy" and its like, with what is before and behind it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One thing that is shown of a host.
+
+    + label: what stands before the text; None: the text has the whole width
+    + style: how it is coloured on a terminal, where it has no label
+    + varies: what may differ among hosts that are shown together, such as a moment: both ends of
+      it stand where the text has VARIES
+    + verbatim: to be copied, and never broken; that of the first host is shown
+    """
+
+    text: str
+    label: str | None = None
+    indent: int = 2
+    style: str = ""
+    varies: str = field(default="", compare=False)
+    verbatim: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What is shown of a host: a state, and rows below it.
+
+    + long: whether the state is a sentence of its own, before which the names stand
+    """
+
+    name: str
+    state: str
+    style: str = ""
+    rehearsal: bool = False
+    long: bool = False
+    rows: tuple[Row, ...] = ()
 
 
 def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: bool = False) -> str:
@@ -28,12 +67,27 @@ def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: b
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=coloured, highlight=False, emoji=False)
     console.print(Group(*blocks), crop=False)
-    return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE).rstrip("\n")
+    return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE).strip("\n")
 
 
-def safe(text: str) -> Text:
-    """Return a text that a host may have written, on one line and without escape sequences."""
-    return Text(one_line(text), overflow="fold")
+def hosts(shown: Iterable[Shown], *, apart: bool = False) -> list[RenderableType]:
+    """Return a block for each group of hosts of which the same is shown, in the order they came.
+
+    + apart: each host by itself
+    """
+    groups: dict[object, list[Shown]] = {}
+    for host in shown:
+        same = (host.name if apart else "", host.state, host.rehearsal, host.rows)
+        groups.setdefault(same, []).append(host)
+    blocks: list[RenderableType] = []
+    length = 0
+    for group in groups.values():
+        block = [_head(group), *_rows(group)]
+        if blocks and max(length, len(block)) > 1:  # single lines stay together
+            blocks.append(BLANK)
+        blocks += block
+        length = len(block)
+    return blocks
 
 
 @dataclass(frozen=True)
@@ -50,53 +104,24 @@ class Sentence:
     style: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = wrapped(
-            self.text, self.mark, self.indent, whole_words=True, width=options.max_width
-        )
+        width = options.max_width
+        lines = wrapped(self.text, self.mark, self.indent, whole_words=True, width=width)
         text = Text("\n".join(lines), no_wrap=True, overflow="ignore")
         if self.word and (start := text.plain.find(self.word)) >= 0:
             text.stylize(self.style, start, start + len(self.word))
         yield text
 
 
-def labelled(rows: Iterable[tuple[str, str]], indent: int) -> Table:
-    """Return texts beside their labels.
+def remarks(texts: Iterable[tuple[str, str]], mark: str) -> Iterator[RenderableType]:
+    """Yield each text once with the hosts that it is about.
 
-    + indent: columns before each label
+    + texts: (host, text), where the text may begin with the host's name
     """
-    grid = Table.grid(expand=True)
-    grid.add_column(width=_LABEL, no_wrap=True)
-    grid.add_column(ratio=1, overflow="fold")
-    for label, text in rows:
-        grid.add_row(Text(" " * indent) + safe(label), safe(text))
-    return grid
-
-
-def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """Return the items in groups of the same key, in the order in which the first of each came."""
-    groups: dict[Hashable, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
-
-
-def joined(groups: Sequence[Sequence[RenderableType]]) -> list[RenderableType]:
-    """Return all blocks, with an empty line between two groups unless both are a single line."""
-    blocks: list[RenderableType] = []
-    groups = [group for group in groups if group]
-    for number, group in enumerate(groups):
-        if number and max(len(groups[number - 1]), len(group)) > 1:
-            blocks.append(BLANK)
-        blocks += group
-    return blocks
-
-
-def head(names: Sequence[str], state: str, *, rehearsal: bool = False) -> str:
-    """Return the line above a group of hosts: "ws1  as declared", "2 hosts changed: ws1, ws2"."""
-    label = " (rehearsal)" if rehearsal else ""
-    if len(names) == 1:
-        return f"{one_line(names[0])}{label}  {state}"
-    return f"{len(names)} hosts{label} {state}: {one_line(brief(names))}"
+    said: dict[str, set[str]] = {}
+    for host, text in texts:
+        said.setdefault(re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text), set()).add(host)
+    for text, names in said.items():
+        yield Sentence(f"{brief(names)}: {text}", mark)
 
 
 def counted(states: Sequence[str], rehearsals: int) -> str:
@@ -112,14 +137,29 @@ def counted(states: Sequence[str], rehearsals: int) -> str:
     return f"{text}: {', '.join(counts)}" if counts else "no host was looked at"
 
 
-def said_once(texts: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Return each text once with the hosts it is about, in the order in which they came.
+def _head(group: Sequence[Shown]) -> Sentence:
+    first, names = group[0], one_line(brief(host.name for host in group))
+    label = " (rehearsal)" if first.rehearsal else ""
+    text = f"{names}{label}  {first.state}"
+    if len(group) > 1 and not first.long:
+        text = f"{len(group)} hosts{label} {first.state}: {names}"
+    return Sentence(text, word=first.state.split(",")[0], style=first.style)
 
-    + texts: (host, text), where the text may begin with the host's name
-    """
-    said: dict[str, list[str]] = {}
-    for host, text in texts:
-        hosts = said.setdefault(re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text), [])
-        if host not in hosts:
-            hosts.append(host)
-    return list(said.items())
+
+def _rows(group: Sequence[Shown]) -> Iterator[RenderableType]:
+    for same in zip(*(host.rows for host in group), strict=True):
+        first, ends = same[0], sorted({row.varies for row in same}, key=natural)
+        text = first.text.replace(VARIES, " to ".join(ends[:1] + ends[1:][-1:]))
+        if first.label is None:
+            blanks = " " * first.indent
+            yield Sentence(text, blanks, f"{blanks}  ", text.split(":")[0], first.style)
+        else:
+            grid = Table.grid(expand=True)
+            grid.add_column(width=_LABEL, no_wrap=True)
+            grid.add_column(ratio=1, overflow="fold")
+            label = " " * first.indent + one_line(first.label)
+            grid.add_row(Text(label), Text(one_line(text), overflow="fold"))
+            yield grid
+        if first.verbatim:
+            whole = f"{' ' * (first.indent + 2)}{one_line(first.verbatim)}"
+            yield Text(whole, no_wrap=True, overflow="ignore")

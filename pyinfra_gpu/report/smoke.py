@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
-from rich.text import Text
 
-from pyinfra_gpu.diagnosis.advice import ADVICE
-from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
+from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
-from pyinfra_gpu.host_names import FEW, brief
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike
-from pyinfra_gpu.text import one_line, shortened
+from pyinfra_gpu.host_names import FEW
+from pyinfra_gpu.report.screen import BLANK, Row, Sentence, Shown, hosts
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -30,36 +28,7 @@ GATE = {
 _MOST = 3  # failed checks that are shown beside the one that counts
 _STEPS = 5
 _TAIL = 10  # lines of a log
-_LONGEST = 300  # characters of a sentence
-
-
-@dataclass(frozen=True)
-class Why:
-    """Why a test failed, as far as it is known.
-
-    + name: of what is known to cause it, "" where nothing known does
-    + seen: lines of the log that show it; + fix: what to do, a step each
-    + tail: the log's last lines, where nothing known explains the failure
-    """
-
-    name: str = ""
-    cause: str = ""
-    seen: tuple[str, ...] = ()
-    fix: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-
-
-def why(test: Explained) -> Why:
-    """Return what is known of a failure."""
-    failed, root = test.verdict.failed, test.root
-    if failed is None:
-        return Why()
-    if root is not None:
-        return Why(root.name, root.cause, (root.line,), tuple(map(str, root.fix)))
-    if measured_by_the_test(test.verdict):  # the ranks' logs say nothing of it
-        return Why(fix=tuple(map(str, ADVICE.get(failed.id, ()))))
-    tail = failed.tail or (tuple(test.diagnosis.unexplained.splitlines()) if test.diagnosis else ())
-    return Why(tail=tuple(line for line in tail if line.strip(" ^~|")))  # Python underlines so
+_LONGEST = 300  # characters of a text
 
 
 def last_smoke(look: Record | None) -> Explained | Unknown | None:
@@ -69,50 +38,39 @@ def last_smoke(look: Record | None) -> Explained | Unknown | None:
 
 
 def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[RenderableType]:
-    """Return what to show of these tests, an empty line before each; the same is shown once.
+    """Return what to show of these tests; the same is shown once.
 
     + whole: each with its figures, however many there are; else those of many hosts have none
     """
     in_full = whole or len(tests) <= FEW
-    told = {name: list(_told(test, in_full=in_full)) for name, test in tests.items()}
-
-    def same(name: str) -> Hashable:
-        title, *others = (each.text for each in told[name])
-        if isinstance(tests[name], Explained):  # a failure may name the host that tells it
-            others = [text.replace(name, "") for text in others]
-        return title, tuple(others)
-
-    shown: list[RenderableType] = []
-    for names in alike(told, same):
-        first, *others = told[names[0]]
-        title = Sentence(f"{brief(names)}: {first.text}")
-        shown += [BLANK, title, *others, *_where(tests[names[0]], names[0])]
+    shown = hosts(_shown(name, test, in_full=in_full) for name, test in tests.items())
     if not in_full and any(isinstance(test, Explained) for test in tests.values()):
-        shown += [BLANK, Text("figures of each smoke test: -v, or the JSON report")]
-    return shown
+        shown += [BLANK, Sentence("figures of each smoke test: -v, or the JSON report")]
+    return [BLANK, *shown] if shown else []
 
 
-def _told(test: Told, *, in_full: bool) -> Iterator[Sentence]:
-    """Yield the title and what follows it."""
-    texts: list[str] = []
+def _shown(name: str, test: Told, *, in_full: bool) -> Shown:
     if isinstance(test, AcrossStamp):
-        first, *texts = across_figures(test)
-        yield Sentence(first)
+        state, *texts = across_figures(test)
     else:
         verdict = test.verdict
-        yield Sentence(_title(verdict, in_full=in_full))
+        state, texts = _state(verdict, in_full), []
         if not verdict.passed:
-            yield from _failure(test)
-            return
+            return Shown(name=name, state=state, rows=tuple(_failure(test)), long=True)
         if isinstance(verdict, Verdict):
-            texts += figures(verdict) if in_full else _gate(verdict)
+            texts = [*(figures(verdict) if in_full else _gate(verdict))]
         texts += [f"WARN {each.id}: {each.detail}" for each in verdict.having("warn")]
         if skipped := [each.id for each in verdict.having("skip")]:
             texts.append(f"skipped: {', '.join(skipped)}")
-    yield from (Sentence(shortened(text, _LONGEST), "  ", "    ") for text in texts)
+    rows = tuple(Row(text=shortened(text, _LONGEST)) for text in texts)
+    return Shown(name=name, state=state, rows=rows, long=True)
 
 
-def _title(verdict: AnyVerdict, *, in_full: bool) -> str:
+def _gate(verdict: Verdict) -> list[str]:
+    return [GATE[verdict.mode]] if verdict.mode in GATE else []
+
+
+def _state(verdict: AnyVerdict, in_full: bool) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
     if isinstance(verdict, AcrossVerdict):
         on = ", ".join(verdict.hosts)
@@ -122,23 +80,47 @@ def _title(verdict: AnyVerdict, *, in_full: bool) -> str:
     return f"smoke test {status} ({verdict.mode}), {passed}{when}"
 
 
-def _gate(verdict: Verdict) -> list[str]:
-    return [GATE[verdict.mode]] if verdict.mode in GATE else []
+def _failure(test: Explained) -> Iterator[Row]:
+    """Yield what failed, the line that shows it, why, what to do, and where the logs are."""
+    verdict, failed, root = test.verdict, test.verdict.failed, test.root
+    if failed is None:
+        return
+    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id]
+    told = [("failed", f"{failed.id}: {failed.sentence}")]
+    told += [(each.status, f"{each.id}: {each.detail}") for each in others[:_MOST]]
+    told += [("", f"and {len(others) - _MOST} more")] if len(others) > _MOST else []
+    if root:
+        told += [] if failed.sentence in root.line else [("log line", root.line)]
+        told.append(("cause", f"{root.cause} ({root.name})"))
+        steps = [f"{number}. {step}" for number, step in enumerate(root.fix[:_STEPS], 1)]
+        told += zip(["what to do", *[""] * _STEPS], steps, strict=False)
+        if (more := len(root.fix) - _STEPS) > 0:
+            told.append(("", f"and {more} more, in the JSON report"))
+    told = [(label, shortened(text, _LONGEST)) for label, text in told]
+    if tail := test.tail[-_TAIL:]:
+        told.append(("cause", "not known; the log ends with"))
+        told += [("", f"| {line[:_LONGEST]}") for line in tail]
+    told.append(("logs", verdict.logs))
+    yield from (Row(label=label, text=text) for label, text in told)
+    if isinstance(verdict, Verdict):
+        yield Row(text="run it again there:", verbatim=verdict.rerun_command)
 
 
 def figures(verdict: Verdict) -> Iterator[str]:
     """Yield a test's figures, a line each, as far as it came."""
-    metrics, gpus = verdict.metrics, [gpu.name for gpu in verdict.gpus]
-    if gpus:
-        counted = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
+    metrics = verdict.metrics
+    if gpus := Counter(gpu.name for gpu in verdict.gpus):
+        counted = ", ".join(f"{count} x {name}" for name, count in gpus.items())
         yield f"{len(verdict.ranks)} ranks on {counted}"
     yield from _bandwidth(verdict)
     before, after, ratio = map(finite, (metrics.loss0, metrics.loss1, metrics.taylor_ratio))
     if before is not None and after is not None and ratio is not None:
         yield f"one training step: loss {before:.4f} -> {after:.4f}, {_drop(ratio)}"
-    works = {name: each.status for name, each in metrics.precision.items()}
-    formats = [f"{', '.join(e)} {works[e[0]]}" for e in alike(works, works.__getitem__)]
-    if metrics.precision_best and set(works.values()) != {"native"}:
+    works: dict[str, list[str]] = {}
+    for name, each in metrics.precision.items():
+        works.setdefault(each.status, []).append(name)
+    formats = [f"{', '.join(names)} {status}" for status, names in works.items()]
+    if metrics.precision_best and set(works) != {"native"}:
         formats.append(f"recommended: {metrics.precision_best}")
     if works:
         yield f"number formats: {'; '.join(formats)}"
@@ -160,9 +142,7 @@ def _bandwidth(verdict: Verdict) -> Iterator[str]:
         largest = max(sizes, key=lambda each: each.bytes)
         among = f" among {len(verdict.ranks)} ranks"
         yield f"{_all_reduce(largest.bytes, largest.mb_per_s, among)}{exact}"
-    links = [
-        f"gen {each.gen} x{each.width}" for each in metrics.link.values() if each.gen and each.width
-    ]
+    links = [f"gen {e.gen} x{e.width}" for e in metrics.link.values() if e.gen and e.width]
     if links:
         yield f"PCIe under load: {', '.join(dict.fromkeys(links))}"
     if metrics.transport:
@@ -189,39 +169,3 @@ def _all_reduce(size: int, rate: float, among: str = "") -> str:
 
 def _drop(ratio: float) -> str:
     return f"{ratio:.1%} of the decrease that the gradient predicts"
-
-
-def _failure(test: Explained) -> Iterator[Sentence]:
-    """Yield what failed, the line that shows it, why, and what to do."""
-    verdict, failed, known = test.verdict, test.verdict.failed, why(test)
-    if failed is None:
-        return
-    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id]
-    texts = [f"FAIL {failed.id}: {failed.sentence}"]
-    texts += [f"{each.status.upper()} {each.id}: {each.detail}" for each in others[:_MOST]]
-    texts += [f"and {len(others) - _MOST} more failed"] if len(others) > _MOST else []
-    texts += [f"log line: {line}" for line in known.seen]
-    texts += [f"cause ({known.name}): {known.cause}"] if known.name else []
-    if known.tail:
-        texts.append("the cause is not known; the last lines of the log:")
-    yield from (Sentence(shortened(text, _LONGEST), "  ", "    ") for text in texts)
-    for number, text in enumerate(known.fix[:_STEPS], 1):
-        yield Sentence(shortened(text, _LONGEST), f"{number:3}. ", "     ")
-    if (more := len(known.fix) - _STEPS) > 0:
-        yield Sentence(f"and {more} more, in the JSON report", "     ")
-    for line in known.tail[-_TAIL:]:
-        indent = " " * min(len(line) - len(line.lstrip()), 20)
-        yield Sentence(shortened(line, _LONGEST), f"  | {indent}", f"  |   {indent}")
-
-
-def _where(test: Told, name: str) -> Iterator[Text]:
-    """Yield where a failed test's logs are and how to run it again, to be copied: never broken."""
-    if isinstance(test, Explained) and not test.verdict.passed:
-        yield _whole("  ", f"logs on the host: {test.verdict.logs}")
-        if isinstance(test.verdict, Verdict):
-            yield _whole("  ", f"run it again on {name}:")
-            yield _whole("    ", test.verdict.rerun_command)
-
-
-def _whole(indent: str, text: str) -> Text:
-    return Text(f"{indent}{one_line(text)}", no_wrap=True, overflow="ignore")

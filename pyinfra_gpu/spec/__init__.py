@@ -12,7 +12,6 @@ from __future__ import annotations
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec.model import (
     KEYS,
-    STAGES,
     AcrossSpec,
     HostSpec,
     Modules,
@@ -23,7 +22,6 @@ from pyinfra_gpu.spec.resolving import resolve
 
 __all__ = [
     "KEYS",
-    "STAGES",
     "AcrossSpec",
     "HostSpec",
     "Modules",

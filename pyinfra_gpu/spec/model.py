@@ -35,22 +35,21 @@ _URL = "an http, https or file URL"
 _STACKS = "the stack's"
 
 
-def key(default: Any, help: str, *, example: object, **about: Any) -> Any:  # noqa: A002
+def key(default: Any, help: str, **about: Any) -> Any:  # noqa: A002
     """Declare a field as a data key.
 
     + default: None where it is derived
-    + help: its meaning in one clause, for docs/keys.md and inventories/lab.py
-    + example: a valid value, other than the default where there is another
+    + help: its meaning in one clause, for docs/keys.md
+    + example: a valid value that is not the default; of words, another of them
     + name: the data key; default: the section's prefix and the field's name
     + allowed: the allowed values in words, where they do not follow from the type
     + derived: the default in words, where it depends on the stack or on other keys
-    + as_data: the default as data writes it, where the field holds another form
 
     Other arguments are Field's: ge, le, repr.
     """
-    names = ("name", "allowed", "derived", "as_data")
+    names = ("name", "allowed", "derived", "example")
     ours = {name: about.pop(name) for name in names if name in about}
-    return Field(default, description=help, examples=[example], json_schema_extra=ours, **about)
+    return Field(default, description=help, json_schema_extra=ours, **about)
 
 
 class Section(BaseModel):
@@ -121,27 +120,24 @@ class DriverSpec(Section):
     source: Literal["nvidia", "distribution", "present"] = key(
         "nvidia", "'nvidia' installs the driver from NVIDIA's repository, 'distribution' from"
         " Ubuntu's own archive, with signed modules, 'present' only judges the one that is there;"
-        " always 'present' with privilege = 'none'", example="present")
+        " always 'present' with privilege = 'none'")
     branch: t.Branch | None = key(
         None, "the NVIDIA driver branch", example=595, derived=_STACKS,
         allowed="a driver branch in stacks.yaml, e.g. 580")
     version: Annotated[str, t.like(r"\d{3}\.\d{2,3}(\.\d{2})?")] | None = key(
-        None, "exactly this driver; None = the newest of the branch on offer when it is installed;"
-        " one of the branch that is there stays", example="580.95.05",
+        None, "exactly this driver; None = the newest of the branch on offer when it is"
+        " installed; one of the branch that is there stays", example="580.95.05",
         allowed="a whole version of the branch, e.g. '580.95.05', or None")
     minimum: str | None = None
     modules: Modules = key(
-        "open", "the flavour of the NVIDIA kernel modules; Blackwell works with 'open' only",
-        example="proprietary")
-    packages: Literal["compute", "full"] = key(
-        "compute", "'full' adds what a display server needs", example="full")
+        "open", "the flavour of the NVIDIA kernel modules; Blackwell works with 'open' only")
+    packages: Literal["compute", "full"] = key("compute", "'full' adds what a display server needs")
     repository: RepositorySpec | None = RepositorySpec()
-    hold: bool = key(True, "keep apt upgrade from moving the driver's packages", example=False)
-    persistence: bool = key(True, "keep the GPUs initialised by nvidia-persistenced", example=False)
+    hold: bool = key(True, "keep apt upgrade from moving the driver's packages")
+    persistence: bool = key(True, "keep the GPUs initialised by nvidia-persistenced")
     reboot: Literal["never", "if-idle", "always"] = key(
         "if-idle", "what to do when only a reboot helps; 'if-idle' waits for a host without GPU"
-        " work and without people, 'never' only reports it, 'always' does not look who is there",
-        example="never")
+        " work and without people, 'never' only reports it, 'always' does not look who is there")
     reboot_wait_s: int = key(
         900, "seconds a host may take to come back from a reboot", example=1800, ge=30, le=7200)
 
@@ -152,7 +148,7 @@ class PackagesSpec(Section):
     stage, prefix_ = "packages", "packages_"
     extra: t.Packages = key(
         (), "further packages of the distribution to install; taken off here, they stay installed",
-        as_data=None, example=["nvtop", "tmux"],
+        example=["nvtop", "tmux"],
         allowed="a list of package names of a-z, 0-9, +, - and ., or None")
 
 
@@ -161,8 +157,8 @@ class CudaSpec(Section):
 
     stage, prefix_ = "cuda", "cuda_"
     toolkit: bool = key(
-        True, "install the CUDA toolkit, which torch itself does not need; never with"
-        " privilege = 'none'", example=False)
+        True, "install the CUDA toolkit, which torch itself does not need; never with privilege ="
+        " 'none'")
     release: t.CudaRelease | None = key(
         None, "the CUDA toolkit", example="13.2", derived=_STACKS,
         allowed="a CUDA release in stacks.yaml, e.g. '13.0'")
@@ -170,8 +166,8 @@ class CudaSpec(Section):
         None, "exactly this toolkit; None = any of the release", example="13.0.3",
         allowed="a version of the toolkit package of that release, e.g. '13.0.3', or None")
     archs: t.Archs = key(
-        (), "what nvcc is proven to make code for; None = the gpu_model's, without a model those of"
-        " torch's wheel", as_data=None, example=["12.0"],
+        (), "what nvcc is proven to make code for; None = the gpu_model's, without a model those"
+        " of torch's wheel", example=["12.0"],
         allowed="a list of compute capabilities as text, or None")
     host_compiler: t.Compiler | None = key(
         None, "the C++ compiler nvcc uses", name="host_compiler", example="gcc-13",
@@ -183,8 +179,8 @@ class LibcudaSpec(Section):
 
     stage, prefix_ = "libcuda", "libcuda_"
     toolkit_link: bool = key(
-        False, "link libcuda.so into the toolkit's lib64 too, for Triton 2 and programs"
-        " linked with -L$CUDA_HOME/lib64 -lcuda", example=True)
+        False, "link libcuda.so into the toolkit's lib64 too, for Triton 2 and programs linked"
+        " with -L$CUDA_HOME/lib64 -lcuda")
 
 
 class BuildSpec(Section):
@@ -200,7 +196,7 @@ class BuildSpec(Section):
         None, "the commit of pytorch_git_url to build", allowed="40 hexadecimal digits",
         example="5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602")
     archs: t.Capabilities = key(
-        (), "what torch is compiled for; None = the gpu_model's", as_data=None, example=["12.0"],
+        (), "what torch is compiled for; None = the gpu_model's", example=["12.0"],
         allowed="a list of compute capabilities as text, or None")
     flags: t.Flags = key(
         {}, "options of the build beside those that this project sets",
@@ -254,8 +250,8 @@ class PytorchSpec(Section):
         "python3", "the host's Python that the virtual environment is made from", example="3.12",
         allowed="a command, an absolute path or a version such as '3.12'")
     environments_kept: int = key(
-        2, "how many virtual environments are kept that newer ones have replaced", example=1,
-        ge=1, le=100)
+        2, "how many virtual environments are kept that newer ones have replaced", example=1, ge=1,
+        le=100)
     index_url: t.IndexUrl | None = key(
         None, "the index torch is installed from", example="https://mirror.example.org/simple",
         derived=_STACKS, allowed=f"{_URL}, or None for the package index")
@@ -268,7 +264,7 @@ class PytorchSpec(Section):
         example="/srv/wheels")
     lock: Literal["if-there", "required", "ignore"] = key(
         "if-there", "whether only what a lock of `pyinfra-gpu lock` names is installed, by its"
-        " digest; 'required' stops a host for which there is none", example="required")
+        " digest; 'required' stops a host for which there is none")
     fallback: Annotated[str, t.like(r"\d+\.\d+\.\d+")] | None = key(
         None, "the release installed as a wheel where a build or a nightly cannot be had; said in"
         " every run and check until that is cured; None = such a host fails", example="2.14.1",
@@ -310,9 +306,7 @@ class EnvironmentSpec(Section):
     variables: Variables = key(
         {}, "added to the env file", allowed="a dict of names and texts",
         example={"NCCL_DEBUG": "WARN"})
-    dynamo: bool = key(
-        True, "False switches torch.compile off for programs of this environment",
-        example=False)
+    dynamo: bool = key(True, "False switches torch.compile off for programs of this environment")
 
 
 class TrainingSpec(Section):
@@ -326,13 +320,10 @@ class TrainingSpec(Section):
         None, "the commit to check out", allowed="40 hexadecimal digits",
         example="92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192")
     local_changes: Literal["report", "overwrite"] = key(
-        "report", "what to do about changes in the checkout; 'overwrite' keeps a backup",
-        example="overwrite")
+        "report", "what to do about changes in the checkout; 'overwrite' keeps a backup")
     submodules: bool = key(
-        True, "check the repo's submodules out too, each at the commit recorded for it",
-        example=False)
-    lfs: bool = key(
-        True, "fetch the repo's files of git LFS, where git-lfs is on the host", example=False)
+        True, "check the repo's submodules out too, each at the commit recorded for it")
+    lfs: bool = key(True, "fetch the repo's files of git LFS, where git-lfs is on the host")
     requirements: t.RequirementsFile | None = key(
         None, "what to install for training, torch excepted", example="requirements.txt",
         allowed="a path in the repo to a requirements .txt or pyproject.toml, or None")
@@ -341,8 +332,8 @@ class TrainingSpec(Section):
         allowed="a dict of presets, as docs/train.md describes them",
         example={"tiny": {"file": "train.py", "arguments": {"steps": 200}}})
     stop_grace_s: int = key(
-        30, "seconds that a run has to end by itself when it is stopped", example=120,
-        ge=1, le=3600)
+        30, "seconds that a run has to end by itself when it is stopped", example=120, ge=1,
+        le=3600)
     log_mib: int = key(
         64, "MiB of one rank's log before it is rotated; two older files are kept", example=256,
         ge=1, le=4096)
@@ -370,8 +361,8 @@ class AcrossSpec(Section):
 
     stage, prefix_ = "smoke", "smoke_across_"
     hosts: t.Group = key(
-        False, "then one step on all hosts of that group; True = all that say True",
-        example="gpu", allowed="True, False or the name of an inventory group")
+        False, "then one step on all hosts of that group; True = all that say True", example="gpu",
+        allowed="True, False or the name of an inventory group")
     address: t.IpAddress | None = key(
         None, "where the other hosts reach this one", example="10.1.2.3",
         allowed="an IP address, or None for its first that no other has")
@@ -388,24 +379,22 @@ class SmokeSpec(Section):
     stage, prefix_ = "smoke", "smoke_"
     run: Literal["auto", "always", "skip"] = key(
         "auto", "run the smoke test when something it depends on changed, always, or never",
-        name="smoke", example="always")
+        name="smoke")
     mode: SmokeMode = "gpu"
     ranks: int = key(
         2, "processes of the smoke test where it uses no real GPU; else one per GPU", example=4,
         ge=2, le=16)
     deadline_s: int = key(
-        180, "seconds after which a smoke test counts as hung and is ended", example=600,
-        ge=10, le=3600)
+        180, "seconds after which a smoke test counts as hung and is ended", example=600, ge=10,
+        le=3600)
     allreduce_mib: t.PowerOfTwo = key(
         None, "MiB of the largest all-reduce", example=128, ge=1, le=1024,
         allowed="a power of two from 1 to 1024",
         derived=f"{LARGEST_MIB['gpu']} on GPUs, {LARGEST_MIB['rehearsal-cpu']} on the CPU")
     accept: Literal["proof", "two-gpus"] = key(
-        "proof", "what a pass must prove: all the declared hardware can, or two real GPUs",
-        example="two-gpus")
+        "proof", "what a pass must prove: all the declared hardware can, or two real GPUs")
     limit_network: bool = key(
-        True, "while a smoke test runs, keep all but its own hosts from connecting to it",
-        example=False)
+        True, "while a smoke test runs, keep all but its own hosts from connecting to it")
     across: AcrossSpec | None = AcrossSpec()
 
 
@@ -414,12 +403,10 @@ class HostSpec(Section):
 
     host: str = ""
     stack: t.StackName = key(
-        catalogue().default_stack,
-        "versions that fit together; every other version key overrides one of them",
-        example="cpu-torch2.13", allowed="the name of a stack")
+        catalogue().default_stack, "versions that fit together; every other version key overrides"
+        " one of them", example="cpu-torch2.13", allowed="the name of a stack")
     accelerator: Accelerator = "nvidia"
-    rehearsal: bool = key(
-        False, "the host is thrown away after use: label every result so", example=True)
+    rehearsal: bool = key(False, "the host is thrown away after use: label every result so")
     prefix: t.Prefix = key(
         "/opt/pyinfra-gpu", "the directory that holds everything of ours on the host",
         example="/srv/gpu/lab",
@@ -429,8 +416,7 @@ class HostSpec(Section):
         None, "the user who runs torch and owns what it needs; the rest below prefix is root's",
         example="trainer", allowed="a user name, or None for the login user")
     privilege: Literal["sudo", "none"] = key(
-        "sudo", "'none' writes nothing outside prefix and installs no system package",
-        example="none")
+        "sudo", "'none' writes nothing outside prefix and installs no system package")
     look_timeout_s: int = key(
         60, "seconds a host has to be connected to and looked at; after that it is given up",
         example=180, ge=10, le=3600)
@@ -452,11 +438,7 @@ class HostSpec(Section):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
-    """One data key. Where it is in a HostSpec, and what documents and errors say of it.
-
-    None in data means the default where that is None or derived, so that one layer can take back
-    what a more general one set.
-    """
+    """One data key: where it is in a HostSpec, and what documents and errors say of it."""
 
     name: str
     stage: str
@@ -470,21 +452,25 @@ class Key:
     @property
     def default_text(self) -> str:
         """The default as a person reads it."""
-        return self.derived or repr(self.default)
+        return self.derived or ("None" if self.default == () else repr(self.default))
 
     def of(self, spec: HostSpec) -> Any:
         """Return the key's value in a spec."""
         return reduce(getattr, self.place, spec)
 
 
+def _words(field: FieldInfo) -> tuple[object, ...]:
+    """Return the values of a field that has few."""
+    if field.annotation is bool:
+        return (True, False)
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+
+
 def _allowed(field: FieldInfo) -> str:
     """Return what a field allows in words, from its type and range."""
+    if words := [*map(repr, _words(field))]:
+        return f"{', '.join(words[:-1])} or {words[-1]}"
     limits = {type(each).__name__: each for each in field.metadata}
-    if get_origin(field.annotation) is Literal:
-        *most, last = map(repr, get_args(field.annotation))
-        return f"{', '.join(most)} or {last}"
-    if field.annotation is bool:
-        return "True or False"
     number = "a whole number" if field.annotation is int else "a number"
     return f"{number} from {limits['Ge'].ge} to {limits['Le'].le}"
 
@@ -493,23 +479,21 @@ def _keys(section: type[Section], place: tuple[str, ...] = ()) -> Iterator[Key]:
     for name, field in section.model_fields.items():
         if isinstance(field.default, Section):
             yield from _keys(type(field.default), (*place, name))
-        if field.description is None or field.examples is None:
+        if field.description is None:
             continue
         about: Mapping[str, Any] = field.json_schema_extra  # type: ignore[assignment]
+        others = [each for each in _words(field) if each != field.default]
         yield Key(
             name=about.get("name", f"{section.prefix_}{name}"),
             stage=section.stage,
             place=(*place, name),
-            default=about.get("as_data", field.default),
+            default=field.default,
             derived=about.get("derived"),
             type_text=about.get("allowed") or _allowed(field),
             description=field.description,
-            example=field.examples[0],
+            example=about.get("example", *others[:1]),
         )
 
 
 KEYS: Mapping[str, Key] = {each.name: each for each in _keys(HostSpec)}
 """Every data key by its name, in the order of the documentation."""
-
-STAGES = tuple(dict.fromkeys(each.stage for each in KEYS.values()))
-"""The stages that have keys, in the order of a run; "general" is what all of them read."""

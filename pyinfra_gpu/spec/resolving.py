@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pyinfra_gpu.errors import HOLD_SECRETS, Outline, SpecError, nearest, sentence
+from pyinfra_gpu.errors import HOLD_SECRETS, Outline, Problem, SpecError, nearest
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
 from pyinfra_gpu.spec import model
 from pyinfra_gpu.spec.model import KEYS, HostSpec, Key
@@ -25,19 +25,13 @@ _PYINFRAS = {"user": "ssh_user", "host": "ssh_hostname", "ssh_host": "ssh_hostna
 """What is written for keys of pyinfra's, which are not known here."""
 _PLACES: dict[tuple[str | int, ...], Key] = {key.place: key for key in KEYS.values()}
 _IN_WORDS = {
-    "bool_type": "is not True or False",
-    "dict_type": "is not a dict",
-    "model_type": "is not a dict",
-    "float_type": "is not a number",
-    "int_type": "is not a whole number",
-    "list_type": "is not a list",
-    "tuple_type": "is not a list",
-    "string_type": "is not text",
+    "bool_type": "is not True or False", "float_type": "is not a number",
+    "int_type": "is not a whole number", "string_type": "is not text",
     "string_pattern_mismatch": "has another form than is allowed",
-    "string_too_long": "is too long",
-    "too_long": "is too long",
-    "string_unicode": "has half a character, which an env file cannot hold",
-}
+    **dict.fromkeys(("string_too_long", "too_long"), "is too long"),
+    **dict.fromkeys(("list_type", "tuple_type"), "is not a list"),
+    **dict.fromkeys(("dict_type", "model_type"), "is not a dict"),
+}  # fmt: skip
 """Pydantic's types of errors, for somebody who never saw Python's names; others in its words."""
 
 
@@ -47,25 +41,24 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     Raises SpecError if a key or value is wrong, or if keys do not fit each other. Whether the
     versions work together is `pyinfra_gpu.compatibility`'s to judge: its `resolve` does both.
     """
-    where = f"host {host}"
-    asked = _asked(data, where)
+    asked = _asked(data, host)
     spec = _settled(asked, host)
     declared = {name for name, value in data.items() if value is not None and name in KEYS}
-    for key, problem, allowed, remedy in problems(asked, spec, declared):
-        value = data.get(key, KEYS[key].default)
-        raise SpecError(sentence(where, key, value, problem, allowed=allowed, remedy=remedy))
+    for problem in problems(asked, spec, declared):
+        value = data.get(problem.key, KEYS[problem.key].default)
+        raise SpecError(problem.sentence(host, value))
     return spec
 
 
-def _asked(data: Mapping[str, object], where: str) -> HostSpec:
+def _asked(data: Mapping[str, object], host: str) -> HostSpec:
     """Return what data declares, each value checked; what is derived is not there yet."""
     nested: dict[str, Any] = {}
     for name, value in data.items():
         key = KEYS.get(name)
         if key is None:
             if not _is_foreign(name, value):
-                raise _unknown(where, name, value)
-        elif value is not None or not (key.derived or key.default is None):
+                raise _unknown(host, name, value)
+        elif value is not None:  # by None one layer takes back what a more general one says
             part = nested
             for step in key.place[:-1]:
                 part = part.setdefault(step, {})
@@ -74,32 +67,28 @@ def _asked(data: Mapping[str, object], where: str) -> HostSpec:
         return HostSpec.model_validate(nested)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        ends = range(1, len(first["loc"]) + 1)
-        key = next(_PLACES[first["loc"][:end]] for end in ends if first["loc"][:end] in _PLACES)
-        raise _wrong(key, data[key.name], first, where) from None
+        place = first["loc"]
+        key = next(_PLACES[place[:end]] for end in range(len(place) + 1) if place[:end] in _PLACES)
+        value = data[key.name]
+        raise SpecError(_problem(key, value, first).sentence(host, value)) from None
 
 
-def _wrong(key: Key, value: object, error: ErrorDetails, where: str) -> SpecError:
-    """Return the error for a value that its key refused: pydantic's reason in our sentence."""
+def _problem(key: Key, value: object, error: ErrorDetails) -> Problem:
+    """Return what is wrong with a value that its key refused: pydantic's reason in our words."""
     bad = _reason(error)
-    remedy = bad.remedy and bad.remedy.replace("KEY", key.name)
+    found, remedy = bad.problem, bad.remedy and bad.remedy.replace("KEY", key.name)
     below = error["loc"][len(key.place) :]
     if below[-1:] == ("[key]",):  # of a dict: its name is what is wrong
         below = tuple(map(str, below[:-1]))
-    inside = ".".join(map(_part, below))
-    problem = bad.problem
-    if inside:
-        problem = f"is wrong: {inside} {problem}"
-        remedy = remedy or f"correct {inside}, or remove it"
+    if inside := ".".join(map(_part, below)):
+        found, remedy = f"is wrong: {inside} {found}", remedy or f"correct {inside}, or remove it"
     elif error["type"] == "string_type" and type(value) in (int, float):
         remedy = f"put it in quotes, {key.name} = '{value}', on the command line --data"
         remedy += f" '{key.name}=\"{value}\"' (unquoted, 3.10 is the number 3.1)"
     elif bad.suggestion is not None:
         remedy = f"set {key.name} = {bad.suggestion!r}"
     remedy = remedy or f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
-    return SpecError(
-        sentence(where, key.name, value, problem, allowed=key.type_text, remedy=remedy)
-    )
+    return Problem(key.name, found, key.type_text, remedy)
 
 
 def _reason(error: ErrorDetails) -> Bad:
@@ -132,7 +121,7 @@ def _is_foreign(name: object, value: object) -> bool:
     return name.startswith(_FOREIGN) or callable(value) or type(value).__name__ == "module"
 
 
-def _unknown(where: str, name: object, value: object) -> SpecError:
+def _unknown(host: str, name: str, value: object) -> SpecError:
     """Return the error for a key that nothing reads, with the one that was probably meant.
 
     Of what has parts, and of what may have been meant for a key that holds secrets, the names are
@@ -146,16 +135,16 @@ def _unknown(where: str, name: object, value: object) -> SpecError:
     parts = isinstance(value, Mapping | list | tuple | set | frozenset)
     if parts or close in HOLD_SECRETS or str(name).lower().startswith("env"):
         value = Outline(value)
-    problem, allowed = "is a key that nothing reads", "the keys that docs/keys.md lists"
-    return SpecError(sentence(where, name, value, problem, allowed=allowed, remedy=remedy))
+    found, allowed = "is a key that nothing reads", "the keys that docs/keys.md lists"
+    return SpecError(Problem(name, found, allowed, remedy).sentence(host, value))
 
 
 def _settled(asked: HostSpec, host: str) -> HostSpec:
     """Return the spec with everything that follows from the stack and from other keys."""
-    stack = catalogue().stacks[asked.stack]
+    known, stack = catalogue(), catalogue().stacks[asked.stack]
     cpu, gpu, training = stack.accelerator == "cpu", asked.gpu, asked.training
     if gpu.model is not None:
-        gpu = gpu.but(compute_capability=catalogue().gpus[gpu.model].compute_capability)
+        gpu = gpu.but(compute_capability=known.gpus[gpu.model].compute_capability)
     if gpu.count is None:
         gpu = gpu.but(count=0 if cpu else 2)
     asked = asked.but(
@@ -174,32 +163,29 @@ def _settled(asked: HostSpec, host: str) -> HostSpec:
         own = [key for key in KEYS.values() if key.place[0] in none]
         said = tuple(key.name for key in own if key.of(asked) != key.of(HostSpec()))
         asked = asked.but(**none, ignored=said)
-    pytorch = _pytorch(asked, stack)
+    asked = asked.but(pytorch=_pytorch(asked, stack))
     if not cpu:
-        asked = asked.but(driver=_driver(asked, stack), cuda=_cuda(asked, stack, pytorch.build))
-    asked = asked.but(pytorch=pytorch, smoke=_smoke(asked))
-    return asked.but(preflight=_preflight(asked, stack))
+        asked = asked.but(driver=_driver(asked, stack), cuda=_cuda(asked, stack))
+    return asked.but(smoke=_smoke(asked), preflight=_preflight(asked, stack))
 
 
 def _driver(asked: HostSpec, stack: Stack) -> model.DriverSpec:
     driver, known = asked.driver, catalogue()
     branch = driver.branch or (stack.driver.branch if stack.driver else None)
-    release, repository = asked.cuda.release or stack.cuda, driver.repository
+    release, mirror = asked.cuda.release or stack.cuda, driver.repository
     return driver.but(
         branch=branch,
         minimum=known.minimum_driver(stack, branch, release) if branch and release else None,
-        repository=repository
-        and repository.but(url=repository.url or known.default_repository_url),
+        repository=mirror and mirror.but(url=mirror.url or known.repositories.url),
         source=driver.source if asked.privilege == "sudo" else "present",
     )
 
 
-def _cuda(asked: HostSpec, stack: Stack, build: str) -> model.CudaSpec:
+def _cuda(asked: HostSpec, stack: Stack) -> model.CudaSpec:
     cuda, archs = asked.cuda, asked.cuda.archs
-    release = cuda.release or stack.cuda
+    release, capability = cuda.release or stack.cuda, asked.gpu.compute_capability
     if not archs and release is not None:
-        capability = asked.gpu.compute_capability
-        archs = catalogue().default_archs(release, capability, stack, build)
+        archs = catalogue().default_archs(release, capability, stack, asked.pytorch.build)
     toolkit = cuda.toolkit and asked.privilege == "sudo"
     return cuda.but(release=release, archs=archs, toolkit=toolkit)
 
@@ -207,38 +193,32 @@ def _cuda(asked: HostSpec, stack: Stack, build: str) -> model.CudaSpec:
 def _pytorch(asked: HostSpec, stack: Stack) -> model.PytorchSpec:
     torch, known = asked.pytorch, catalogue()
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
-    index, extra = known.indexes(stack, version, build)
-    if torch.nightly:
-        index, extra = known.nightly_index_of(build), None
-    if torch.index_url is not None:  # beside an index that data names no other is asked
-        extra = None
+    index, extra, local = torch.index_url, torch.extra_index_url, not known.serves(version, build)
+    if index is None and torch.nightly:
+        index = known.nightly_index_of(build)
+    elif index is None and local:  # beside an index that data names no other is asked
+        extra = extra or known.index_of(build)
     building = torch.building if torch.source == "source" else None
     if building is not None:
         cuda, own = stack.accelerator != "cpu", asked.gpu.compute_capability
         archs = building.archs or ((own,) if own else ())
         building = building.but(cuda=cuda, archs=archs if cuda else ())
+    fallback: tuple[str, ...] = ()
+    if torch.fallback is not None:  # with its index, where one has to be named
+        plain = known.serves(torch.fallback, build)
+        fallback = (f"torch=={torch.fallback}" + ("" if plain else f"+{build}"),)
+        if not (plain or torch.index_url or torch.extra_index_url):
+            fallback = (*fallback, "--extra-index-url", known.index_of(build))
     return torch.but(
         version=version,
         build=build,
-        index_url=torch.index_url or index,
-        extra_index_url=torch.extra_index_url or extra,
+        index_url=index,
+        extra_index_url=extra,
         building=building,
         uv_version=stack.uv,
-        local_version=not known.serves(version, build),
-        fallback_from=_fallback(torch, build),
+        local_version=local,
+        fallback_from=fallback,
     )
-
-
-def _fallback(torch: model.PytorchSpec, build: str) -> tuple[str, ...]:
-    """Return what the fallback is asked for by, with its index where one has to be named."""
-    known, version = catalogue(), torch.fallback
-    if version is None:
-        return ()
-    if known.serves(version, build):
-        return (f"torch=={version}",)
-    if torch.index_url or torch.extra_index_url:
-        return (f"torch=={version}+{build}",)
-    return (f"torch=={version}+{build}", "--extra-index-url", known.index_of(build))
 
 
 def _smoke(asked: HostSpec) -> model.SmokeSpec:
@@ -246,12 +226,11 @@ def _smoke(asked: HostSpec) -> model.SmokeSpec:
     mode: model.SmokeMode = "gpu" if count > 1 else "rehearsal-1gpu"
     if asked.accelerator == "cpu" or asked.rehearsal:
         mode = "rehearsal-cpu"
-    across = smoke.across if smoke.across and smoke.across.hosts else None
     return smoke.but(
         mode=mode,
         ranks={"gpu": count, "rehearsal-1gpu": 1, "rehearsal-cpu": smoke.ranks}[mode],
         allreduce_mib=smoke.allreduce_mib or LARGEST_MIB[mode],
-        across=across,
+        across=smoke.across if smoke.across and smoke.across.hosts else None,
     )
 
 
@@ -262,6 +241,6 @@ def _preflight(asked: HostSpec, stack: Stack) -> model.PreflightSpec:
     if disk is None:
         builds = building and building.builder in (None, asked.host) and not asked.rehearsal
         disk = stack.minimum_disk_gib + (catalogue().build_disk_gib if builds else 0)
-    if memory is None:
-        memory = stack.minimum_ram_gib
-    return preflight.but(min_disk_gib=disk, min_ram_gib=memory)
+    return preflight.but(
+        min_disk_gib=disk, min_ram_gib=stack.minimum_ram_gib if memory is None else memory
+    )

@@ -72,6 +72,7 @@ def _printable(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_printable)]
+LOWER = AfterValidator(str.lower)
 
 
 # --- names and versions ---
@@ -82,11 +83,11 @@ Commit = Annotated[
     refuse(
         "^(?![0-9a-fA-F]{40}$)", "is no commit", "set KEY to what `git ls-remote URL main` prints"
     ),
-    AfterValidator(str.lower),
+    LOWER,
 ]
 Compiler = Annotated[str, like(r"(gcc|clang)-[1-9]\d?")]
 CudaRelease = Annotated[str, known(lambda: catalogue().cuda)]
-Digest = Annotated[str, like("[0-9a-fA-F]{64}"), AfterValidator(str.lower)]
+Digest = Annotated[str, like("[0-9a-fA-F]{64}"), LOWER]
 Fingerprint = Annotated[
     str, AfterValidator(lambda value: value.replace(" ", "").upper()), like("[0-9A-F]{40}")
 ]
@@ -124,21 +125,35 @@ def times_ten(capability: object) -> int:
     return int(capability.replace(".", ""))
 
 
-def _by_number(capabilities: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({*capabilities}, key=times_ten))
-
-
 Archs = Annotated[tuple[Annotated[int, BeforeValidator(times_ten)], ...], _LIST, _SORTED]
-Capabilities = Annotated[tuple[str, ...], _LIST, AfterValidator(_by_number)]
+Capabilities = Annotated[
+    tuple[str, ...],
+    _LIST,
+    AfterValidator(lambda value: tuple(sorted({*value}, key=times_ten))),
+]
 
 
 def _on_or_text(value: object) -> object:
     return str(int(value)) if isinstance(value, int) and value in (0, 1) else value
 
 
+_SET_BY_US = (
+    "USE_(LIBUV|DISTRIBUTED|TENSORPIPE|CUDA|SYSTEM_LIBS|SYSTEM_TENSORPIPE)|(CMAKE_|TORCH_)?CUDA_ARCH.*"
+    "|(FLASH_ATTENTION_)?MAX_JOBS|CMAKE_BUILD_PARALLEL_LEVEL|PYTORCH_BUILD_(VERSION|NUMBER)"
+    "|CUDA_HOME|CUDACXX|CUDAHOSTCXX|CC|CXX|CMAKE_CX*_COMPILER"
+)
 Flags = Annotated[
     dict[
-        Annotated[str, like("[A-Z][A-Z0-9_]{1,60}")],
+        Annotated[
+            str,
+            like("[A-Z][A-Z0-9_]{1,60}"),
+            refuse(
+                f"^({_SET_BY_US})$",
+                "is what other keys say, or decides whether torch has libuv and CUDA",
+                "remove it: see pytorch_archs, pytorch_build_memory_gib, pytorch_version,"
+                " cuda_release and host_compiler",
+            ),
+        ],
         Annotated[str, BeforeValidator(_on_or_text), like("[A-Za-z0-9_.,+:;=/ -]{1,200}")],
     ],
     AfterValidator(lambda value: dict(sorted(value.items()))),
@@ -178,47 +193,43 @@ RequirementsFile = Annotated[
 ]
 
 
-_IN_LOGS = "contains a user, password or token, which would end up in logs"
-_TAKE_OUT = "remove it from the URL and put it into {} on the host"
-_GIT = "~/.netrc or git's credential store, or use an SSH key,"
-
-
-def url(value: str, *, schemes: str, credentials: str) -> str:
-    """Accept a URL without a secret in it.
-
-    + schemes: those that are allowed, with blanks between them
-    + credentials: where a user, password or token belongs
-    """
+def _url(value: str, *, schemes: str, secrets: str) -> str:
+    """Accept a URL without a secret in it, which belongs into `secrets` on the host."""
     try:
         parts = urlsplit(value)
         _ = parts.port  # a malformed port shows only when it is read
     except ValueError as error:
         raise Bad(f"is not a URL ({error})") from None
+    # An SSH user is no secret; before an https host stands a token as often as a name.
+    named = parts.password is not None or ("@" in parts.netloc and parts.scheme != "ssh")
+    absolute = not parts.netloc and re.match("/.", parts.path)
     if parts.scheme not in schemes.split():
         raise Bad(f"is not an {schemes.replace(' ', ' or ')} URL")
-    # An SSH user is no secret; before an https host stands a token as often as a name.
-    named = "@" in parts.netloc and parts.scheme != "ssh"
-    if parts.password is not None or named or SECRET_NAME.search(parts.query):
-        raise Bad(_IN_LOGS, _TAKE_OUT.format(credentials))
-    if parts.scheme == "file":
-        if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
-            raise Bad("names no absolute path", "write file:///ABSOLUTE/PATH, with three slashes")
-    elif not parts.hostname or "-" in (parts.hostname[0], parts.netloc[0]):
+    if named or SECRET_NAME.search(parts.query):
+        raise _in_logs(secrets)
+    if parts.scheme == "file" and not absolute:
+        raise Bad("names no absolute path", "write file:///ABSOLUTE/PATH, with three slashes")
+    if parts.scheme != "file" and not re.match("[^-]", parts.hostname or ""):
         raise Bad("names no host")
-    if " " in value:
-        raise Bad("contains a space")
+    if " " in value or parts.netloc.startswith("-"):
+        raise Bad("contains a space, or begins as an option")
     return value
+
+
+def _in_logs(secrets: str) -> Bad:
+    problem = "contains a user, password or token, which would end up in logs"
+    return Bad(problem, f"remove it from the URL and put it into {secrets} on the host")
 
 
 _WEB = "http https file"
 IndexUrl = Annotated[
     Text,
-    AfterValidator(partial(url, schemes=_WEB, credentials="~/.netrc")),
+    AfterValidator(partial(_url, schemes=_WEB, secrets="~/.netrc")),
     refuse("#", "has a # part, which indexes do not use"),
 ]
 RepositoryUrl = Annotated[
     Text,
-    AfterValidator(partial(url, schemes=_WEB, credentials="/etc/apt/auth.conf.d")),
+    AfterValidator(partial(_url, schemes=_WEB, secrets="/etc/apt/auth.conf.d")),
     # What stands in an apt source line without being read as its end, an option or a comment.
     like(r"[A-Za-z]+://[A-Za-z0-9._:\[\]-]*(/([A-Za-z0-9._~:%+\[\]/-]|\{distro\}|\{arch\})*)?"),
     AfterValidator(lambda value: value.rstrip("/")),
@@ -227,18 +238,18 @@ RepositoryUrl = Annotated[
 
 def _folder(value: str) -> str:
     if "://" in value:
-        return url(value, schemes="http https", credentials="~/.netrc")
+        return _url(value, schemes="http https", secrets="~/.netrc")
     if not re.fullmatch(f"(/+{_PART})+/*", value):
         raise Bad("is neither a URL nor an absolute path of plain characters")
     return posixpath.normpath(value)
 
 
-WheelsFolder = Annotated[Text, refuse("#", "has a # part"), AfterValidator(_folder)]
-
-
 def _git(value: str) -> str:
+    secrets = "~/.netrc or git's credential store, or use an SSH key,"
+    if re.match("[^/@:]+:[^@/]+@", value):
+        raise _in_logs(secrets)
     if "://" in value:
-        url(value, schemes="https http ssh git file", credentials=_GIT)
+        _url(value, schemes="https http ssh git file", secrets=secrets)
         if not urlsplit(value).path.strip("/"):
             raise Bad("names no repository on that host")
     elif value.startswith("/"):
@@ -249,9 +260,8 @@ def _git(value: str) -> str:
     return value
 
 
-GitUrl = Annotated[
-    Text, refuse("^[^/@:]+:[^@/]+@", _IN_LOGS, _TAKE_OUT.format(_GIT)), AfterValidator(_git)
-]
+WheelsFolder = Annotated[Text, refuse("#", "has a # part"), AfterValidator(_folder)]
+GitUrl = Annotated[Text, AfterValidator(_git)]
 """What `git clone` accepts: https, http, ssh, git, file, user@host:path, alias:path."""
 
 
@@ -265,16 +275,12 @@ def _reachable(value: str) -> str:
     return value
 
 
-IpAddress = Annotated[str, AfterValidator(_reachable)]
-
-
 def _switch_or_group(value: object) -> object:
     group = "(?!(true|false|yes|no)$)[a-z][a-z0-9_]{0,63}"
-    if isinstance(value, bool) or (
-        isinstance(value, str) and re.fullmatch(group, value, re.I | re.A)
-    ):
+    if type(value) is bool or (type(value) is str and re.fullmatch(group, value, re.I | re.A)):
         return value
     raise Bad("is neither True, False nor the name of a group")
 
 
+IpAddress = Annotated[str, AfterValidator(_reachable)]
 Group = Annotated[bool | str, PlainValidator(_switch_or_group)]

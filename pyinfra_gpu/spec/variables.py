@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -12,57 +11,35 @@ from pyinfra_gpu.spec.types import Bad, like
 
 LONGEST_VALUE = 4096  # characters
 
-_RANKS = (
-    "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_RANK", "WORLD_SIZE"
-)  # fmt: skip
-
-# Variable -> why it is not written: what PyTorch, NCCL, Python and the loader do with it.
 FORBIDDEN: Mapping[str, str] = {
-    "BASH_ENV": "every bash that runs a script would first run the file it names",
-    "CUDA_VISIBLE_DEVICES": "the launcher chooses GPUs per job; here all jobs would get the same",
-    "ENV": "every sh would first run the file it names",
-    "HOME": "it belongs to the login, and torch, git and ssh keep their state below it",
-    "LD_LIBRARY_PATH": (
-        "it mixes the CUDA libraries of torch with those of the toolkit or finds a stub libcuda, "
-        "and torch knows its libraries without it"
+    **dict.fromkeys(("BASH_ENV", "ENV"), "every shell would first run the file it names"),
+    **dict.fromkeys(
+        ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_RANK",
+         "TORCHELASTIC_USE_AGENT_STORE", "WORLD_SIZE"),
+        "torchrun sets it for every rank, and it misleads programs that run without torchrun",
     ),
-    "LD_PRELOAD": "it loads a library into every program of the project",
-    "MASTER_PORT": "torchrun --standalone finds a free port, and a fixed one meets the next job's",
-    "NCCL_ASYNC_ERROR_HANDLING": "it is an old name, and torchrun sets the new one by itself",
-    "PATH": "it would hide the system's programs, and the torchrun wrapper needs none",
-    "PYTHONHOME": "it makes every Python use the library of another Python",
-    "PYTHONPATH": (
-        "it goes before the virtual environment, so another torch can be imported "
-        "than the one that was proven"
-    ),
-    "TORCHDYNAMO_DISABLE": "environment_dynamo = False writes it in the one form torch understands",
-    "TORCHELASTIC_USE_AGENT_STORE": "torchrun overwrites it in every worker, so it does nothing",
-    "TORCH_COMPILE": "torch does not read it, and environment_dynamo = False does what it promises",
-    "TORCH_COMPILE_DISABLE": (
-        "code compiled with fullgraph=True then raises instead of running, "
-        "and environment_dynamo = False does not have that fault"
-    ),
-    "USE_LIBUV": "torchrun does not read it: its rendezvous always use libuv",
     **dict.fromkeys(
         ("NCCL_ALGO", "NCCL_PROTO"),
         "it forces one choice on all sizes and collectives, and some of them then fail or hang",
     ),
     **dict.fromkeys(
-        _RANKS,
-        "torchrun sets it for every rank and overwrites this one, "
-        "while it misleads every program that runs without torchrun",
+        ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE", "TORCH_COMPILE_DISABLE"),
+        "environment_dynamo = False switches torch.compile off in the one form that never fails",
     ),
-    "VIRTUAL_ENV": "the torchrun wrapper knows its virtual environment",
-}
-
-# Control characters of ASCII and of Latin 1 (U+0085 ends a line), the line and paragraph separators
-# and what UTF-8 may not hold: for one of them systemd gives up the whole file.
-_LAST_OF_PLANES = "".join(
-    f"{chr(end - 2)}{chr(end - 1)}" for end in range(1 << 16, 0x110001, 1 << 16)
-)
-_UNREADABLE = re.compile(
-    f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef{_LAST_OF_PLANES}]"
-)
+    **dict.fromkeys(
+        ("HOME", "PATH", "PYTHONHOME", "VIRTUAL_ENV"),
+        "it belongs to the login or to the virtual environment, and torchrun's wrapper knows both",
+    ),
+    "CUDA_VISIBLE_DEVICES": "the launcher chooses GPUs per job; here all jobs would get the same",
+    "LD_LIBRARY_PATH":
+        "it mixes the CUDA libraries of torch with those of the toolkit or finds a stub libcuda",
+    "LD_PRELOAD": "it loads a library into every program of the project",
+    "MASTER_PORT": "torchrun --standalone finds a free port, and a fixed one meets the next job's",
+    "NCCL_ASYNC_ERROR_HANDLING": "it is an old name, and torchrun sets the new one by itself",
+    "PYTHONPATH": "another torch could then be imported than the one that was proven",
+    "USE_LIBUV": "torchrun does not read it: its rendezvous always use libuv",
+}  # fmt: skip
+"""Variable -> why it is not written: what PyTorch, NCCL, Python and the loader do with it."""
 
 
 def _allowed(name: str) -> str:
@@ -73,7 +50,8 @@ def _allowed(name: str) -> str:
 
 
 def _readable(value: SecretStr) -> SecretStr:
-    if _UNREADABLE.search(value.get_secret_value()):
+    """Refuse what ends a line, and for what systemd gives up the whole file."""
+    if not value.get_secret_value().isprintable():
         raise Bad("has a line break or another character which an env file cannot hold")
     return value
 

@@ -1,65 +1,23 @@
-"""The compatibility data of stacks.yaml, typed and checked.
+"""The compatibility data of stacks.yaml, typed: every field is written there, and read here.
 
-`catalogue()` reads the file once. A file that is malformed raises StacksError with one sentence
-that names the file, the place in it and what is wrong there.
+`catalogue()` reads the file once. Versions are text. Compute capabilities as numbers are times ten:
+120 for "12.0". A range has both of its ends included; None is no end, or none that is known.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: pydantic would evaluate the text of each annotation.
 
 import functools
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Literal
 
 import yaml
-from packaging.version import Version
-from pydantic import Field, ValidationError, model_validator
+from packaging.version import Version as Number
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.stacks import model
-from pyinfra_gpu.stacks.model import (
-    Archive,
-    CudaRelease,
-    DriverBranch,
-    Extent,
-    Flavour,
-    Gpu,
-    Repository,
-    Stack,
-    StackDriver,
-    StackTorch,
-    Table,
-    Text,
-    TorchBuild,
-    TorchRelease,
-    WheelArchs,
-    Whole,
-)
 from pyinfra_gpu.text import one_line
-
-if TYPE_CHECKING:
-    from yaml import SafeLoader as _SafeLoader
-else:  # the C parser is several times faster and differs in nothing we use
-    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-__all__ = [
-    "Archive",
-    "Catalogue",
-    "CudaRelease",
-    "DriverBranch",
-    "Gpu",
-    "Repository",
-    "Stack",
-    "StackDriver",
-    "StackTorch",
-    "StacksError",
-    "TorchBuild",
-    "TorchRelease",
-    "WheelArchs",
-    "catalogue",
-    "parse",
-]
 
 STACKS_FILE = Path(__file__).with_name("stacks.yaml")
 _NAMED = {
@@ -68,12 +26,226 @@ _NAMED = {
 }  # fmt: skip
 """Table -> the field in which its entries know their own name, which is not written in the file."""
 
+Flavour = Literal["open", "proprietary"]
+Extent = Literal["compute", "full"]
+Text = Annotated[str, Strict(), Field(min_length=1)]
+Whole = Annotated[int, Strict()]
+Version = Annotated[Text, Field(pattern=r"^\d+(\.\d+)*$")]
+Range = tuple[Whole, Whole]
+OpenRange = tuple[Whole, Whole | None]
+Size = Annotated[float, Strict(), Field(ge=0)]
+PackageName = Annotated[Text, Field(pattern=r"^[a-z0-9+.-]+(\{branch\}[a-z0-9+.-]*)?$")]
+KernelPackage = Annotated[Text, Field(pattern=r"\{branch\}-[a-z-]+\{(kernel|series)\}$")]
+_KERNEL = re.compile(r"(?P<series>\d+\.\d+)\.\d+-\d+-(?P<flavour>[a-z0-9-]+)")
 
-class StacksError(SpecError):
-    """The data file of the project is malformed; the message is one sentence."""
+
+class Entry(BaseModel):
+    """An entry of the file, with exactly these fields; nobody can change it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Catalogue(model.Entry):
+def _within(branches: OpenRange, branch: int) -> bool:
+    oldest, newest = branches
+    return oldest <= branch and (newest is None or branch <= newest)
+
+
+class StackDriver(Entry):
+    """The driver a stack installs: branch, and oldest version that will do."""
+
+    branch: Whole
+    minimum: Version
+
+
+class StackTorch(Entry):
+    """The torch a stack installs."""
+
+    version: Version
+    build: Text
+
+
+class Stack(Entry):
+    """One coherent set of versions; `driver` and `cuda` are None where there is no GPU."""
+
+    name: str
+    summary: Text
+    accelerator: Literal["nvidia", "cpu"]
+    driver: StackDriver | None
+    cuda: Text | None
+    torch: StackTorch
+    uv: Version
+    minimum_disk_gib: Size
+    minimum_ram_gib: Size
+
+
+class CudaRelease(Entry):
+    """One CUDA release; of its compilers the majors."""
+
+    release: str
+    minimum_driver: Version
+    toolkit_drivers: Mapping[str, Version]
+    gcc: Range | None
+    clang: Range | None
+    archs: tuple[Whole, ...]
+
+
+class TorchRelease(Entry):
+    """One torch release; `python` is the range with wheels, `pypi` machine -> build."""
+
+    version: str
+    python: tuple[Version, Version]
+    glibc: Version | None
+    pypi: Mapping[str, Text]
+    builds: tuple[Text, ...]
+
+
+class SpeedBounds(Entry):
+    """Fractions of a vendor's figure: below `warn` a GPU is slow, below `fail` it is broken."""
+
+    warn: Size
+    fail: Size
+
+
+class Figures(Entry):
+    """What a sound GPU of one kind shows in the smoke test.
+
+    + pattern: for what the driver calls it; + bounds: one of `Catalogue.speed_bounds`
+    + memory_as_listed: whether the driver shows every one with the model's `memory_mib`
+    """
+
+    pattern: Text
+    bf16_tflops: Size
+    memory_gb_s: Size
+    bounds: Text
+    source: Text
+    memory_as_listed: Annotated[bool, Strict()] = False
+
+
+class Gpu(Entry):
+    """One GPU model; of its `figures`, the first that fits the driver's name is meant."""
+
+    name: str
+    compute_capability: Version
+    pci_ids: tuple[Text, ...]
+    memory_mib: Whole | None
+    bar1_mib: Whole | None
+    open_modules: Literal["required", "supported", "unsupported"]
+    machine: Text | None
+    figures: tuple[Figures, ...] = ()
+
+
+class DriverBranch(Entry):
+    """One driver branch; `oldest` and `newest` are the compute capabilities it serves."""
+
+    branch: Whole
+    cuda: Version | None
+    oldest: Version
+    newest: Version | None
+    modules: tuple[Text, ...]
+    support: Text
+
+
+class Repository(Entry):
+    """NVIDIA's repository of one distribution release.
+
+    + distro: its name in the URL, e.g. "ubuntu2404"
+    + key_fingerprint: of the one key that signs it
+    + keyring_sha256: digest of its cuda-keyring package
+    + branches: of the driver; + oldest_toolkit: the oldest CUDA release; None = all we know
+    """
+
+    distro: Annotated[Text, Field(pattern=r"^[a-z]+\d+$")]
+    branches: OpenRange
+    oldest_toolkit: Version | None
+    key_fingerprint: Annotated[Text, Field(pattern="^[0-9A-F]{40}$")]
+    keyring_sha256: Annotated[Text, Field(pattern="^[0-9a-f]{64}$")]
+
+    def carries(self, branch: int) -> bool:
+        """Return whether it has packages of a driver branch."""
+        return _within(self.branches, branch)
+
+    def carries_toolkit(self, release: str) -> bool:
+        """Return whether it has the toolkit of a CUDA release, "13.0"."""
+        return self.oldest_toolkit is None or Number(release) >= Number(self.oldest_toolkit)
+
+
+class Repositories(Entry):
+    """All of NVIDIA's repositories; `arch` maps a machine to its name in the URL."""
+
+    url: Annotated[Text, Field(pattern=r"^https://\S*\{distro\}\S*\{arch\}\S*$")]
+    arch: Mapping[str, Text]
+    releases: Mapping[Annotated[str, Field(pattern=r"^\w+ [\d.]+$")], Repository]
+
+
+class Packages(Entry):
+    """What to install for one flavour of kernel modules, as templates with `{branch}`."""
+
+    compute: tuple[PackageName, ...]
+    full: tuple[PackageName, ...]
+
+
+class PackageRule(Entry):
+    """The packages of a range of branches; a flavour is None where they no longer have it."""
+
+    branches: OpenRange
+    open: Packages | None
+    proprietary: Packages | None
+
+
+class DriverPackages(Entry):
+    """What one distribution calls a driver's packages."""
+
+    rules: tuple[PackageRule, ...]
+
+    def driver(self, branch: int, modules: Flavour, packages: Extent) -> tuple[str, ...] | None:
+        """Return the packages to install for a branch, or None where none are known."""
+        for rule in self.rules:
+            flavour = rule.open if modules == "open" else rule.proprietary
+            if _within(rule.branches, branch) and flavour is not None:
+                names = flavour.compute if packages == "compute" else flavour.full
+                return tuple(name.replace("{branch}", str(branch)) for name in names)
+        return None
+
+
+class KernelPackages(Entry):
+    """Packages with modules, as templates: for one kernel, and for the newest of its series."""
+
+    kernel: KernelPackage
+    series: KernelPackage
+
+
+class Archive(DriverPackages):
+    """What one distribution's own archive has of the driver; see stacks.yaml for each field."""
+
+    labels: tuple[Text, ...]
+    releases: Mapping[str, tuple[Whole, ...]]
+    companions: Mapping[Flavour, tuple[PackageName, ...]]
+    apart: tuple[Text, ...]
+    series: str
+    prebuilt: Mapping[Flavour, KernelPackages]
+
+    def beside(self, branch: int, modules: Flavour) -> tuple[str, ...]:
+        """Return the packages that have to be asked for in the driver's version, too."""
+        return tuple(name.replace("{branch}", str(branch)) for name in self.companions[modules])
+
+    def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str:
+        """Return the package with the modules for a kernel (`uname -r`)."""
+        name = self.prebuilt[modules].kernel
+        return name.replace("{branch}", str(branch)).replace("{kernel}", kernel)
+
+    def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
+        """Return the package that leads to the modules for the newest kernel of the same series.
+
+        None for a kernel whose name tells no series.
+        """
+        match = _KERNEL.fullmatch(kernel)
+        if match is None:
+            return None
+        name = self.prebuilt[modules].series.replace("{branch}", str(branch))
+        return name.replace("{series}", f"{match['flavour']}-{match['series']}")
+
+
+class Catalogue(Entry):
     """All of stacks.yaml."""
 
     default_stack: Text
@@ -81,47 +253,19 @@ class Catalogue(model.Entry):
     torch_nightly_index: Text
     build_disk_gib: int
     build_tools: tuple[Text, ...]
-    stacks: Table[str, Stack]
-    cuda: Table[str, CudaRelease]
-    torch: Table[str, TorchRelease]
-    wheel_archs: Table[str, Table[str, WheelArchs]]
-    strict_cuda: model.Version
-    nccl_minimum: Table[str, model.Version]
-    gpus: Table[str, Gpu]
-    speed_bounds: Table[str, model.SpeedBounds]
-    driver_branches: Table[Whole, DriverBranch]
-    repositories: model.Repositories
-    distributions: Table[str, model.DistributionPackages]
-    archives: Table[str, Archive]
+    stacks: Mapping[str, Stack]
+    cuda: Mapping[str, CudaRelease]
+    torch: Mapping[str, TorchRelease]
+    wheel_archs: Mapping[str, Mapping[str, tuple[Whole, ...]]]
+    strict_cuda: Version
+    gpus: Mapping[str, Gpu]
+    speed_bounds: Mapping[str, SpeedBounds]
+    driver_branches: Mapping[Whole, DriverBranch]
+    repositories: Repositories
+    headers: Annotated[Text, Field(pattern=r"\{kernel\}$")]
+    distributions: Mapping[str, DriverPackages]
+    archives: Mapping[str, Archive]
     toolkit_template: Annotated[Text, Field(pattern=r"\{release\}$")]
-
-    @model_validator(mode="after")
-    def _every_name_is_known(self) -> Self:
-        """Refuse a name that points at nothing: a typo here would silently switch a check off."""
-        named: list[tuple[str, object, Collection[object]]] = []
-        named.append(("default_stack", self.default_stack, self.stacks))
-        for stack in self.stacks.values():
-            place = f"stacks.{stack.name}"
-            if {stack.driver is None, stack.cuda is None} != {stack.accelerator == "cpu"}:
-                raise ValueError(f"{place}: driver and cuda belong to an nvidia stack alone")
-            if stack.driver is not None:
-                named.append((f"{place}.driver.branch", stack.driver.branch, self.driver_branches))
-                named.append((f"{place}.cuda", stack.cuda, self.cuda))
-            named.append((f"{place}.torch.version", stack.torch.version, self.torch))
-            release = self.torch.get(stack.torch.version)
-            builds = release.builds if release else ()
-            named.append((f"{place}.torch.build", stack.torch.build, builds))
-        for torch in self.torch.values():
-            place = f"torch.{torch.version}"
-            named += [(f"{place}.builds", build, self.wheel_archs) for build in torch.builds]
-            named += [(f"{place}.pypi", build, torch.builds) for build in torch.pypi.values()]
-        for gpu in self.gpus.values():
-            place = f"gpus.{gpu.name}.figures"
-            named += [(place, figures.bounds, self.speed_bounds) for figures in gpu.figures]
-        for place, name, names in named:
-            if name not in names:
-                raise ValueError(f"{place} = {name!r} is none of {', '.join(map(str, names))}")
-        return self
 
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
@@ -136,15 +280,6 @@ class Catalogue(model.Entry):
         release = self.torch.get(version)
         return release is not None and release.pypi.get(machine) == build
 
-    def indexes(self, stack: Stack, version: str, build: str) -> tuple[str | None, str | None]:
-        """Return (index, extra index) for a torch that may differ from the stack's own.
-
-        The package index has one build per release; every other build comes from PyTorch's own.
-        """
-        if (version, build) == (stack.torch.version, stack.torch.build):
-            return stack.torch.index_url, stack.torch.extra_index_url
-        return None, None if self.serves(version, build) else self.index_of(build)
-
     def minimum_driver(self, stack: Stack, branch: int, cuda: str) -> str:
         """Return the oldest driver that will do for a branch and CUDA release on a stack.
 
@@ -154,10 +289,9 @@ class Catalogue(model.Entry):
         if stack.driver is not None and (branch, cuda) == (stack.driver.branch, stack.cuda):
             return stack.driver.minimum
         release = self.cuda[cuda]
-        made_for = [
-            driver for driver in release.toolkit_drivers.values() if Version(driver).major <= branch
-        ]
-        return min(made_for, key=Version) if made_for else release.minimum_driver
+        drivers = release.toolkit_drivers.values()
+        made_for = [driver for driver in drivers if Number(driver).major <= branch]
+        return min(made_for, key=Number) if made_for else release.minimum_driver
 
     def default_archs(
         self, cuda: str, capability: str | None, stack: Stack, build: str
@@ -174,13 +308,8 @@ class Catalogue(model.Entry):
             arch = int(capability.replace(".", ""))
             return tuple(a for a in known if a // 10 == arch // 10 and a <= arch)[-1:]
         gpu_build = stack.torch.build if build == "cpu" else build
-        wheel = self.wheel_archs.get(gpu_build, {}).get("x86_64")
-        return () if wheel is None else tuple(a for a in wheel.archs if a in known)
-
-    @property
-    def default_repository_url(self) -> str:
-        """NVIDIA's own repository, with the placeholders `{distro}` and `{arch}`."""
-        return self.repositories.url
+        wheel = self.wheel_archs.get(gpu_build, {}).get("x86_64", ())
+        return tuple(arch for arch in wheel if arch in known)
 
     def repository(self, os_id: str, os_version: str) -> Repository | None:
         """Return NVIDIA's repository for a release, e.g. ("ubuntu", "24.04"); None = none known."""
@@ -195,7 +324,7 @@ class Catalogue(model.Entry):
         for name in sorted(self.repositories.releases):
             os_id, os_version = name.split(" ")
             found[os_id] = (*found.get(os_id, ()), os_version)
-        return MappingProxyType(found)
+        return found
 
     def repository_arch(self, machine: str) -> str | None:
         """Return what NVIDIA's URLs call a machine (`uname -m`); None = no repository for it."""
@@ -214,9 +343,9 @@ class Catalogue(model.Entry):
         archive = self.archives.get(os_id)
         return None if archive is None else archive.releases.get(os_version)
 
-    def headers_package(self, os_id: str, kernel: str) -> str:
-        """Return the package with the headers of `kernel` (`uname -r`); KeyError: not known."""
-        return self.distributions[os_id].names.headers.replace("{kernel}", kernel)
+    def headers_package(self, kernel: str) -> str:
+        """Return the package with the headers of `kernel` (`uname -r`)."""
+        return self.headers.replace("{kernel}", kernel)
 
     def toolkit_package(self, release: str) -> str:
         """Return the package of a CUDA toolkit, "cuda-toolkit-13-0" for "13.0": no driver in it."""
@@ -227,7 +356,7 @@ class Catalogue(model.Entry):
 def catalogue() -> Catalogue:
     """Return the project's own compatibility data, read once.
 
-    Raises StacksError if the file is missing, unreadable or malformed.
+    Raises SpecError with one sentence if the file is missing, unreadable or malformed.
     """
     try:
         return parse(STACKS_FILE.read_text(encoding="utf-8"))
@@ -236,12 +365,13 @@ def catalogue() -> Catalogue:
         wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         wrong = str(error)
-    raise StacksError(one_line(f"{STACKS_FILE}: {wrong}; correct the file"))
+    raise SpecError(one_line(f"{STACKS_FILE}: {wrong}; correct the file"))
 
 
 def parse(text: str) -> Catalogue:
     """Return the catalogue in a text; ValueError, or an error of YAML's, where it is malformed."""
-    data = yaml.load(text, Loader=_SafeLoader)  # noqa: S506 (it is a SafeLoader)
+    # The C parser is several times faster, and there in all builds of PyYAML that pip installs.
+    data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     for table, field in _NAMED.items():
         for name, body in data[table].items() if isinstance(data, dict) and table in data else ():
             body[field] = name

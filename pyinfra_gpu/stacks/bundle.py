@@ -15,7 +15,7 @@ from pyinfra_gpu.stacks import Catalogue, catalogue
 def smoke_bundle() -> bytes:
     """Return the smoke test as a zipapp; the same sources and data give the same bytes, always.
 
-    Raises StacksError as `catalogue` does.
+    Raises SpecError as `catalogue` does.
     """
     kinds = json.dumps([*gpu_kinds(catalogue())], indent=1, sort_keys=True)
     return on_host.smoke_bundle(f"{kinds}\n".encode("ascii"))

@@ -13,7 +13,7 @@ from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift.driver_repository import BLACKLIST
+from pyinfra_gpu.drift.driver import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages import files
@@ -126,7 +126,7 @@ def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:
             driver.branch or 0, driver.version, _toolkit(wanted)
         ).encode(),
         files.UNATTENDED: files.unattended().encode(),
-        system_files.MODPROBE: BLACKLIST.content,
+        system_files.MODPROBE: (system_files.HEADER + BLACKLIST).encode(),
     }
 
 

@@ -156,9 +156,9 @@ BEFORE_LOGIN = {
     "endless greeting": "it sent more than 128 KiB before the login",
     "floods behind its greeting": "it sent more than 128 KiB before the login",
     "unreadable farewell": "Could not connect (UnicodeDecodeError",
-    "escapes in its farewell": "SSH error",
+    "escapes in its farewell": "Could not connect (Negotiation failed",
     "escapes in its greeting": "Indecipherable protocol version",
-    "junk": "SSH error",
+    "junk": "Could not connect (",
     "drops before the login": "Could not connect (it hung up before the login)",
 }
 

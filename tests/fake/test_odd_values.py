@@ -15,7 +15,7 @@ from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.packages.versions import order as order_of
+from pyinfra_gpu.packages.simulation import order as order_of
 from pyinfra_gpu.report.check.answer import judge
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fake_host import FakeHost
 from gpu_host import DATA, GpuHost, GpuRun, unwrapped
 
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.on_host.smoke.options import parse
 from pyinfra_gpu.operations import smoke as operations
 from tasks.smoke import smoke
 
@@ -46,7 +48,7 @@ MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
         "4",
         "4",
     ),
-    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "1"),
+    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "gpu", "1", "1"),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
         "rehearsal-cpu",
@@ -58,10 +60,12 @@ MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_the_hardware_that_is_declared_decides_the_mode(name: str) -> None:
+def test_the_hardware_that_is_declared_decides_the_mode(name: str, tmp_path: Path) -> None:
     host, mode, gpus, ranks = MODES[name]
     words = started_with(host)
     assert option(words, "--mode") == mode
+    own = ["--output", str(tmp_path / "verdict.json")]
+    assert parse([*words[2:], *own]).mode == mode  # which the test itself understands
     assert option(words, "--ranks") == ranks
     assert ("--gpus" in words) == (gpus is not None)
     if gpus is not None:

@@ -130,13 +130,20 @@ def reinstalls(spec: HostSpec) -> Commands:
     yield FunctionCommand(act, (), {})
 
 
+DPKG = [
+    "diversion by glx from: /usr/lib/x",
+    "libcuda1:amd64: /usr/lib/libcuda.so",
+    "dpkg-query: no",
+]
+
+
 def lost(*offered: str) -> GpuHost:
     rows = [f"libcuda1 | {version} | http://x Packages" for version in offered]
     return simulated(
         f"Inst libcuda1 [{V}] ({V} NVIDIA CUDA:x [amd64])",
         held=("libcuda1", "dkms"),
         **{
-            "dpkg-query -S /usr/lib": {"stdout": ["libcuda1:amd64: /usr/lib/libcuda.so"]},
+            "dpkg-query -S /usr/lib": {"stdout": DPKG},
             "apt-cache madison": {"stdout": rows},
         },
     )

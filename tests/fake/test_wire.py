@@ -86,7 +86,7 @@ def test_a_command_that_prints_more_than_it_may_is_given_up(host: Host) -> None:
 def test_a_program_that_lasts_begins_in_time_or_is_given_up(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = wire.start(host, "echo here; cat", seconds=20, most=1000)
+    begun = wire.start(host.state, host, "echo here; cat", {}, seconds=20, most=1000)
     assert begun
     lines = begun.lines()
     assert next(lines) == "here"
@@ -94,9 +94,9 @@ def test_a_program_that_lasts_begins_in_time_or_is_given_up(
     assert next(lines) == "x"
     begun.close()
     assert not begun.say(b"x\n")
-    monkeypatch.setattr(wire.transport, "begin", lambda *_, **__: gevent.sleep(60))
+    monkeypatch.setattr(wire, "Program", lambda *_, **__: gevent.sleep(60))
     with pytest.raises(TimeoutError, match="no program began within"):
-        wire.start(host, "cat", seconds=0.5, most=1000)
+        wire.start(host.state, host, "cat", {}, seconds=0.5, most=1000)
 
 
 def test_time_in_which_a_person_is_asked_does_not_count() -> None:

@@ -92,13 +92,9 @@ class Simulated:
 
     def _query(self, fields: Sequence[str]) -> Answer:
         for field in fields:
-            if field in self.unknown or field not in rtx_5090(0) | {
-                "clocks_throttle_reasons.active": ""
-            }:
+            if field in self.unknown or field not in rtx_5090(0):
                 return Answer(2, f'Field "{field}" is not a valid field to query.\n\n')
-        older = "clocks_throttle_reasons.active"
-        rows = [{**gpu, older: gpu["clocks_event_reasons.active"]} for gpu in self.gpus]
-        return Answer(0, "".join(", ".join(row[f] for f in fields) + "\n" for row in rows))
+        return Answer(0, "".join(", ".join(row[f] for f in fields) + "\n" for row in self.gpus))
 
 
 def tree(

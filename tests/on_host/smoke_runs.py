@@ -24,7 +24,7 @@ from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 """What compiling takes is time; the runs that are about it do without this."""
-_STOP_AT_ONCE = ("group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
+_STOP_AT_ONCE = ("launcher.py", "_AFTER_FAILURE_S = 5.0", "_AFTER_FAILURE_S = 0.1")
 PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
 

@@ -21,7 +21,6 @@ import pytest
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke import document
 from pyinfra_gpu.on_host.smoke.across import Part, Step
 from tests.night import by_night
 from tests.on_host import smoke_runs
@@ -52,7 +51,6 @@ class Launcher:
 
     name: str
     folder: Path
-    python: str
     process: subprocess.Popen[bytes]
 
     def run(self) -> Part:
@@ -65,18 +63,6 @@ class Launcher:
 
     def end(self) -> None:
         (self.folder / "across.json.end").write_text(RUN_ID)
-
-    def conclude(self, verdict: document.AcrossVerdict) -> dict[str, Any]:
-        """Have the bundle note the verdict; return what it has kept of it."""
-        kept = self.folder / "across.json"
-        subprocess.run(
-            [self.python, str(self.folder / "smoke_test.pyz"), "--conclude", str(kept)],
-            input=json.dumps(verdict.as_json()),
-            text=True,
-            check=True,
-        )
-        assert isinstance(AcrossVerdict.read(kept.read_text()), AcrossVerdict)
-        return dict(json.loads(kept.read_text()))
 
 
 def start(
@@ -91,7 +77,6 @@ def start(
     """Start launchers of the step of hosts one and two, each with its own bundle."""
     across = {
         "hosts": ["one", "two"],
-        "world_size": 2,
         "address": "127.0.0.1",
         "port": port or free_port(),
         "run_id": RUN_ID,
@@ -109,7 +94,7 @@ def start(
         ]
         with (home / "output").open("wb") as output:
             process = subprocess.Popen([python, *command], stdout=output, stderr=output, cwd=home)
-        launchers.append(Launcher(name, home, python, process))
+        launchers.append(Launcher(name, home, process))
     return launchers
 
 
@@ -120,7 +105,7 @@ def lead(
     deadline: int = _DEADLINE,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, dict[str, Any]]:
-    """Lead the step as the controller does; return host -> the verdict, kept there.
+    """Lead the step as the controller does; return host -> the verdict.
 
     + wait_for: the hosts that are waited for, all by default
     + meanwhile: called once, beside the launchers
@@ -149,7 +134,9 @@ def lead(
             each.process.send_signal(signal.SIGCONT)
             each.process.kill()
         gevent.killall(list(tasks.values()))
-    return {each.name: each.conclude(verdicts[each.name]) for each in wanted}
+    told = {each.name: verdicts[each.name].as_json() for each in wanted}
+    assert all(isinstance(AcrossVerdict.read(json.dumps(t)), AcrossVerdict) for t in told.values())
+    return told
 
 
 def failed(launchers: list[Launcher], **how: Any) -> tuple[str, str]:

@@ -15,8 +15,8 @@ from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host.smoke import across, files
 from pyinfra_gpu.on_host.smoke.across import End, Part, Step
 from pyinfra_gpu.on_host.smoke.document import Listens
-from pyinfra_gpu.on_host.smoke.group import Ending
 from pyinfra_gpu.on_host.smoke.journal import Journal
+from pyinfra_gpu.on_host.smoke.ranks import Ending
 from tests.on_host.smoke_facts import LN_V, WANT, sound
 
 STEP = Step("gpu", {"a": 2, "b": 2}, {"a": "aa", "b": "bb"}, "run", 60, WANT.allreduce_mib)
@@ -26,6 +26,8 @@ def facts(rank: int) -> dict[str, Any]:
     """What a sound rank of four writes down."""
     made = sound(rank)
     made["identity"] |= {"world_size": 4, "boot_id": "ab"[rank // 2]}
+    for name in ("broadcast", "all_gather", "send_recv"):
+        made["collectives"][name]["elements"] = 2**20
     made["gradients"]["gathered_sha256"] = [f"local{each}" for each in range(4)]
     return made
 
@@ -100,8 +102,8 @@ WRONG: dict[str, tuple[str, dict[str, Part], str]] = {
     "another torch": ("S6.software", with_fact(3, "identity", torch="3"), "b has torch 3"),
     "a wrong element": (
         "S6.collectives",
-        with_fact(2, "collectives", broadcast={"elements": 8, "wrong": "Mismatched"}),
-        "on b: broadcast: rank 2: Mismatched",
+        with_fact(2, "collectives", broadcast={"elements": 2**20, "wrong": "Mismatched"}),
+        "on b: rank 2, broadcast: Mismatched",
     ),
     "other parameters": (
         "S6.training_step",

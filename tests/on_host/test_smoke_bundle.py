@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke.ranks import checks_of, measurements
-from pyinfra_gpu.on_host.smoke.verdict import LABELS
-from pyinfra_gpu.on_host.smoke.worker import MEASUREMENTS
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle, smoke_digest
 
@@ -94,8 +91,3 @@ def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
     failed = json.loads((tmp_path / "verdict.json").read_text())["failed"]
     assert failed["id"] == "S1.import"
     assert "No module named 'torch'" in failed["sentence"]
-
-
-@pytest.mark.parametrize("mode", LABELS)
-def test_every_fact_of_a_check_on_ranks_has_a_measurement(mode: str) -> None:
-    assert {*measurements(checks_of(mode))} <= {*MEASUREMENTS}

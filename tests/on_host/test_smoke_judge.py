@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import bandwidth, libraries
-from pyinfra_gpu.on_host.smoke.check import Board, Check, Judged, Want
+from pyinfra_gpu.on_host.smoke.check import (
+    Check,
+    Judged,
+    Want,
+    blame,
+    complete,
+    decide,
+    first_failed,
+)
+from pyinfra_gpu.on_host.smoke.journal import HOST as OWN
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.ranks import checks_of
+from pyinfra_gpu.on_host.smoke.table import checks_of
 from tests.on_host.smoke_facts import (
     HOST,
     ON_CARDS,
@@ -76,8 +84,7 @@ def test_a_slow_link_is_told_with_both_rates() -> None:
     found = judged(CHECKS["S4.link"], facts)
     assert found.status == "warn"
     assert "GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)" in found.detail
-    facts[0]["bandwidth"]["link"] = {}
-    facts[0]["bandwidth"]["link_error"] = "no answer"
+    facts[0]["bandwidth"] |= {"link": {}, "link_error": "no answer"}
     assert "was not seen (no answer)" in judged(CHECKS["S4.link"], facts).detail
 
 
@@ -93,7 +100,7 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
 def test_nvlink_carries_more_than_the_pcie_link() -> None:
     want = replace(WANT, gpu_host={**HOST, "links": {"0-1": "NV18"}})
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
-    assert judged(bandwidth.CHECKS[1], facts, want).detail == "26.0 GB/s over NV18"
+    assert judged(CHECKS["S4.bandwidth"], facts, want).detail == "26.0 GB/s over NV18"
     assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], facts, want).detail
 
 
@@ -101,63 +108,58 @@ def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
     facts = {0: sound(0)}
     facts[0]["libraries"]["own"]["libnccl"] = []
     facts[0]["libraries"]["mapped"]["libnccl"] = ["/usr/lib/libnccl.so.2"]
-    assert judged(libraries.CHECKS[1], facts).status == "pass"
+    assert judged(CHECKS["S1.libraries"], facts).status == "pass"
 
 
-# -- the board
+# -- the checks of a run together
 
 
-def _journal(rank: int, *facts: str, **changes: Any) -> Journal:
-    known = {name: sound(rank)[name] for name in facts}
-    return Journal(rank, facts=known, seconds=dict.fromkeys(known, 0.1), **changes)
+def _journal(rank: int, *facts: str) -> Journal:
+    known = {**launchers(), **sound(0)} if rank == OWN else sound(rank)
+    return Journal(rank, facts={name: known[name] for name in facts})
 
 
-def _board(*ids: str) -> Board:
-    return Board([CHECKS[check_id] for check_id in ids], WANT)
+def _of(*ids: str) -> list[Check]:
+    return [CHECKS[check_id] for check_id in ids]
 
 
 def test_a_check_waits_for_the_facts_of_all() -> None:
-    board = _board("S4.store", "S4.loss_drop")
-    board.update(board.checks, {0: _journal(0, "store")}, 2)
-    assert board.undecided(board.checks) == list(board.checks)
-    board.update(board.checks, {0: _journal(0, "store"), 1: _journal(1, "store")}, 2)
-    assert [each.status for each in board.results()] == ["pass", "skip"]
-    assert board.results()[1].detail == "not reached"
+    checks, own = _of("S4.store", "S4.loss_drop"), Journal(OWN)
+    assert decide(checks, WANT, own, {0: _journal(0, "store")}) == {}
+    # What is sound on one rank alone has not passed, and the end of the other is to blame.
+    results = decide(checks, WANT, own, {0: _journal(0, "store")}, ended=True)
+    blame(checks, results, "rank 1 was killed", 1)
+    told = [(each.status, each.detail, each.seconds) for each in complete(checks, results)]
+    assert told[0] == ("fail", "rank 1 was killed", None)
+    assert told[1] == ("skip", "not reached, S4.store failed", None)
+    both = {0: _journal(0, "store"), 1: _journal(1, "store")}
+    assert decide(checks, WANT, own, both)["S4.store"].status == "pass"
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
-    board, wrong = _board("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
-    wrong.facts["all_reduce"]["float32"][-1]["wrong"] = "Mismatched"
-    board.update(board.checks, {0: _journal(0), 1: wrong}, 2)
-    assert board.failed is None
-    board.update(board.checks, {0: _journal(0), 1: wrong}, 2, ended=True)
-    board.close(board.checks, "a connection was lost", 0)
-    assert board.failed is not None
-    assert (board.failed.id, board.failed.rank) == ("S4.allreduce_exact", 1)
-
-
-def test_what_is_sound_on_one_rank_alone_has_not_passed() -> None:
-    board = _board("S4.store")
-    board.update(board.checks, {0: _journal(0, "store")}, 2, ended=True)
-    assert board.undecided(board.checks) == list(board.checks)
-    board.close(board.checks, "rank 1 was killed", 1)
-    assert board.results()[0].seconds is None
-    assert board.results()[0].detail == "rank 1 was killed"
+    checks, wrong = _of("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
+    next(iter(wrong.facts["all_reduce"].values()))["wrong"] = "Mismatched"
+    ranks = {0: _journal(0), 1: wrong}
+    assert decide(checks, WANT, Journal(OWN), ranks) == {}
+    results = decide(checks, WANT, Journal(OWN), ranks, ended=True)
+    blame(checks, results, "a connection was lost", 0)
+    failed = first_failed(results)
+    assert failed is not None
+    assert (failed.id, failed.rank) == ("S4.allreduce_exact", 1)
 
 
 def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:
-    board = _board("S0.disk", "S2.libuv", "S5.leftovers")
-    facts = {**launchers(), **sound(0)}
-    facts["disk"]["free_mib"] = 1
-    board.decide(board.checks, facts)
-    assert [each.status for each in board.results()] == ["fail", "skip", "pass"]
-    assert board.results()[1].detail == "not reached, S0.disk failed"
+    checks, own = _of("S0.disk", "S2.libuv", "S5.leftovers"), _journal(OWN, *launchers())
+    own.facts["disk"]["free_mib"] = 1
+    results = complete(checks, decide(checks, WANT, own, {}))
+    assert [each.status for each in results] == ["fail", "skip", "pass"]
+    assert results[1].detail == "not reached, S0.disk failed"
 
 
 def test_a_failure_outranks_what_is_unknown() -> None:
-    board, facts = _board("S0.gpu_processes", "S0.disk"), launchers()
-    facts["gpu_host"]["processes"] = [{"pid": 1, "type": "C", "name": "x"}]
-    facts["disk"]["free_mib"] = 1
-    board.decide(board.checks, facts)
-    assert board.failed is not None
-    assert board.failed.id == "S0.disk"
+    checks, own = _of("S0.gpu_processes", "S0.disk"), _journal(OWN, *launchers())
+    own.facts["gpu_host"]["processes"] = [{"pid": 1, "type": "C", "name": "x"}]
+    own.facts["disk"]["free_mib"] = 1
+    failed = first_failed(decide(checks, WANT, own, {}))
+    assert failed is not None
+    assert failed.id == "S0.disk"

@@ -13,8 +13,7 @@ from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.packages import apt as apt_words
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.limits import Limits, judge
-from pyinfra_gpu.packages.simulation import parse
+from pyinfra_gpu.packages.simulation import Limits, judge, parse
 from pyinfra_gpu.stacks import catalogue
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")

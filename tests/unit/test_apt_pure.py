@@ -10,8 +10,6 @@ import pytest
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.transaction import why
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.limits import Limits, judge
-from pyinfra_gpu.packages.model import Change, Simulation, Transaction
 from pyinfra_gpu.packages.names import (
     branch_of,
     driver_version,
@@ -20,8 +18,7 @@ from pyinfra_gpu.packages.names import (
     is_nvidia,
     rank,
 )
-from pyinfra_gpu.packages.simulation import parse, parse_fetches
-from pyinfra_gpu.packages.versions import order
+from pyinfra_gpu.packages.simulation import Change, Limits, Simulation, judge, order, parse, read
 
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
@@ -72,18 +69,12 @@ def compared(left: str, right: str) -> int:
     return (order(left) > order(right)) - (order(left) < order(right))
 
 
-@pytest.mark.parametrize(
-    "pair", [(a, b) for a in ORDERED for b in ("1.0-1", "1.0~~", "580.95.05-1", "1:0", "01.0-1")]
-)
-def test_our_order_is_dpkgs(pair: tuple[str, str]) -> None:
-    """Where there is a dpkg, ask it."""
-    try:
-        done = subprocess.run(["dpkg", "--compare-versions", pair[0], "lt", pair[1]], check=False)
-        equal = subprocess.run(["dpkg", "--compare-versions", pair[0], "eq", pair[1]], check=False)
-    except FileNotFoundError:
-        pytest.skip("no dpkg on this machine")
-    expected = 0 if equal.returncode == 0 else -1 if done.returncode == 0 else 1
-    assert compared(*pair) == expected
+def test_our_order_is_dpkgs() -> None:
+    pairs = [(a, b) for a in ORDERED for b in ("1.0-1", "1.0~~", "580.95.05-1", "1:0", "01.0-1")]
+    for pair in pairs:
+        relation = "gt" if compared(*pair) > 0 else "lt" if compared(*pair) < 0 else "eq"
+        asked = ["dpkg", "--compare-versions", pair[0], relation, pair[1]]
+        assert subprocess.run(asked, check=False).returncode == 0, asked
 
 
 @pytest.mark.parametrize(
@@ -176,26 +167,26 @@ def test_a_warning_alone_is_no_problem() -> None:
     assert parse(["W: lists are old", "N: ignoring a file"]) == Simulation()
 
 
-def test_what_would_be_fetched_is_read() -> None:
+def test_what_is_on_hold_and_would_be_fetched_is_read() -> None:
     lines = [
-        "Need to get 10 B of archives.",
+        *("Inst jq (1 [all])", "==", "dkms", "", "==", "Need to get 10 B of archives."),
         f"'{URL}/./libcuda1_580.95.05-1_amd64.deb' libcuda1_580.95.05-1_amd64.deb 10 SHA256:ab",
         "'http://d.example/g%2b%2b_1_amd64.deb' g++_4%3a12_amd64.deb 10 ",
+        "==",
     ]
-    assert parse_fetches(lines) == {
+    found = read(lines, "==")
+    assert found
+    assert found.changes == (Change(name="jq", old=None, new="1", arch="all"),)
+    assert found.held == {"dkms"}
+    assert found.fetches == {
         ("libcuda1", "amd64"): f"{URL}/./libcuda1_580.95.05-1_amd64.deb",
         ("g++", "amd64"): "http://d.example/g%2b%2b_1_amd64.deb",
     }
+    assert read(lines[:-1], "==") is None
 
 
 def limits(**changes: object) -> Limits:
-    values: dict[str, object] = {
-        "branch": 580,
-        "version": None,
-        "url": URL,
-        "installed": {},
-        **changes,
-    }
+    values = {"branch": 580, "version": None, "url": URL, "installed": {}, **changes}
     return Limits(**values)  # type: ignore[arg-type]
 
 
@@ -444,11 +435,11 @@ def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> No
         ("libcuda1", ("*",), 0),
         ("libcuda1", ("libcuda",), None),
         ("libcuda1", ("libcuda11",), None),
-        ("libcuda1", ("LIBCUDA1", "?*"), None),
+        ("libcuda1", ("LIBCUDA1",), None),
         ("libcuda1", (), None),
     ],
 )
-def test_a_trailing_star_stands_for_any_ending(
+def test_a_name_has_the_place_of_the_first_pattern_that_it_matches(
     name: str, patterns: tuple[str, ...], place: int | None
 ) -> None:
     assert rank(name, patterns) == place
@@ -460,8 +451,8 @@ def test_the_drivers_transactions_wait_for_the_lock_and_restart_nothing(
     reinstall: bool, wait_s: int, told: int
 ) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
-    wanted = Transaction(packages=("libcuda1",), reinstall=reinstall, wait_s=wait_s)
-    done = apt.run(wanted, Simulation())
-    for command in (apt.simulate(wanted), apt.fetch(wanted), done):
+    words = apt.transaction(["libcuda1"], reinstall=reinstall, wait_s=wait_s)
+    for command in (apt.simulate(words), apt.run(words, Simulation())):
         assert f"-o DPkg::Lock::Timeout={told} " in command
         assert "NEEDRESTART_SUSPEND=1 apt-get " in command
+        assert ("--force-confmiss" in command) is reinstall

@@ -14,8 +14,7 @@ from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.transaction import why
 from pyinfra_gpu.packages import apt as apt_words
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.model import Change
-from pyinfra_gpu.packages.simulation import parse
+from pyinfra_gpu.packages.simulation import Change, parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
@@ -59,10 +58,7 @@ def changes(apt: PrivateApt, *packages: str) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (
-            "rm -r repository0",
-            "apt says: E: Failed to fetch file:",
-        ),
+        ("rm -r repository0", "apt says: E: Failed to fetch file:"),
         (
             "sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list",
             "cannot verify the signature of a package source (apt: E:",

@@ -6,20 +6,11 @@ from pathlib import Path
 
 import pytest
 from private_apt import APT, Package, PrivateApt
-from ubuntu_archives import (
-    ASKED,
-    ASKED_590,
-    NVIDIA,
-    archives,
-    nvidia_580,
-    pin_file,
-    revision,
-)
+from ubuntu_archives import ASKED, ASKED_590, NVIDIA, archives, nvidia_580, pin_file, revision
 
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.names import driver_version
-from pyinfra_gpu.packages.simulation import parse
+from pyinfra_gpu.packages.simulation import Limits, judge, parse
 from pyinfra_gpu.stacks import catalogue
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
@@ -98,9 +89,7 @@ def test_an_upgrade_of_everything_moves_neither_the_driver_nor_dkms(apt: Private
     assert parse(apt.run("-s", "dist-upgrade")).changes == ()
 
 
-def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(
-    tmp_path: Path,
-) -> None:
+def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(tmp_path: Path) -> None:
     """It goes by the source's name and by no origin; so ours have the name that sorts before it."""
     apt = archives(tmp_path, ("580.142",))
     folder = apt.root / "etc/apt/preferences.d"

@@ -18,10 +18,8 @@ from gpu_host import (
     bare_gpu_host,
 )
 
-from pyinfra_gpu.drift.driver import judge
-from pyinfra_gpu.drift.driver_inventory import packages
-from pyinfra_gpu.drift.driver_packages import library_version, target
-from pyinfra_gpu.drift.driver_repository import BLACKLIST, repository
+from pyinfra_gpu.drift.driver import BLACKLIST, judge, library_version
+from pyinfra_gpu.drift.driver_inventory import packages, repository, target
 from pyinfra_gpu.drift.driver_running import owed, users
 from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.facts.fields import Unknown
@@ -139,7 +137,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "no blacklist": (["blacklist-differs"], text(system_files.MODPROBE)),
     "an edited blacklist": (
         ["blacklist-differs"],
-        text(system_files.MODPROBE, BLACKLIST.content.replace(b"nouveau", b"x")),
+        text(system_files.MODPROBE, BLACKLIST.replace("nouveau", "x").encode()),
     ),
     "one wanted package is missing": (
         ["not-installed"],

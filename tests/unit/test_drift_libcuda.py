@@ -10,7 +10,6 @@ from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.packages import apt
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"
@@ -263,16 +262,3 @@ def test_the_remedy_names_the_package_or_the_file(
 )
 def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> None:
     assert libcuda.is_drivers(record_of(proven_host()), file) is is_drivers
-
-
-@pytest.mark.parametrize(
-    ("lines", "owners"),
-    [
-        ((f"libcuda1:amd64: {LIB}/libcuda.so",), ["libcuda1:amd64"]),
-        ((f"a, b: {LIB}/libcuda.so",), ["a", "b"]),
-        ((f"diversion by glx from: {LIB}/libcuda.so", f"libcuda1: {LIB}/libcuda.so"), ["libcuda1"]),
-        (("dpkg-query: no path found matching pattern /x",), []),
-    ],
-)
-def test_the_owners_of_paths(lines: tuple[str, ...], owners: list[str]) -> None:
-    assert apt.owners_in(lines) == owners

@@ -3,66 +3,35 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.spec import env_file, resolve
+from pyinfra_gpu.spec import HostSpec, env_file, resolve
 
 VALUES = [
-    "",
-    "offline",
-    "/usr/local/cuda-13.0",
-    "expandable_segments:True,max_split_size_mb:512",
-    "two words",
-    'a "quoted" word',
-    "it's",
-    "$HOME and `id`",
-    "back\\slash",
-    "#not a comment",
-    "a=b=c",
-    "~tilde",
-    "semi;colon & pipe | star *",
-    "trailing backslash \\",
-    "Grüße",
-    "a no-break\u00a0space and an ideographic one\u3000",
-    "\ufeffa mark of byte order",
-    "%h is no specifier here",
-    "a:~/b",
-    " blanks around ",
-    "!history! [a-z]* {a,b}",
-    "\U0001f525",
-    "'single' \"double\" \\$ \\` \\\\ mixed",
-    *(chr(code) for code in range(32, 127)),
-    *(f"a{chr(code)}b" for code in (0xA0, 0xAD, 0xFFFD, 0x2027, 0x202A, 0x10FFFD)),
-]
-
-
-def spec_with(**variables: str):  # type: ignore[no-untyped-def]
-    data = {"stack": "cpu-torch2.13", "environment_variables": variables}
-    return resolve(data, "ws1")
-
-
+    "", "/usr/local/cuda-13.0", "expandable_segments:True,max_split_size_mb:512", "two words",
+    'a "quoted" word', "$HOME and `id`", "back\\slash", "#not a comment", "semi;colon & pipe | *",
+    "trailing backslash \\", "Grüße", " blanks around ", "!history! [a-z]* {a,b}", "\U0001f525",
+    "'single' \"double\" \\$ \\` \\\\ mixed", *map(chr, range(32, 127)),
+]  # fmt: skip
 MANY = {f"K{number}": value for number, value in enumerate(VALUES)}
 
 
-def test_every_value_reads_back_as_it_was() -> None:
-    assert env_file.parse(env_file.render(spec_with(**MANY))).items() >= MANY.items()
+def spec_with(**variables: str) -> HostSpec:
+    return resolve({"stack": "cpu-torch2.13", "environment_variables": variables}, "ws1")
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox sh"])
+@pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_shell_that_sources_the_file_gets_the_values_and_runs_nothing(
     shell: str, tmp_path: Path
 ) -> None:
-    if shutil.which(shell.partition(" ")[0]) is None:
-        pytest.skip(f"{shell} is not on this machine")
     file = tmp_path / "training.env"
     file.write_text(env_file.render(spec_with(**MANY)), encoding="utf-8")
     print_all = "; ".join(f"printf '%s\\0' \"${name}\"" for name in MANY)
-    command = [*shell.split(), "-c", f"set -a; . {file}; {print_all}"]
+    command = [shell, "-c", f"set -a; . {file}; {print_all}"]
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout.decode().split("\0")[:-1] == VALUES
     assert not done.stderr
@@ -93,19 +62,17 @@ def systemd_reads(text: str) -> dict[str, str]:
                 value += char
             index += 1
         assert not quoted, line
-        assert not any(ord(char) < 32 and char != "\t" for char in value)
         values[name] = value
     return values
 
 
-def test_systemd_reads_every_value_as_it_was() -> None:
-    assert systemd_reads(env_file.render(spec_with(**MANY))).items() >= MANY.items()
+def test_systemd_reads_every_value_as_it_was_and_so_do_we() -> None:
+    text = env_file.render(spec_with(**MANY))
+    assert systemd_reads(text).items() >= MANY.items()
+    assert env_file.parse(text).items() >= MANY.items()
 
 
-REFUSED = ["\u2028", "\u2029", "\x85", "\x9b", "\x7f", "\r", "\t", "\ufdd0", "\ufffe", "\U0001ffff"]
-
-
-@pytest.mark.parametrize("character", REFUSED, ids=ascii)
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x7f", "\r", "\t", "\ufffe"], ids=ascii)
 def test_what_somebody_would_read_otherwise_is_refused_and_not_shown(character: str) -> None:
     with pytest.raises(SpecError, match="which an env file cannot hold") as error:
         spec_with(KEY=f"canary{character}")
@@ -123,48 +90,31 @@ def test_what_is_shown_of_a_file_is_its_names() -> None:
     assert env_file.shown(text) == "A=***\nC=***"
 
 
-def test_each_line_is_one_that_shells_systemd_and_the_launcher_all_read() -> None:
-    spec = resolve({"rehearsal": True, "environment_variables": {"A": "b c"}}, "gpu1")
-    for line in env_file.render(spec).splitlines():
-        assert re.match(r"#|[A-Z][A-Z0-9_]*=|$", line), line
-
-
 def test_the_file_says_whose_it_is_and_a_rehearsal_is_labelled() -> None:
-    assert env_file.render(spec_with()).splitlines()[0] == env_file.HEADER
-    spec = resolve({"stack": "cpu-torch2.13", "rehearsal": True}, "gpu1")
-    assert "rehearsal" in env_file.render(spec)
+    spec = resolve({"rehearsal": True, "environment_variables": {"A": "b c"}}, "gpu1")
+    lines = env_file.render(spec).splitlines()
+    assert (lines[0], "rehearsal" in lines[1]) == (env_file.HEADER, True)
+    assert all(re.match(r"#|[A-Z][A-Z0-9_]*=|$", line) for line in lines)
     assert "rehearsal" not in env_file.render(spec_with())
 
 
-def test_variables_that_belong_to_the_launcher_or_do_nothing_are_never_written() -> None:
-    for stack in ("cpu-torch2.13", "r580-cu130"):
-        written = env_file.variables(resolve({"stack": stack}, "ws1"))
-        for name in ("LD_LIBRARY_PATH", "PYTHONPATH", "WORLD_SIZE", "MASTER_PORT", "USE_LIBUV"):
-            assert name not in written
-
-
-def test_dynamo_is_switched_off_by_exactly_one_variable() -> None:
-    spec = resolve({"stack": "cpu-torch2.13", "environment_dynamo": False}, "ws1")
-    assert env_file.variables(spec) == {"TORCHDYNAMO_DISABLE": "1"}
-
-
-def test_a_gpu_host_names_its_toolkit_by_version_and_orders_devices_like_nvidia_smi() -> None:
-    written = env_file.variables(resolve({"stack": "r580-cu130"}, "ws1"))
-    assert written == {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_HOME": "/usr/local/cuda-13.0",
-    }
+@pytest.mark.parametrize(
+    ("data", "written"),
+    [
+        ({"stack": "cpu-torch2.13"}, {}),
+        ({"stack": "cpu-torch2.13", "environment_dynamo": False}, {"TORCHDYNAMO_DISABLE": "1"}),
+        ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_HOME": "/usr/local/cuda-13.0"}),
+        ({"cuda_toolkit": False}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+        ({"privilege": "none", "prefix": "/home/u/g"}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+    ],
+)
+def test_what_is_written_without_being_declared(
+    data: dict[str, object], written: dict[str, str]
+) -> None:
+    assert env_file.variables(resolve(data, "ws1")) == written
 
 
 def test_the_wrapper_is_a_shell_script_that_parses(tmp_path: Path) -> None:
     file = tmp_path / "torchrun"
     file.write_text(env_file.render_torchrun(spec_with()))
     subprocess.run(["sh", "-n", str(file)], check=True)
-
-
-@pytest.mark.parametrize(
-    "without", [{"cuda_toolkit": False}, {"privilege": "none", "prefix": "/home/u/gpu"}]
-)
-def test_no_variable_points_at_a_toolkit_that_nobody_installs(without: dict[str, object]) -> None:
-    assert "CUDA_HOME" in env_file.variables(resolve({}, "gpu1"))
-    assert "CUDA_HOME" not in env_file.variables(resolve(without, "gpu1"))

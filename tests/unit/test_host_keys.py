@@ -326,7 +326,9 @@ def test_a_jump_host_is_judged_by_its_own_files_and_nobody_is_asked(
 
 def test_check_says_the_sentence_and_not_what_pyinfra_puts_around_it() -> None:
     def connect(**_: object) -> None:
-        raise ConnectError("SSH error (the key that ws1 shows (SHA256:x) is revoked by f line 2)")
+        raise ConnectError(
+            "Could not connect (the key that ws1 shows (SHA256:x) is revoked by f line 2)"
+        )
 
     connector = SimpleNamespace()
     host = SimpleNamespace(connected=False, connect=connect, connector=connector, connector_data={})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import runpy
 import subprocess
@@ -12,46 +11,15 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import KEYS, document
+from pyinfra_gpu.spec import document
 
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-OLD = f"is not up to date: run `{document.COMMAND}` in the project's folder"
-KEYS_PAGE = (PROJECT / document.PAGE).read_text(encoding="utf-8")
-LAB = (PROJECT / document.INVENTORY).read_text(encoding="utf-8")
-
-
-def test_the_page_of_keys_is_what_the_declarations_say() -> None:
-    assert document.page() == KEYS_PAGE, f"{document.PAGE} {OLD}"
-
-
-def test_the_comments_of_the_lab_inventory_are_what_the_declarations_say() -> None:
-    assert document.with_block(LAB) == LAB, f"{document.INVENTORY} {OLD}"
-
-
-def test_what_the_lab_inventory_shows_can_be_taken_over_as_it_is() -> None:
-    lines = re.findall(r'^#     ("\w+": .*),$', LAB, re.MULTILINE)
-    shown = ast.literal_eval("{" + ", ".join(lines) + "}")
-    assert list(shown) == list(KEYS)
-    assert all(value in (KEYS[name].default, KEYS[name].example) for name, value in shown.items())
-
-
-def test_the_command_replaces_its_block_and_leaves_the_rest_alone(tmp_path: Path) -> None:
-    (tmp_path / "inventories").mkdir()
-    mine = f'gpu = ["ws9"]\n{document.BEGIN}\n# old\n{document.END}\ncpu = []\n'
-    (tmp_path / document.INVENTORY).write_text(mine, encoding="utf-8")
+def test_the_page_of_keys_is_what_the_declarations_say(tmp_path: Path) -> None:
     document.main(tmp_path)
-    text = (tmp_path / document.INVENTORY).read_text(encoding="utf-8")
-    block = text.removeprefix(f'gpu = ["ws9"]\n{document.BEGIN}\n')
-    assert block.removesuffix(f"{document.END}\ncpu = []\n") == document.block()
-    assert (tmp_path / document.PAGE).read_text(encoding="utf-8") == KEYS_PAGE
-
-
-@pytest.mark.parametrize("text", ["", document.BEGIN + "\n", f"{document.END}\n{document.BEGIN}\n"])
-def test_an_inventory_without_both_marks_is_refused_and_not_written(text: str) -> None:
-    with pytest.raises(ValueError, match="must hold the lines"):
-        document.with_block(text)
+    page = (PROJECT / document.PAGE).read_text(encoding="utf-8")
+    assert (tmp_path / document.PAGE).read_text(encoding="utf-8") == page, document.COMMAND
 
 
 def test_the_lab_inventory_resolves_as_it_is() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.engine.look import _no_login, _why
+from pyinfra_gpu.engine.look import _why
+from pyinfra_gpu.engine.transport import reworded
 
 _NO_COMMAND = "whether it runs a command and sudo"
 SAID: dict[str, tuple[list[str], tuple[str, ...]]] = {
@@ -45,12 +46,7 @@ def test_what_a_login_shell_said_is_told_with_what_helps(name: str) -> None:
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize(
-    ("types", "told"),
-    [("['publickey', 'password']", "allowed types: publickey, password"), ("['a\x1b']", "types")],
-)
-def test_how_a_host_lets_people_in_is_told_in_words(types: str, told: str) -> None:
+def test_how_a_host_lets_people_in_is_told_in_words() -> None:
+    types = "['publickey', 'password']"
     said = f"Authentication error (ada@gpu1) (Bad authentication type; allowed types: {types})"
-    sentence = _no_login(said)
-    assert f"{told}: ada@gpu1)" in sentence
-    assert not set("[\x1b") & set(sentence)
+    assert "allowed types: publickey, password: ada@gpu1)" in reworded(said)

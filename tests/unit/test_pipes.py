@@ -43,7 +43,7 @@ def connected(path: Path) -> None:
 
 
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
-    "known_hosts": (lambda path: transport._known("ws1", (path,)), HostKeyError),
+    "known_hosts": (lambda path: transport._known("ws1", path), HostKeyError),
     "a lock": (lock.load, SpecError),
     "the configuration of ssh": (connected, ConnectError),
 }
@@ -64,8 +64,8 @@ def test_a_key_that_is_a_pipe_is_left_out(pipe: Path, tmp_path: Path) -> None:
 
 
 def test_dev_null_is_an_empty_file_and_dev_zero_is_none() -> None:
-    assert transport._known("ws1", (Path(os.devnull),)) == []
+    assert transport._known("ws1", Path(os.devnull)) == []
     with pytest.raises(HostKeyError, match="is no regular file"):
-        transport._known("ws1", (Path("/dev/zero"),))
+        transport._known("ws1", Path("/dev/zero"))
     assert not whole_file.is_none(Path(os.devnull))
     assert not whole_file.is_none(Path("/nowhere"))

@@ -234,7 +234,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
                 "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module  550.54.14",
             },
         ),
-        ("the loaded driver 550.54.14 is too old",),
+        ("is too new for the loaded driver 550.54.14",),
     ),
     "a distribution that NVIDIA has no repository for": (
         proven_host(lists=system('PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian")),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.engine import steps
+from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.steps import reason
 
 ACCESS = """fatal: Could not read from remote repository.
@@ -93,20 +94,19 @@ def test_the_cause_is_told_and_what_helps(text: str) -> None:
 
 def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that waited for another one's lock did so for a quarter of an hour in silence."""
-    monkeypatch.setattr(steps, "guard", lambda host: None)
     told: list[str] = []
     ran: list[str] = []
     held = "pyinfra-gpu-lock: /x/.lock is held by pid 7 (sleep) of nobody: let it end, or end it"
 
-    def run(command: object, **_: object) -> tuple[bool, list[SimpleNamespace]]:
-        ran.append(str(command))
-        return len(ran) > 1, [] if len(ran) > 1 else [SimpleNamespace(line=held)]
+    def answered(state: object, host: object, command: str, *_: object, **__: object) -> Answer:
+        ran.append(command)
+        return Answer(ok=len(ran) > 1, stdout=(), lines=() if len(ran) > 1 else (held,))
 
-    host: Any = SimpleNamespace(
-        name="ws1", current_op_global_arguments={}, log=told.append, run_shell_command=run
-    )
-    state: Any = SimpleNamespace(print_output=False, print_input=False)
-    assert steps._run(state, host, "base", "make it", ["at first", "then"], {}, stream=False)
+    monkeypatch.setattr(steps, "ask", answered)
+    host: Any = SimpleNamespace(name="ws1", log=told.append)
+    state: Any = SimpleNamespace()
+    commands = ["at first", "then"]
+    assert steps._run(state, host, "base", "make it", commands, {}, seconds=1, stream=False)
     assert ran == ["at first", "then"]
     assert told == [
         "make it ...",

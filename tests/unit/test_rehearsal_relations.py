@@ -8,10 +8,8 @@ import pytest
 from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.limits import Limits, judge
-from pyinfra_gpu.packages.model import Simulation
 from pyinfra_gpu.packages.names import driver_version
-from pyinfra_gpu.packages.simulation import parse
+from pyinfra_gpu.packages.simulation import Limits, Simulation, judge, parse
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal.nvidia import packages
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from hostile_texts import CONTROL, HOSTILE
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.report import smoke
-from pyinfra_gpu.report.table import render
+from pyinfra_gpu.report.run import render
 
 PROBE = Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt"
+SEEN = parse(PROBE.read_text().splitlines())
 NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
 
 
@@ -64,7 +64,7 @@ PASS = verdicts.document(
         "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
         "transport": {"SHM/direct": 4},
         "precision": {
-            "bf16": {"status": "native", "tflops": 210},
+            "bf16": {"status": "native"},
             "mxfp8": {"status": "native"},
             "mxfp4": {"status": "unsupported (expected)"},
         },
@@ -186,22 +186,19 @@ def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
 
 def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_told_once() -> None:
     def shown(**changes: Any) -> str:
-        tests = {
-            f"gpu{n}": verdicts.explained(
-                verdicts.document(
-                    host=f"gpu{n}", checks=[verdicts.check("S4.x")], duration_s=70.0 + n,
-                    metrics={"allreduce_busbw_gb_s": 24.0 + n / 10}, **changes,
-                )
-            )
-            for n in range(1, 26)
-        }  # fmt: skip
+        tests = {}
+        for n in range(1, 26):
+            figures = {"allreduce_busbw_gb_s": 24.0 + n / 10}
+            told = {"host": f"gpu{n}", "duration_s": 70.0 + n, "metrics": figures, **changes}
+            document = verdicts.document(checks=[verdicts.check("S4.x")], **told)
+            tests[f"gpu{n}"] = verdicts.explained(document)
         return render(run({name: host(status="changed") for name in tests}), tests)
 
-    assert "gpu1-gpu25: smoke test PASS (rehearsal-cpu), 1 of 1 checks passed\n" in shown()
+    assert "gpu1-gpu25  smoke test PASS (rehearsal-cpu), 1 of 1 checks passed\n" in shown()
     assert len(shown().splitlines()) <= 24
     text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
-    assert text.count("FAIL S4.x: a rank raised") == 1
-    assert "gpu1-gpu25: smoke test FAIL (rehearsal-cpu), 1 of 1 checks passed" in text
+    assert text.count("S4.x: a rank raised") == 1
+    assert "gpu1-gpu25  smoke test FAIL (rehearsal-cpu), 1 of 1 checks passed" in text
 
 
 MEASURED = {
@@ -235,9 +232,9 @@ CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
             "25.3 GB/s bus bandwidth",
             "every element exact",
         ),
-        (verdicts.explained(MEASURED), " 1. ", "a stack"),
+        (verdicts.explained(MEASURED), "S4.collectives: 1 element wrong", "a stack"),
         (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu), 40.0 s", "run it again"),
-        (Explained(LOST), "FAIL S6.finished: ws2 did not answer ws1 for 15 s", "PASS"),
+        (Explained(LOST), "failed S6.finished: ws2 did not answer ws1 for 15 s", "PASS"),
     ],
     ids=["no GPU", "degraded", "open", "exact", "not exact", "measured", "across", "lost"],
 )
@@ -250,11 +247,9 @@ def test_a_test_says_what_it_proves_and_what_it_does_not(
 
 
 def test_a_step_that_failed_alike_on_its_hosts_is_told_once() -> None:
-    failed = {**verdicts.failed("S6.started", "torchrun is not there"), "host": "ws2"}
-    verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)
-    both = {name: Explained(replace(verdict, host=name)) for name in ("ws1", "ws2")}
+    both = {name: Explained(replace(LOST, host=name)) for name in ("ws1", "ws2")}
     text = render(run({name: host() for name in both}), {}, both)
-    assert text.count("ws1, ws2: multi-node step on ws1, ws2 FAIL") == 1
+    assert text.count("ws1, ws2  multi-node step on ws1, ws2 FAIL") == 1
 
 
 # What a host wrote.
@@ -276,23 +271,19 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     assert alone in text
 
 
-def test_the_verdict_of_a_failed_test_that_a_probe_found_comes_with_its_diagnosis() -> None:
-    failed = verdicts.failed(
-        "S4.finished", "rank 1 raised", tail=["OSError: [Errno 28] No space left on device"]
-    )
-    checks = [verdicts.check("S4.finished", "fail", seconds=None)]
-    text = json.dumps({**FAIL, "checks": checks, "failed": failed})
-    found = smoke.last_smoke(parse(probed(text)))
-    assert isinstance(found, Explained)
-    assert smoke.why(found).cause
-    assert "diagnosis" in found.as_json()
+def test_a_failed_test_that_a_probe_found_comes_with_its_diagnosis() -> None:
+    tail = ["OSError: [Errno 28] No space left on device"]
+    ended = {
+        "checks": [verdicts.check("S4.finished", "fail", seconds=None)],
+        "failed": verdicts.failed("S4.finished", "rank 1 raised", tail=tail),
+    }
+    for changes, name in ((ended, "disk-full"), (MEASURED, "smoke-data-wrong")):
+        told = smoke.last_smoke(replace(SEEN, smoke=replace(SEEN.smoke, verdict=read(changes))))
+        assert isinstance(told, Explained)
+        assert told.root is not None and told.root.name == name
+        assert "diagnosis" in told.as_json()
     assert smoke.last_smoke(None) is None
 
 
-def probed(verdict: str) -> list[str]:
-    """A recorded answer of the probe, with this verdict instead of what the host had."""
-    lines = PROBE.read_text().splitlines()
-    first = lines.index("pyinfra-gpu-probe 1")
-    told = json.loads("\n".join(lines[first + 1 : -1]))
-    owner = json.dumps({**json.loads(told["owner"]), "smoke.verdict": verdict})
-    return [lines[first], json.dumps({**told, "owner": owner}), lines[-1]]
+def read(changes: dict[str, Any]) -> Any:
+    return verdicts.explained({**FAIL, **changes}).verdict

@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.engine.transport import one_line
+from pyinfra_gpu.engine.wire import one_line
 
 
 def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
@@ -60,7 +60,7 @@ assert ssh.SSHClient is transport.Client
 FAILURES = [
     (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
     (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
-    (ConnectError("SSH error (said \x1b]0;x\x07)"), "SSH error (said "),
+    (ConnectError("SSH error (said \x1b]0;x\x07)"), "Could not connect (said"),
     (ConnectError("EOF error ()"), "Could not connect (it hung up before the login)"),
 ]
 

@@ -23,10 +23,10 @@ finally:
 def test_ctrl_c_while_a_verb_is_imported_is_one_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pressed(verbs: object) -> None:
+    def pressed(module: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._VERBS, "check", pressed)
+    monkeypatch.setattr(cli, "import_module", pressed)
     assert cli.main(["check", "inventory.py"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -48,7 +48,7 @@ def test_the_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out
-    assert [name for name in cli._VERBS if f"\n    {name}" not in listed] == []
+    assert [name for name in cli._COMMANDS if f"\n    {name}" not in listed] == []
     with pytest.raises(SystemExit):
         cli.main(["chekc"])
     assert "there is no command 'chekc': did you mean check?" in capsys.readouterr().err

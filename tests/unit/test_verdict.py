@@ -20,7 +20,7 @@ FULL = verdicts.document(
     gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None, cc=None)],
     ranks=[
         verdicts.rank(0),
-        verdicts.rank(1, code=-9, finished=False, log="/tmp/log"),
+        verdicts.rank(1, finished=False, log="/tmp/log"),
     ],
     checks=[verdicts.check("S4.loss_drop", "fail")],
     metrics=verdicts.metrics(
@@ -28,7 +28,7 @@ FULL = verdicts.document(
         loss1=9.0,
         link={"0": dataclasses.asdict(Link(5, None, gb_s=63.0))},
         transport={"SHM/direct": 4},
-        precision={"bf16": {"status": "native", "reason": "", "tflops": 210}},
+        precision={"bf16": {"status": "native", "reason": ""}},
         allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
     ),
     failed=verdicts.failed("S4.loss_drop", "not finite", rank=1, tail=["one", "two"]),

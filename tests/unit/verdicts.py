@@ -30,8 +30,8 @@ def failed(check_id: str, sentence: str, **changes: Any) -> dict[str, Any]:
 
 def rank(number: int, **changes: Any) -> dict[str, Any]:
     """One rank that did all its work."""
-    ended = {"code": 0, "finished": True, "last_step": "done"}
-    return {"rank": number, "host": "ws1", "pid": 40 + number, **ended, "log": None, **changes}
+    ended = {"finished": True, "last_step": "done"}
+    return {"rank": number, "host": "ws1", **ended, "log": None, **changes}
 
 
 def gpu(index: int, **changes: Any) -> dict[str, Any]:
@@ -107,9 +107,7 @@ def across(**changes: Any) -> dict[str, Any]:
         "finished": "2026-11-21T08:13:45Z",
         "duration_s": 40.0,
         "deadline_s": 180,
-        "ranks": [
-            rank(n, host=host, code=None) for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))
-        ],
+        "ranks": [rank(n, host=host) for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))],
         "checks": [check("S6.met")],
         "metrics": metrics(),
         "failed": None,

@@ -1,24 +1,46 @@
-"""S6, a step across hosts: what each host tells of its ranks, and the judgement on all of them.
+"""S6, a step across hosts: each host runs its ranks and tells of them; the controller judges.
 
-Pure: the launchers write what they know, the controller reads it and judges. The checks are those
-of one host's ranks (`Check.across`), and some on what several hosts add.
+A host's part (`take_part`) is its ranks under the rendezvous that all share, and a file with what
+they wrote down. The controller judges the ranks of all hosts by the checks of one host's
+(`Check.across`), and by some on what several hosts add (`document`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import get_args
 
-from . import group, ranks, verdict
-from .check import Board, Check, Facts, Want, fail, pairs, status_of, unknown
-from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode, Rank
-from .group import Ending, Kind
-from .journal import Journal
-from .listening import ANYONE
-from .options import GPU
+from . import files, listening, verdict
+from .check import (
+    Check,
+    Facts,
+    Results,
+    Want,
+    blame,
+    complete,
+    decide,
+    fail,
+    first_failed,
+    pairs,
+    status_of,
+)
+from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode
+from .journal import HOST, STARTING, Journal
+from .options import GPU, Across, Options
+from .ranks import DEADLINE, STOPPED, TAIL_LINES, Ending, Kind, Ranks, least_far, under_torchrun
+from .table import CHECKS
+from .verdict import Announcer
 
+_MEETING_S = 60
+"""Seconds, in which torchrun is to find the other hosts."""
+_MEETING_SHARE = 0.6
+"""Of the deadline, in which it must have found them."""
+_MEASURE = ("all_reduce", "others", "step")
 _PEER_LOST = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
     r"remote (?:process|rank|peer)|unhandled system error",
@@ -39,11 +61,6 @@ class Step:
     run_id: str
     deadline: int
     allreduce_mib: int
-
-    @property
-    def world_size(self) -> int:
-        """Return the number of ranks on all hosts."""
-        return sum(self.hosts.values())
 
     @property
     def label(self) -> str:
@@ -93,15 +110,101 @@ class Part:
     run_id: str = ""
 
 
-def shortened(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the last lines, none of them long."""
-    return tuple(str(line)[:300] for line in lines[-group.TAIL_LINES :])
+# -- a host's part
 
 
-def root(ends: Sequence[End]) -> End | None:
-    """Return the end that explains the others, None if all are good."""
-    bad = [end for end in ends if not end.good]
-    return min(bad, key=lambda end: get_args(Kind).index(end.kind)) if bad else None
+def part_file(output: Path) -> Path:
+    """Return where a launcher leaves its part of the step whose verdict will be at `output`."""
+    return output.with_name(f"{output.name}.part")
+
+
+def end_file(output: Path) -> Path:
+    """Return where the controller writes the id of a run that a launcher is to end."""
+    return output.with_name(f"{output.name}.end")
+
+
+def take_part(
+    options: Options,
+    asked: Across,
+    bundle: Path,
+    say: Announcer,
+    interruption: Callable[[], str | None],
+) -> int:
+    """Meet the other hosts, run the ranks, leave the part; return the exit code."""
+    host, began = options.host, time.monotonic()
+    listens = listening.to_whom(listening.GROUP)
+    say.say(f"{host}: one step on {', '.join(asked.hosts)}")
+    if listens.to == listening.ANYONE:
+        say.say(f"others than these hosts can connect: {listens.how}")
+    for passing in (part_file(options.output), end_file(options.output)):
+        passing.unlink(missing_ok=True)
+    shutil.rmtree(options.logs, ignore_errors=True)
+    options.logs.mkdir()
+    run = _ranks(options, asked, bundle)
+
+    def to_end(_: bool) -> str | None:
+        """Torchrun tries for long to find the others, which must leave time for the step."""
+        limit = options.deadline * (1.0 if run.journals else _MEETING_SHARE)
+        late = time.monotonic() > began + limit
+        ended = end_file(options.output)
+        asked_to = ended.exists() and ended.read_text().strip() == asked.run_id
+        return interruption() or (STOPPED if asked_to else DEADLINE if late else None)
+
+    run.run(to_end)
+    end = _end(run, options, asked, listens)
+    logs = {rank: log for rank in run.journals if (log := run.log_of(rank))}
+    part = Part(host, end, str(options.logs), run.journals, logs, listens, asked.run_id)
+    files.write(part_file(options.output), asdict(part))
+    say.quote(end.tail)
+    done = f"the ranks of {host} are done, in {time.monotonic() - began:.1f} s"
+    say.say(done if end.good else end.sentence)
+    return verdict.exit_code("pass" if end.good else "fail", options.mode)
+
+
+def _ranks(options: Options, asked: Across, bundle: Path) -> Ranks:
+    is_host = options.host == asked.hosts[0]
+    local = asked.address if is_host else listening.seen_by(asked.address)
+    interface = listening.interface_of(local)
+    shown = f"[{asked.address}]" if ":" in asked.address else asked.address
+    seconds = min(_MEETING_S, options.deadline // 3)
+    rendezvous = (
+        *("--nnodes", str(len(asked.hosts)), "--rdzv-id", asked.run_id),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{shown}:{asked.port}"),
+        *("--local-addr", local, "--rdzv-conf"),
+        f"is_host={is_host},join_timeout={seconds},read_timeout={seconds}",
+    )
+    by = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    logs, count = options.logs, options.ranks or 2
+    return under_torchrun(options, options.mode, count, bundle, logs, _MEASURE, by, rendezvous)
+
+
+def _end(run: Ranks, options: Options, asked: Across, listens: Listens) -> End:
+    """Return how a host's ranks ended."""
+    ending, host = run.ending(f"{options.deadline} s (the deadline)"), options.host
+    met = run.journals or run.own.step != STARTING
+    if ending.kind in ("raised", "late") and not met:
+        return _unmet(host, asked, listens, (run.own.error or "no answer").splitlines()[0])
+    quiet = ending.kind in ("done", "stopped", "interrupted")
+    tail = () if quiet else shortened(run.tail(ending.rank))
+    return replace(of_ranks(host, ending, run.journals or {HOST: run.own}), tail=tail)
+
+
+def _unmet(host: str, asked: Across, listens: Listens, error: str) -> End:
+    """Return the end of a host whose torchrun did not find the others'."""
+    first, *others = asked.hosts
+    if host == first and "listen" in error:
+        return End("port", host, f"port {asked.port} cannot be listened at on {host}: {error}")
+    if host == first:
+        return End("absent", others[0], f"not all of {' and '.join(others)} came in time")
+    whom = first
+    if listens.to == listening.GROUP:
+        whom += f", and for {host} if others see it under an address of no interface"
+    return End(
+        "unreached",
+        first,
+        f"{host} could not reach {first} at {asked.address} port {asked.port} ({error}):"
+        f" let TCP through between the hosts, or declare smoke_across_address for {whom}",
+    )
 
 
 def of_ranks(host: str, ending: Ending, journals: Mapping[int, Journal]) -> End:
@@ -109,24 +212,18 @@ def of_ranks(host: str, ending: Ending, journals: Mapping[int, Journal]) -> End:
 
     + journals: of its ranks, or of torchrun where none began
     """
-    named = journals.get(-1 if ending.rank is None else ending.rank)
-    kind = ending.kind
-    if kind == "raised" and named and named.error and _PEER_LOST.search(named.error):
-        kind = "peer"
+    named = journals.get(HOST if ending.rank is None else ending.rank)
+    lost = ending.kind == "raised" and named and named.error and _PEER_LOST.search(named.error)
+    kind: Kind = "peer" if lost else ending.kind
     return End(kind, host, f"on {host}, {ending.sentence}", ending.rank)
 
 
+def shortened(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the last lines, none of them long."""
+    return tuple(str(line)[:300] for line in lines[-TAIL_LINES:])
+
+
 # -- judged
-
-
-def _finished(facts: Facts, want: Want) -> str:
-    """All hosts did all their work: the fact is the end of one that did not, or else None."""
-    end = facts[0]["end"]
-    if end is not None and end.kind == "interrupted":
-        unknown(end.sentence)
-    if end is not None:
-        fail(end.sentence, end.rank)
-    return f"{len(want.hosts)} hosts, the first is {next(iter(want.hosts))}"
 
 
 def _hosts(facts: Facts, want: Want) -> str:
@@ -155,14 +252,15 @@ def _software(facts: Facts, _: Want) -> str:
     return f"torch {next(iter(found))}"
 
 
-ON_RANKS = [replace(check, id=check.id.replace("S4", "S6")) for check in ranks.ACROSS]
-"""Those that a single host's test has as well; a host's launcher decides what one rank's facts
-show, and ends there."""
-CHECKS = (
-    Check("S6.hosts", ("identity",), _hosts),
-    Check("S6.software", ("identity",), _software),
-    *ON_RANKS,
-    Check("S6.finished", ("end",), _finished),
+def _finished(_: Facts, want: Want) -> str:
+    return f"{len(want.hosts)} hosts, the first is {next(iter(want.hosts))}"
+
+
+_OF_SEVERAL = (
+    Check("S6.hosts", _hosts, ("identity",)),
+    Check("S6.software", _software, ("identity",)),
+    *(replace(each, id=each.id.replace("S4", "S6")) for each in CHECKS if each.across),
+    Check("S6.finished", _finished, ("ended",), of="host"),
 )
 
 
@@ -175,92 +273,98 @@ def document(
 
     + started, finished: when, in UTC; seconds: how long it took
     """
-    journals, host_of = _merged(step, parts)
-    end = _root(step, parts, journals, host_of)
-    want = Want(step.world_size, step.allreduce_mib, step.mode, hosts=step.hosts)
-    board = Board(CHECKS, want)
-    board.update(CHECKS[:-1], journals, step.world_size, ended=True)
-    if not board.failed:
-        board.decide(CHECKS[-1:], {"end": end})
-    status = status_of(board.results())
-    listening = {name: parts[name].listens for name in step.hosts}
+    journals, where = _merged(step, parts)
+    want = Want(sum(step.hosts.values()), step.allreduce_mib, step.mode, hosts=step.hosts)
+    end, own = _root(step, parts, journals, where), Journal(HOST)
+    if end is None:
+        own.facts["ended"] = True
+    results = decide(_OF_SEVERAL, want, own, journals, ended=True)
+    if end is not None and not first_failed(results):
+        results.pop(_OF_SEVERAL[-1].id, None)
+        known = end.kind != "interrupted"
+        blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
+    checks = complete(_OF_SEVERAL, results)
+    status = status_of(checks)
     return AcrossVerdict(
         schema_version=VERSION,
         mode=step.mode,
         label=step.label,
         status=status,
-        proof=verdict.proves(status, step.mode),
+        proof=status in ("pass", "warn") and step.mode == GPU,
         host=next(iter(step.hosts)),
         started=started,
         finished=finished,
         duration_s=round(seconds, 3),
         deadline_s=step.deadline,
-        checks=tuple(board.results()),
-        metrics=verdict.metrics(journals, step.world_size),
+        checks=checks,
+        metrics=verdict.metrics(want, journals, {}),
         logs=next((part.directory for part in parts.values() if part.directory), ""),
         hosts=dict(step.fingerprints),
         run_id=step.run_id,
-        listens={name: each for name, each in listening.items() if each is not None},
-        ranks=tuple(
-            Rank(rank, host_of[rank], each.pid, None, each.finished, each.step, None)
-            for rank, each in journals.items()
-        ),
-        failed=_failed(board, parts, host_of, end),
+        listens={name: each for name in step.hosts if (each := parts[name].listens)},
+        ranks=verdict.ranks(journals, where),
+        failed=_failed(results, parts, where, end),
     )
 
 
-def _merged(step: Step, parts: Mapping[str, Part]) -> tuple[dict[int, Journal], dict[int, str]]:
-    """Return rank -> journal, and rank -> host; a rank that two hosts claim is the first one's."""
+def _merged(
+    step: Step, parts: Mapping[str, Part]
+) -> tuple[dict[int, Journal], dict[int, tuple[str, str | None]]]:
+    """Return rank -> journal, and rank -> its host and its log there; a rank that two hosts claim
+    is the first one's.
+    """
     journals: dict[int, Journal] = {}
-    host_of: dict[int, str] = {}
+    where: dict[int, tuple[str, str | None]] = {}
     for host in step.hosts:
         for rank, journal in parts[host].journals.items():
-            if rank not in journals and isinstance(journal.facts, dict):
-                host_of[rank], journals[rank] = host, journal
+            if rank not in journals:
+                where[rank], journals[rank] = (host, parts[host].logs.get(rank)), journal
                 if isinstance(identity := journal.facts.get("identity"), dict):
                     identity["host"] = host
-    return dict(sorted(journals.items())), host_of
+    return dict(sorted(journals.items())), where
+
+
+def root(ends: Sequence[End]) -> End | None:
+    """Return the end that explains the others, None if all are good."""
+    bad = [end for end in ends if not end.good]
+    return min(bad, key=lambda end: get_args(Kind).index(end.kind)) if bad else None
 
 
 def _root(
     step: Step,
     parts: Mapping[str, Part],
     journals: Mapping[int, Journal],
-    host_of: Mapping[int, str],
+    where: Mapping[int, tuple[str, str | None]],
 ) -> End | None:
     """Return the end that explains the others; of a hang, who of all ranks had come least far."""
     end = root([part.end for part in parts.values()])
-    if end is None or end.kind != "late" or len(journals) < step.world_size:
+    if end is None or end.kind != "late" or len(journals) < sum(step.hosts.values()):
         return end
-    ending = group.least_far(journals, f"{step.deadline} s (the deadline)")
+    ending = least_far(journals, f"{step.deadline} s (the deadline)")
     if ending.rank is None:
         return replace(end, sentence=ending.sentence, rank=None)
-    host = host_of[ending.rank]
-    tail = parts[host].end.tail if parts[host].end.rank == ending.rank else ()
-    return replace(of_ranks(host, ending, {}), tail=tail)
+    told = parts[where[ending.rank][0]].end
+    tail = told.tail if told.rank == ending.rank else ()
+    return replace(of_ranks(where[ending.rank][0], ending, {}), tail=tail)
 
 
 def _failed(
-    board: Board, parts: Mapping[str, Part], host_of: Mapping[int, str], end: End | None
+    results: Results,
+    parts: Mapping[str, Part],
+    where: Mapping[int, tuple[str, str | None]],
+    end: End | None,
 ) -> Failed | None:
-    result = board.failed
+    result = first_failed(results)
     if result is None:
         return None
     rank, sentence = result.rank, result.detail
-    ends = end if result.id == CHECKS[-1].id else None
-    host = ends.host if ends else host_of.get(-1 if rank is None else rank)
-    if rank is not None and host and f" {host}" not in sentence:
+    host, log = where.get(HOST if rank is None else rank, (None, None))
+    tail = parts[host].end.tail if host and parts[host].end.rank == rank else ()
+    if end and result.id == _OF_SEVERAL[-1].id:
+        host, tail = end.host, end.tail
+    if rank is not None and host and not re.search(rf"\b{re.escape(host)}\b", sentence):
         sentence = f"on {host}: {sentence}"
-    part = parts.get(host or "")
-    its_own = part.end.tail if part and part.end.rank == rank else ()
-    return Failed(
-        id=result.id,
-        sentence=sentence,
-        rank=rank,
-        log=part.logs.get(rank) if part and rank is not None else None,
-        tail=tuple(ends.tail if ends else its_own),
-        host=host,
-    )
+    return Failed(result.id, sentence, rank, log, tail, host)
 
 
 def stamp(verdict: AcrossVerdict) -> AcrossStamp:
@@ -276,6 +380,6 @@ def stamp(verdict: AcrossVerdict) -> AcrossStamp:
         duration_s=verdict.duration_s,
         proof=verdict.proof,
         open_to_others={
-            name: each.how for name, each in verdict.listens.items() if each.to == ANYONE
+            name: each.how for name, each in verdict.listens.items() if each.to == listening.ANYONE
         },
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import nvidia_smi
-from .check import Check, Facts, Want, fail, skip, warn
+from .check import Facts, Want, fail, skip, warn
 from .device import seconds, synchronize
 from .gpus import on_nvlink, tested
 from .lazy import dist, torch
@@ -120,8 +120,8 @@ def _load(
     return samples, error
 
 
-def _link(facts: Facts, want: Want) -> str:
-    """The PCIe link while it carried data; an idle one is slowed down to save power."""
+def link(facts: Facts, want: Want) -> str:
+    """Judge the PCIe link while it carried data; an idle one is slowed down to save power."""
     found = facts[0]["bandwidth"]
     for gpu in tested(want):
         index, seen = gpu["index"], found["link"].get(str(gpu["index"]), {})
@@ -141,8 +141,8 @@ def _shown(link: Mapping[str, Any]) -> str:
     return f"Gen{link['gen']} x{link['width']}"
 
 
-def _bandwidth(facts: Facts, want: Want) -> str:
-    """Against the slowest loaded PCIe link, unless NVLink carries the data."""
+def bandwidth(facts: Facts, want: Want) -> str:
+    """Judge the all-reduce by the slowest loaded PCIe link, unless NVLink carries the data."""
     speeds = {rank: fact["bandwidth"]["busbw_gb_s"] for rank, fact in facts.items()}
     slowest = min(speeds, key=lambda rank: speeds[rank])
     text = f"{speeds[slowest]:.1f} GB/s"
@@ -158,9 +158,3 @@ def _bandwidth(facts: Facts, want: Want) -> str:
     if share < LINK_WARN:
         (fail if share < LINK_FAIL else warn)(detail, slowest)
     return detail
-
-
-CHECKS = (
-    Check("S4.link", ("bandwidth",), _link, by="bandwidth"),
-    Check("S4.bandwidth", ("bandwidth",), _bandwidth, by="bandwidth"),
-)

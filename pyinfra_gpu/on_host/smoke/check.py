@@ -1,19 +1,17 @@
-"""What a check is, and the board on which the checks of one run are decided, one by one."""
+"""What a check is, and how the checks of a run are decided from what was written down."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from .document import CheckStatus, Result, Status
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
 Facts = Mapping[int, Mapping[str, Any]]
-"""Participant -> name of the fact -> value, in the participants' order."""
-TORCHRUN = "torchrun"
-"""What `Check.by` says of facts that torchrun itself records, before it starts any rank."""
+"""Rank -> name of the fact -> value, in the ranks' order; the host's own facts are number 0."""
 
 
 class Judged(Exception):  # noqa: N818 - a warning is none
@@ -46,7 +44,7 @@ def unknown(detail: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Want:
-    """What the launcher knows before any rank runs.
+    """What is known before any rank runs.
 
     + torch_path: where torch is to be imported from; gpus: how many the caller declares
     + gpu_host: what is known of the GPUs before torch is imported; kinds: what sound ones show
@@ -72,24 +70,99 @@ class Want:
 
 @dataclass(frozen=True)
 class Check:
-    """A check that can be decided as soon as every participant has recorded the facts it needs.
-
-    The participants of S1 to S4 are the ranks, or torchrun as number 0; of S0 and S5 the launcher
-    alone, as number 0.
+    """A check, which can be decided as soon as the facts that it needs are there.
 
     + judge: returns what is to be said of a check that passes; else it raises `Judged`
-    + each: whether a failure shows on one participant's facts, when the others have none
-    + by: the measurement that ranks make for it, see `worker`; TORCHRUN; None: the launcher's own
-      facts, or those that ranks record anyway
-    + across: whether the multi-node step asks for it too
+    + of: whose facts they are: the host's (launcher and torchrun), or those of all ranks
+    + each: whether a failure shows on one rank's facts, when the others have none
+    + gpu: whether it is for GPUs alone; across: whether the multi-node step asks for it too
     """
 
     id: str
-    needs: tuple[str, ...]
     judge: Callable[[Facts, Want], str]
+    needs: tuple[str, ...]
+    of: Literal["host", "ranks"] = "ranks"
     each: bool = False
-    by: str | None = None
+    gpu: bool = False
     across: bool = False
+
+
+Results = dict[str, Result]
+"""Id of a check that is decided -> its result."""
+
+
+def decide(
+    checks: Iterable[Check],
+    want: Want,
+    own: Journal,
+    ranks: Mapping[int, Journal],
+    *,
+    ended: bool = False,
+) -> Results:
+    """Return the results of those of `checks` that can be decided.
+
+    + own: the host's facts; ranks: rank -> its facts
+    + ended: the ranks are over: then also what fails on the facts of some of them. A rank that
+      saw wrong data says more than its peer's lost connection.
+
+    Nothing of a later stage is decided once a check has failed, except what looks back (S5).
+    """
+    results: Results = {}
+    for check in checks:
+        failed = first_failed(results)
+        if failed and failed.id[:2] < check.id[:2] < "S5":
+            continue
+        asked = {0: own} if check.of == "host" else ranks
+        count = 1 if check.of == "host" else want.ranks
+        ready = {n: each for n, each in sorted(asked.items()) if each.has(check.needs)}
+        if len(ready) >= count or (ended and check.each and ready):
+            result = _judged(check, ready, want)
+            if len(ready) >= count or result.status == "fail":
+                results[check.id] = result
+    return results
+
+
+def _judged(check: Check, ready: Mapping[int, Journal], want: Want) -> Result:
+    seconds = max(journal.seconds.get(check.needs[-1], 0.0) for journal in ready.values())
+    facts = {number: journal.facts for number, journal in ready.items()}
+    try:
+        return Result(check.id, "pass", seconds, check.judge(facts, want))
+    except Judged as found:
+        return Result(check.id, found.status, seconds, found.detail, found.rank)
+
+
+def first_failed(results: Results) -> Result | None:
+    """Return the first failure, or else the first that is unknown; None where neither is."""
+    for status in ("fail", "unknown"):
+        for result in results.values():
+            if result.status == status:
+                return result
+    return None
+
+
+def blame(
+    checks: Iterable[Check],
+    results: Results,
+    detail: str,
+    rank: int | None,
+    *,
+    known: bool = True,
+) -> None:
+    """Give the first of `checks` that is not decided the blame, if nothing else has it.
+
+    + known: whether it failed; else nothing is known of it
+    """
+    if first_failed(results) is None:
+        undecided = next(check for check in checks if check.id not in results)
+        status: CheckStatus = "fail" if known else "unknown"
+        results[undecided.id] = Result(undecided.id, status, None, detail, rank)
+
+
+def complete(checks: Iterable[Check], results: Results) -> tuple[Result, ...]:
+    """Return all results in the order of `checks`; those not reached are skipped."""
+    failed = first_failed(results)
+    why = f"not reached, {failed.id} failed" if failed else "not reached"
+    return tuple(results.get(each.id) or Result(each.id, "skip", detail=why) for each in checks)
 
 
 def status_of(results: Iterable[Result]) -> Status:
@@ -97,88 +170,6 @@ def status_of(results: Iterable[Result]) -> Status:
     found = {result.status for result in results}
     worst_first: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
     return next((each for each in worst_first if each in found), "unknown")
-
-
-class Board:
-    """The results of one run, in the order of `checks`; `tell` gets each new one."""
-
-    def __init__(
-        self,
-        checks: Sequence[Check],
-        want: Want,
-        tell: Callable[[Result], object] = lambda _: None,
-    ) -> None:
-        self.checks, self.want = checks, want
-        self._tell = tell
-        self._found: dict[str, Result] = {}
-        self.failed: Result | None = None
-
-    def decide(
-        self, checks: Iterable[Check], facts: Mapping[str, Any], seconds: float = 0.0
-    ) -> None:
-        """Decide those of `checks` whose needs are among the launcher's own `facts`."""
-        took = dict.fromkeys(facts, round(seconds, 4))
-        self.update(checks, {0: Journal(0, facts=dict(facts), seconds=took)}, 1)
-
-    def update(
-        self,
-        checks: Iterable[Check],
-        journals: Mapping[int, Journal],
-        count: int,
-        *,
-        ended: bool = False,
-    ) -> None:
-        """Decide those of `checks` whose facts are there from all `count` participants.
-
-        + ended: the run is over: then also what fails on the facts of some of them. A rank that
-          saw wrong data says more than its peer's lost connection.
-
-        Nothing of a later stage is decided once a check has failed, except what looks back (S5).
-        """
-        for check in self.undecided(checks):
-            if self.failed and self.failed.id[:2] < check.id[:2] < "S5":
-                continue
-            ready = {n: each for n, each in sorted(journals.items()) if each.has(check.needs)}
-            complete = len(ready) >= count
-            if complete or (ended and check.each and ready):
-                result = self._judged(check, ready)
-                if complete or result.status == "fail":
-                    self._take(result)
-
-    def _judged(self, check: Check, ready: Mapping[int, Journal]) -> Result:
-        seconds = max(journal.seconds[check.needs[-1]] for journal in ready.values())
-        facts = {number: journal.facts for number, journal in ready.items()}
-        try:
-            return Result(check.id, "pass", seconds, check.judge(facts, self.want))
-        except Judged as found:
-            return Result(check.id, found.status, seconds, found.detail, found.rank)
-
-    def _take(self, result: Result) -> None:
-        """The first failure is the run's, or else the first that is unknown."""
-        self._found[result.id] = result
-        first = self.failed is None or (self.failed.status, result.status) == ("unknown", "fail")
-        if result.status in ("fail", "unknown") and first:
-            self.failed = result
-        self._tell(result)
-
-    def undecided(self, checks: Iterable[Check]) -> list[Check]:
-        """Return those of `checks` that have no result."""
-        return [check for check in checks if check.id not in self._found]
-
-    def close(
-        self, checks: Iterable[Check], detail: str, rank: int | None, status: CheckStatus = "fail"
-    ) -> None:
-        """Give the first undecided of `checks` the blame, if nothing else has it."""
-        undecided = self.undecided(checks)
-        if undecided and self.failed is None:
-            self._take(Result(undecided[0].id, status, None, detail, rank))
-
-    def results(self) -> list[Result]:
-        """Return all results in the order of the checks; those not reached are skipped."""
-        why = f"not reached, {self.failed.id} failed" if self.failed else "not reached"
-        return [
-            self._found.get(each.id) or Result(each.id, "skip", detail=why) for each in self.checks
-        ]
 
 
 def pairs(values: Mapping[str, Any]) -> str:

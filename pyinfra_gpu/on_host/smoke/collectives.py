@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import exactness
-from .check import Check, Facts, Want, fail
+from .check import Facts, Want, fail
 from .device import synchronize
+from .exactness import KINDS, REPEATS, size_name
 from .lazy import dist, torch
 
 if TYPE_CHECKING:
     from .worker import Rank
 
-_ONE_SIZE = 2**20
-"""Bytes per rank for the collectives that are tried at one size."""
+_ELEMENTS = 2**18
+"""Per rank, for the collectives that are tried at one size."""
+Try = tuple[str, Callable[[], Any], Callable[[], Any]]
+"""The name of one try, what gives the measured tensor, and what gives the right one."""
 
 
 class WrongDataError(Exception):
@@ -46,7 +49,7 @@ class _Values:
         self._period = exactness.period(kind, it.world_size)
         period = torch.arange(self._period, dtype=torch.int32, device=it.device)
         period = period.to(getattr(torch, kind))
-        longest = elements * it.world_size + exactness.REPEATS * exactness.SHIFT
+        longest = elements * it.world_size + REPEATS * exactness.SHIFT
         self._base = period.expand(-(-longest // self._period), self._period).reshape(-1)
 
     def of_rank(self, rank: int, start: int = 0, elements: int | None = None) -> torch.Tensor:
@@ -59,90 +62,101 @@ class _Values:
     def of_all(self) -> list[torch.Tensor]:
         return [self.of_rank(rank) for rank in range(self.ranks)]
 
+    def empty(self) -> list[torch.Tensor]:
+        return [torch.full_like(each, -1) for each in self.of_all()]
+
 
 def all_reduce(it: Rank) -> None:
-    """Record the fact "all_reduce": kind -> its runs, the last of which may be wrong."""
-    sizes = exactness.sizes(it.allreduce_mib)
-    with it.journal.measuring("all_reduce") as value:
-        for kind in exactness.KINDS:
-            value[kind] = list(_runs(it, kind, sizes))
-            if value[kind][-1]["wrong"]:
-                break
-    if value[kind][-1]["wrong"]:
-        raise WrongDataError(f"{kind} all-reduce")
-
-
-def _runs(it: Rank, kind: str, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Reduce the pattern in each of `sizes` bytes, up to the first wrong result."""
-    item = exactness.item_size(kind)
-    values = _Values(it, kind, max(sizes) // item)
-    for size in sizes:
-        for repeat in range(exactness.REPEATS):
-            what = f"{exactness.size_name(size)} {kind}, repeat {repeat + 1}"
-            it.journal.step(f"all-reduce of {what}")
-            start = repeat * exactness.SHIFT
-            tensor = values.of_rank(it.rank, start, size // item)
-            synchronize(it.device)
-            began = time.monotonic()
-            dist.all_reduce(tensor)
-            synchronize(it.device)
-            seconds = round(time.monotonic() - began, 6)
-            wrong = difference(tensor, values.of_sum(start, size // item))
-            run = {"size": size, "elements": tensor.numel(), "seconds": seconds}
-            yield {**run, "wrong": f"{what}: {wrong}" if wrong else None}
-            if wrong:
-                return
+    """Record the fact "all_reduce": name of a try -> what was compared, up to a wrong one."""
+    _record(it, "all_reduce", _all_reduces(it))
 
 
 def others(it: Rank) -> None:
-    """Record the fact "collectives": those that are tried at one size, up to a wrong one."""
-    values = _Values(it, "float32", _ONE_SIZE // 4)
-    with it.journal.measuring("collectives") as found:
-        for name, collective in _COLLECTIVES.items():
+    """Record the fact "collectives", those that are tried at one size, in the same way."""
+    _record(it, "collectives", _others(_Values(it, "float32", _ELEMENTS)))
+
+
+def _record(it: Rank, fact: str, tries: Iterator[Try]) -> None:
+    wrong = None
+    with it.journal.measuring(fact) as found:
+        for name, collective, right in tries:
             it.journal.step(name)
-            measured, wanted = collective(values)
-            wrong = difference(measured, wanted)
-            found[name] = {"elements": measured.numel(), "wrong": wrong}
+            synchronize(it.device)
+            began = time.monotonic()
+            measured = collective()
+            synchronize(it.device)
+            seconds = round(time.monotonic() - began, 6)
+            wrong = difference(measured, right())
+            found[name] = {"elements": measured.numel(), "seconds": seconds, "wrong": wrong}
             if wrong:
                 break
     if wrong:
         raise WrongDataError(name)
 
 
-def _broadcast(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
-    wanted = values.of_all()
-    pieces = [
-        w.clone() if values.rank == s else torch.full_like(w, -1) for s, w in enumerate(wanted)
-    ]
+def _all_reduces(it: Rank) -> Iterator[Try]:
+    sizes = exactness.sizes(it.allreduce_mib)
+    for kind in KINDS:
+        item = exactness.item_size(kind)
+        values = _Values(it, kind, max(sizes) // item)
+        for size, repeat in itertools.product(sizes, range(REPEATS)):
+            start, elements = repeat * exactness.SHIFT, size // item
+            tensor = values.of_rank(it.rank, start, elements)
+
+            def reduced(tensor: Any = tensor) -> Any:
+                dist.all_reduce(tensor)
+                return tensor
+
+            def right(values: Any = values, start: int = start, elements: int = elements) -> Any:
+                return values.of_sum(start, elements)
+
+            yield name_of(kind, size, repeat), reduced, right
+
+
+def _others(values: _Values) -> Iterator[Try]:
+    starts = [rank * values.elements for rank in range(values.ranks)]
+
+    def everyones() -> Any:
+        return torch.cat(values.of_all())
+
+    yield "broadcast", lambda: _broadcast(values), everyones
+    yield "all_gather", lambda: _all_gather(values), everyones
+    yield (
+        "reduce_scatter",
+        lambda: _reduce_scatter(values, starts),
+        lambda: values.of_sum(starts[values.rank]),
+    )
+    yield "send_recv", lambda: _send_recv(values), everyones
+
+
+def _broadcast(values: _Values) -> torch.Tensor:
+    pieces = values.empty()
+    pieces[values.rank] = values.of_rank(values.rank)
     for source, piece in enumerate(pieces):
         dist.broadcast(piece, source)
-    return torch.cat(pieces), torch.cat(wanted)
+    return torch.cat(pieces)
 
 
-def _all_gather(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
-    wanted = values.of_all()
-    pieces = [torch.full_like(each, -1) for each in wanted]
-    dist.all_gather(pieces, wanted[values.rank].clone())
-    return torch.cat(pieces), torch.cat(wanted)
+def _all_gather(values: _Values) -> torch.Tensor:
+    pieces = values.empty()
+    dist.all_gather(pieces, values.of_rank(values.rank))
+    return torch.cat(pieces)
 
 
-def _reduce_scatter(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
-    starts = [rank * values.elements for rank in range(values.ranks)]
+def _reduce_scatter(values: _Values, starts: list[int]) -> torch.Tensor:
     given = [values.of_rank(values.rank, start) for start in starts]
     mine = torch.full_like(given[0], -1)
     dist.reduce_scatter(mine, given)
-    return mine, values.of_sum(starts[values.rank])
+    return mine
 
 
-def _send_recv(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
+def _send_recv(values: _Values) -> torch.Tensor:
     """Send to each other rank and receive from it. In a ring over all GPUs most pairs never talk to
     each other, and a broken path between two of them shows only here.
 
     Each pair has its turn, in the same order on all ranks, and the lower rank sends first.
     """
-    wanted = values.of_all()
-    mine = wanted[values.rank].clone()
-    pieces = [torch.full_like(each, -1) for each in wanted]
+    mine, pieces = values.of_rank(values.rank), values.empty()
     pieces[values.rank] = mine
     for low, high in itertools.combinations(range(values.ranks), 2):
         if values.rank == low:
@@ -151,48 +165,39 @@ def _send_recv(values: _Values) -> tuple[torch.Tensor, torch.Tensor]:
         elif values.rank == high:
             dist.recv(pieces[low], low)
             dist.send(mine, low)
-    return torch.cat(pieces), torch.cat(wanted)
+    return torch.cat(pieces)
 
 
-_COLLECTIVES: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
-    "broadcast": _broadcast,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "send_recv": _send_recv,
-}
-NAMES = tuple(_COLLECTIVES)
+# -- judged
 
 
-def _all_reduced(facts: Facts, want: Want) -> str:
-    sizes = exactness.sizes(want.allreduce_mib)
-    for kind in exactness.KINDS:
-        item = exactness.item_size(kind)
-        wanted = [[size, size // item] for size in sizes for _ in range(exactness.REPEATS)]
-        for rank, fact in facts.items():
-            runs = fact["all_reduce"].get(kind, [])
-            if runs and runs[-1]["wrong"]:
-                fail(f"rank {rank}, {runs[-1]['wrong']}", rank)
-            if [[run["size"], run["elements"]] for run in runs] != wanted:
-                fail(f"rank {rank} did not compare every element of every size", rank)
-    first, last = exactness.size_name(sizes[0]), exactness.size_name(max(sizes))
-    return f"{first} to {last}, fp32 and bf16"
+def name_of(kind: str, size: int, repeat: int) -> str:
+    """Return what one all-reduce is called."""
+    return f"all-reduce of {size_name(size)} {kind}, repeat {repeat + 1}"
 
 
-def _others(facts: Facts, _: Want) -> str:
-    for name in NAMES:
-        for rank, fact in facts.items():
-            found = fact["collectives"].get(name, {"elements": 0, "wrong": None})
+def _judge(facts: Facts, fact: str, wanted: Mapping[str, int]) -> None:
+    """Hold that each rank found every try right, in that many elements."""
+    for rank, each in facts.items():
+        for name, found in each[fact].items():
             if found["wrong"]:
-                fail(f"{name}: rank {rank}: {found['wrong']}", rank)
-            if not found["elements"]:
-                fail(f"{name}: rank {rank} compared no element", rank)
-    return ", ".join(NAMES)
+                fail(f"rank {rank}, {name}: {found['wrong']}", rank)
+        for name, elements in wanted.items():
+            if each[fact].get(name, {"elements": 0})["elements"] != elements:
+                fail(f"rank {rank} did not compare every element of {name}", rank)
 
 
-ALL_REDUCE = Check(
-    "S4.allreduce_exact", ("all_reduce",), _all_reduced, each=True, by="all_reduce", across=True
-)
-CHECKS = (
-    ALL_REDUCE,
-    Check("S4.collectives", ("collectives",), _others, each=True, by="others", across=True),
-)
+def all_reduced(facts: Facts, want: Want) -> str:
+    """Judge the all-reduces: all of each size and type are right on all ranks."""
+    sizes = exactness.sizes(want.allreduce_mib)
+    tries = itertools.product(KINDS, sizes, range(REPEATS))
+    wanted = {name_of(k, size, n): size // exactness.item_size(k) for k, size, n in tries}
+    _judge(facts, "all_reduce", wanted)
+    return f"{size_name(sizes[0])} to {size_name(max(sizes))}, fp32 and bf16"
+
+
+def others_right(facts: Facts, want: Want) -> str:
+    """Judge the other collectives."""
+    wanted = dict.fromkeys(("broadcast", "all_gather", "send_recv"), want.ranks * _ELEMENTS)
+    _judge(facts, "collectives", {**wanted, "reduce_scatter": _ELEMENTS})
+    return ", ".join(facts[min(facts)]["collectives"])

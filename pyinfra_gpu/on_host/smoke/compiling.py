@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environment
-from .check import Check, Facts, Want, fail, skip, warn
+from .check import Facts, Want, fail, skip, warn
 from .lazy import torch
 
 if TYPE_CHECKING:
@@ -46,16 +46,19 @@ def _disabled() -> list[str]:
     return [name for name in environment.OFF if os.environ.get(name) == "1"]
 
 
+def _lacking(kind: str) -> str:
+    """Return what this host lacks that compilers need."""
+    names = (os.environ.get(name, name) for name in _COMPILERS[kind])
+    if not any(shutil.which(name) for name in names):
+        return "no C++ compiler is installed (g++); "
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return "" if headers.exists() else "Python's headers are not installed (Python.h); "
+
+
 def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
     kind = device.type
-    names = (os.environ.get(name, name) for name in _COMPILERS[kind])
-    fact: dict[str, Any] = {
-        "disabled": _disabled(),
-        "compiler": next((path for name in names if (path := shutil.which(name))), None),
-        "python_headers": (Path(sysconfig.get_path("include")) / "Python.h").exists(),
-        "error": None,
-        "wrong": None,
-    }
+    fact: dict[str, Any] = {"disabled": _disabled(), "lacking": _lacking(kind)}
+    fact |= {"error": None, "wrong": None}
     if fact["disabled"]:
         return fact
     from torch._dynamo.utils import counters
@@ -67,9 +70,9 @@ def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
     counters.clear()
     metrics.reset()
     # fullgraph: whatever cannot be compiled is an error and not a silent break of the graph
-    compiled = torch.compile(_function, fullgraph=True)
+    compiling = torch.compile(_function, fullgraph=True)
     try:
-        result = compiled(*inputs)
+        result = compiling(*inputs)
     except Exception as error:  # every layer of the compiler has its own
         traceback.print_exc()
         text = str(error).strip() or "without a message"
@@ -82,7 +85,7 @@ def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
     fact["graphs"] = int(counters["stats"]["unique_graphs"])
     fact["kernels"] = int(metrics.generated_kernel_count)
     fact["eager"] = _operations(_function, inputs)
-    fact["compiled"] = _operations(compiled, inputs)
+    fact["compiled"] = _operations(compiling, inputs)
     fact["binaries"] = len([*cache.rglob(_BINARIES[kind])])
     return fact
 
@@ -101,7 +104,8 @@ def _operations(function: Any, inputs: list[Any]) -> list[str]:
     return sorted({event.name for event in profile.function_events if "aten::" in event.name})
 
 
-def _compile(facts: Facts, want: Want) -> str:
+def compiled(facts: Facts, want: Want) -> str:
+    """Judge whether compiling works, and a compiled kernel ran."""
     for number, fact in facts.items():
         if not (found := fact["compile"]):  # on the CPU the first rank compiles for all
             continue
@@ -110,8 +114,10 @@ def _compile(facts: Facts, want: Want) -> str:
         if found["disabled"]:
             names = " and ".join(found["disabled"])
             warn(f"torch.compile was not tried: {names}=1 is set here and switches it off", number)
-        if found["error"]:
-            _failed(number, found, want)
+        if error := found["error"]:
+            # without a compiler a host without a GPU can still train, uncompiled
+            judge = warn if found["lacking"] and want.on_cpu else fail
+            judge(f"torch.compile does not work: {found['lacking']}{error}", number)
         if found["wrong"]:
             fail(f"what torch.compile made computes something else: {found['wrong']}", number)
         if what := _not_compiled(found):
@@ -122,25 +128,11 @@ def _compile(facts: Facts, want: Want) -> str:
 
 def _not_compiled(found: Mapping[str, Any]) -> str | None:
     """Return what shows that no compiled kernel ran, None where one did."""
-    counts = {key: found[key] for key in ("graphs", "kernels", "binaries")}
     if found["compiled"]:
         return f"it ran {', '.join(found['compiled'])}"
+    counts = {key: found[key] for key in ("graphs", "kernels", "binaries")}
     if not all(counts.values()):
         return ", ".join(f"{count} {key}" for key, count in counts.items())
     if not found["eager"]:
         return "the profiler saw no operations in eager mode either, so this shows nothing"
     return None
-
-
-def _failed(number: int, found: Mapping[str, Any], want: Want) -> None:
-    """Say why; without a compiler only a host without a GPU can still train, uncompiled."""
-    lacking = None
-    if found["compiler"] is None:
-        lacking = "no C++ compiler is installed (g++)"
-    elif not found["python_headers"]:
-        lacking = "Python's headers are not installed (Python.h)"
-    detail = f"torch.compile does not work: {lacking + '; ' if lacking else ''}{found['error']}"
-    (warn if lacking and want.on_cpu else fail)(detail, number)
-
-
-CHECKS = (Check("S3.compile", ("compile",), _compile, each=True, by="compile"),)

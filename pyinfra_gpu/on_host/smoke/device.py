@@ -5,12 +5,13 @@ What is measured takes the device, so that the CPU can stand in for a GPU in tes
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .check import Check, Facts, Want, fail, warn
+from .check import Facts, Want, fail, warn
 from .gpus import kind_of
 from .lazy import torch
 
@@ -175,25 +176,20 @@ def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
     the suffix "a" either runs on exactly that GPU, with "f" on its family: the same major number
     and no smaller minor one (CUDA programming guide, "Compute Capabilities").
     """
-    best = None
-    for name in arch_list:
-        kind, _, rest = name.partition("_")
-        digits, suffix = rest.rstrip("af"), rest[len(rest.rstrip("af")) :]
-        if not digits.isdigit() or len(digits) < 2:
-            continue
-        built = int(digits[:-1]), int(digits[-1])
-        family = built[0] == capability[0] and built[1] <= capability[1]
-        exact = built == capability
-        if kind == "sm" and (exact if suffix == "a" else family):
-            return "binary"
-        runs = {"a": exact, "f": family}.get(suffix, built <= capability)
-        if kind == "compute" and runs:
-            best = "ptx"
-    return best
+    ways = set()
+    for kind, major, minor, suffix in re.findall(
+        r"(sm|compute)_(\d+)(\d)([af]?)", " ".join(arch_list)
+    ):
+        built = int(major), int(minor)
+        family = built[0] == capability[0] and built <= capability
+        either = {"a": built == capability, "f": family}
+        if either.get(suffix, family if kind == "sm" else built <= capability):
+            ways.add("binary" if kind == "sm" else "ptx")
+    return min(ways, default=None)
 
 
-def _cuda(facts: Facts, want: Want) -> str:
-    """Whether torch's GPU n is nvidia-smi's GPU n, and a GPU of a known kind what it must be."""
+def cuda(facts: Facts, want: Want) -> str:
+    """Judge whether torch's GPU n is nvidia-smi's, and what a GPU of its kind must be."""
     hosts = {gpu["index"]: gpu for gpu in want.gpu_host.get("gpus", [])}
     for index, fact in facts.items():
         cuda, host = fact["cuda"], hosts.get(index, {})
@@ -218,7 +214,8 @@ def _cuda(facts: Facts, want: Want) -> str:
     return f"CUDA {cuda['torch_cuda']}, NCCL {cuda['nccl']}"
 
 
-def _arch(facts: Facts, _: Want) -> str:
+def arch(facts: Facts, _: Want) -> str:
+    """Judge whether torch has code for each GPU."""
     for index, fact in facts.items():
         archs, (major, minor) = fact["cuda"]["arch_list"], fact["device"]["capability"]
         name = f"sm_{major}{minor}"
@@ -232,7 +229,8 @@ def _arch(facts: Facts, _: Want) -> str:
     return name
 
 
-def _matmul(facts: Facts, _: Want) -> str:
+def matmuls(facts: Facts, _: Want) -> str:
+    """Judge the matrix products."""
     shown = []
     for kind, bound in MATMUL_BOUNDS.items():
         for index, fact in facts.items():
@@ -246,7 +244,8 @@ def _matmul(facts: Facts, _: Want) -> str:
     return ", ".join(shown)
 
 
-def _memory(facts: Facts, _: Want) -> str:
+def memories(facts: Facts, _: Want) -> str:
+    """Judge what was read back from memory."""
     for index, fact in facts.items():
         result = fact["memory"]
         if result["wrong"] or not result["words"]:
@@ -257,34 +256,23 @@ def _memory(facts: Facts, _: Want) -> str:
     return f"{result['bytes'] // 2**20} MiB, {result['passes']} passes"
 
 
-def _speed(facts: Facts, want: Want) -> str:
-    """Against what a GPU of this kind shows; of an unknown kind, only shown."""
-    slow = []
+def speeds(facts: Facts, want: Want) -> str:
+    """Judge the speeds by what a GPU of this kind shows; of an unknown kind, they are shown."""
+    slow = None
     for index, fact in facts.items():
-        kind = kind_of(fact["device"]["name"], want.kinds)
-        for key in _UNITS if kind else ():
-            assert kind is not None  # noqa: S101 - for mypy
-            reached, nominal = fact["speed"][key], kind[key]
-            share = reached / nominal
-            shown = f"GPU {index} reaches {reached:.0f} {_UNITS[key]}, {share:.0%} of {nominal:g}"
+        kind = kind_of(fact["device"]["name"], want.kinds) or {}
+        for key in _UNITS.keys() & kind.keys():
+            reached, share = fact["speed"][key], fact["speed"][key] / kind[key]
+            shown = f"GPU {index} reaches {reached:.0f} {_UNITS[key]}, {share:.0%} of {kind[key]:g}"
             if share < kind["fail"]:
                 fail(f"{shown} ({kind['source']})", index)
             if share < kind["warn"]:
-                slow.append((f"{shown} ({kind['source']})", index))
+                slow = slow or (f"{shown} ({kind['source']})", index)
     if slow:
-        warn(*slow[0])
+        warn(*slow)
     speeds = {index: fact["speed"]["bf16_tflops"] for index, fact in facts.items()}
     slowest, fastest = min(speeds, key=lambda index: speeds[index]), max(speeds.values())
     if speeds[slowest] < _APART * fastest:
         shown = f"GPU {slowest} reaches {speeds[slowest]:.0f} bf16 TFLOP/s"
         warn(f"{shown}, another {fastest:.0f}", slowest)
     return ", ".join(f"{each:.0f} TFLOP/s" for each in speeds.values())
-
-
-CHECKS = (
-    Check("S1.cuda", ("cuda", "device"), _cuda, each=True, by="device"),
-    Check("S1.arch", ("cuda", "device"), _arch, each=True, by="device"),
-    Check("S1.matmul", ("matmul",), _matmul, each=True, by="device"),
-    Check("S1.memory", ("memory",), _memory, each=True, by="device"),
-    Check("S1.speed", ("device", "speed"), _speed, each=True, by="device"),
-)

@@ -16,7 +16,7 @@ Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 Number = float | Literal["nan", "inf", "-inf"]
 """JSON has no words for the three."""
-VERSION = 4
+VERSION = 5
 PASSED = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
@@ -88,15 +88,10 @@ class Gpu(Part):
 
 @dataclass(frozen=True)
 class Rank(Part):
-    """What became of one rank.
-
-    + code: its exit code, negative for a signal, None if not known; log: what it printed
-    """
+    """What became of one rank; `log` is the file on its host with what it printed."""
 
     rank: int
     host: str
-    pid: int
-    code: int | None
     finished: bool
     last_step: str
     log: str | None
@@ -131,11 +126,10 @@ class Link(Part):
 
 @dataclass(frozen=True)
 class Format(Part):
-    """Whether a number format works here."""
+    """Whether a number format works here, and if not, why."""
 
     status: str
     reason: str = ""
-    tflops: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import nvidia_smi, xid
-from .check import Check, Facts, Want, fail, skip, unknown, warn
+from . import nvidia_smi
+from .check import Facts, Want, fail, skip, unknown, warn
 from .nvidia_smi import Run, bitmask, integer, known, number, reasons
+from .xid import pci_address
 
 KINDS_FILE = "kinds.json"
 """Beside this file, in the bundle: what sound GPUs show, see `stacks.bundle.gpu_kinds`."""
-NEEDED_MIB = 6 * 1024
+_NEEDED_MIB = 6 * 1024
 """Free GPU memory for one process: 1 GiB pattern, 2 GiB to copy, 256 MiB reduced, CUDA itself."""
 _MEMORY_TOLERANCE = 0.02
 _GROWN_MIB = 1024
@@ -42,7 +43,7 @@ _GPU: Mapping[str, tuple[str, Callable[[str | None], Any]]] = {
     "index": ("index", lambda text: -1 if integer(text) is None else integer(text)),
     "uuid": ("uuid", known),
     "name": ("name", lambda text: known(text) or "unnamed GPU"),
-    "pci": ("pci.bus_id", lambda text: xid.pci_address(text or "")),
+    "pci": ("pci.bus_id", lambda text: pci_address(text or "")),
     "driver": ("driver_version", known),
     "cc": ("compute_cap", _capability),
     "memory_mib": ("memory.total", integer),
@@ -60,27 +61,27 @@ _GPU: Mapping[str, tuple[str, Callable[[str | None], Any]]] = {
 }
 """A fact of a GPU, nvidia-smi's field for it, and how that is read; None where it is not told."""
 
-_STATES = (
-    (
-        *("compute_mode", "Prohibited", True),
+_STATES: Mapping[tuple[str, str], tuple[Callable[[str, int], Any], str]] = {
+    ("compute_mode", "Prohibited"): (
+        fail,
         "compute mode Prohibited forbids this test: {at} -c DEFAULT",
     ),
-    (
-        *("compute_mode", "Exclusive_Process", False),
+    ("compute_mode", "Exclusive_Process"): (
+        warn,
         "compute mode Exclusive_Process: one program at a time may use it; {at} -c DEFAULT",
     ),
-    (
-        *("remap_failure", "Yes", True),
+    ("remap_failure", "Yes"): (
+        fail,
         "its memory has failed rows that cannot be replaced: exchange the GPU",
     ),
-    ("remap_pending", "Yes", False, "failed memory rows wait to be replaced: reset the GPU"),
-    (
-        *("persistence", "Disabled", False),
+    ("remap_pending", "Yes"): (warn, "failed memory rows wait to be replaced: reset the GPU"),
+    ("persistence", "Disabled"): (
+        warn,
         "persistence is off, each first use takes seconds: systemctl enable --now "
         "nvidia-persistenced, with --persistence-mode",
     ),
-)
-"""A fact of a GPU, the value that is wrong, whether that fails the test, and what is said."""
+}
+"""A fact of a GPU and the value that is wrong -> how that is judged, and what is said."""
 
 Gpu = Mapping[str, Any]
 
@@ -162,27 +163,28 @@ def tested(want: Want) -> list[Gpu]:
 # -- S0
 
 
-def _gpus(facts: Facts, want: Want) -> str:
+def listed(facts: Facts, want: Want) -> str:
+    """Judge whether nvidia-smi lists the GPUs that are declared."""
     host = facts[0]["gpu_host"]
     names, uuids = ([gpu[key] for gpu in host["gpus"]] for key in ("name", "uuid"))
-    listed = f"nvidia-smi lists {len(names)} GPUs"
+    counted = f"nvidia-smi lists {len(names)} GPUs"
     if host["error"]:
         fail(f"nvidia-smi: {host['error']}")
     if (host["driven"] or 0) > len(names):
-        fail(f"the kernel module drives {host['driven']} GPUs, {listed}")
+        fail(f"the kernel module drives {host['driven']} GPUs, {counted}")
     if len(names) < want.gpus or not names:
-        fail(f"{listed}, {want.gpus} are declared")
+        fail(f"{counted}, {want.gpus} are declared")
     if None in uuids:
         unknown(f"nvidia-smi names no UUID for GPU {uuids.index(None)}")
     if len(set(uuids)) < len(uuids):
         fail("two GPUs have the same UUID")
     if len(names) > want.gpus:
-        warn(f"{listed}, only {want.gpus} declared and tested")
+        warn(f"{counted}, only {want.gpus} declared and tested")
     return ", ".join(sorted(set(names)))
 
 
-def _driver(facts: Facts, _: Want) -> str:
-    """Kernel module, management library and what nvidia-smi reports must be one version."""
+def driver(facts: Facts, _: Want) -> str:
+    """Judge whether kernel module, management library and nvidia-smi are of one version."""
     host = facts[0]["gpu_host"]
     drivers = sorted({gpu["driver"] for gpu in host["gpus"] if gpu["driver"]})
     module, nvml = host["module"], host["nvml"]
@@ -202,39 +204,40 @@ def _driver(facts: Facts, _: Want) -> str:
     return f"driver {driver}, {'open' if host['open'] else 'proprietary'} kernel module"
 
 
-def _state(_: Facts, want: Want) -> str:
-    """The first failure of any tested GPU counts, or else the first warning."""
+def state(_: Facts, want: Want) -> str:
+    """Judge the state of the tested GPUs: the first failure counts, or else the first warning."""
     if not (gpus := tested(want)):
         skip("nvidia-smi lists no GPU")
     found = [(gpu["index"], *each) for gpu in gpus for each in _faults(gpu, want)]
-    for index, serious, sentence in sorted(found, key=lambda each: not each[1]):
-        (fail if serious else warn)(f"GPU {index}: {sentence}", index)
+    for index, judge, sentence in sorted(found, key=lambda each: each[1] is warn):
+        judge(f"GPU {index}: {sentence}", index)
     free = [gpu["memory_mib"] - gpu["memory_used_mib"] for gpu in gpus]
     return f"compute mode, MIG, memory rows, persistence; {min(free)} MiB free"
 
 
-def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[bool, str]]:
+def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[Callable[[str, int], Any], str]]:
     """Yield what is wrong with one GPU, and whether that fails the test."""
     at = f"nvidia-smi -i {gpu['index']}"
-    for name, value, serious, sentence in _STATES:
+    for (name, value), (judge, sentence) in _STATES.items():
         if gpu[name] == value:
-            yield serious, sentence.format(at=at)
+            yield judge, sentence.format(at=at)
     if gpu["mig"] == "Enabled":
-        yield want.ranks > 1, f"it is divided (MIG), and ranks need whole GPUs: {at} -mig 0"
+        divided = f"it is divided (MIG), and ranks need whole GPUs: {at} -mig 0"
+        yield fail if want.ranks > 1 else warn, divided
     if count := gpu["ecc_uncorrected"]:
-        yield True, f"{count} uncorrected memory errors since its last reset: reset the GPU"
+        yield fail, f"{count} uncorrected memory errors since its last reset: reset the GPU"
     total, used = gpu["memory_mib"], gpu["memory_used_mib"]
     size = (kind_of(gpu["name"], want.kinds) or {}).get("memory_mib")
     if None in (total, used):
-        yield False, "its free memory cannot be read"
-    elif total - used < NEEDED_MIB:
-        yield True, f"{total - used} MiB of {total} MiB are free, the test needs {NEEDED_MIB}"
+        yield warn, "its free memory cannot be read"
+    elif total - used < _NEEDED_MIB:
+        yield fail, f"{total - used} MiB of {total} MiB are free, the test needs {_NEEDED_MIB}"
     elif size and abs(total - size) > _MEMORY_TOLERANCE * size:
-        yield False, f"{total} MiB of memory, a {gpu['name']} has {size}"
+        yield warn, f"{total} MiB of memory, a {gpu['name']} has {size}"
 
 
-def _processes_check(facts: Facts, _: Want) -> str:
-    """Somebody's work and this test would disturb each other."""
+def processes(facts: Facts, _: Want) -> str:
+    """Judge who else uses the GPUs: somebody's work and this test would disturb each other."""
     found = facts[0]["gpu_host"]["processes"]
     if found is None:
         warn("it cannot be read who else uses the GPUs")
@@ -244,14 +247,6 @@ def _processes_check(facts: Facts, _: Want) -> str:
     if found:
         warn(f"the GPUs also draw for {names}")
     return "nobody else uses the GPUs"
-
-
-BEFORE = (
-    Check("S0.gpus", ("gpu_host",), _gpus),
-    Check("S0.driver", ("gpu_host",), _driver),
-    Check("S0.gpu_state", ("gpu_host",), _state),
-    Check("S0.gpu_processes", ("gpu_host",), _processes_check),
-)
 
 
 # -- S5
@@ -268,8 +263,8 @@ def after(pids: Collection[int], loaded: Any, run: Run = nvidia_smi.run) -> dict
     return {"gpus": found, "error": error, "loaded": loaded, "own": own}
 
 
-def _throttle(facts: Facts, want: Want) -> str:
-    """What slowed the GPUs down, seen under load by rank 0 or, failing that, right afterwards."""
+def throttle(facts: Facts, want: Want) -> str:
+    """Judge what slowed the GPUs down, under load or, failing that, right afterwards."""
     after = facts[0]["gpu_after"]
     masks = {gpu["index"]: gpu["throttle_mask"] for gpu in after["gpus"]}
     seen = {index: reasons(mask) for index, mask in masks.items() if mask is not None}
@@ -284,7 +279,8 @@ def _throttle(facts: Facts, want: Want) -> str:
     return "under load" if loaded else "right after the test"
 
 
-def _gpu_leftovers(facts: Facts, want: Want) -> str:
+def leftovers(facts: Facts, want: Want) -> str:
+    """Judge what the test has left on the GPUs."""
     after, before = facts[0]["gpu_after"], want.gpu_host.get("gpus", [])
     if after["error"]:
         fail(f"nvidia-smi, after the test: {after['error']}")
@@ -300,18 +296,11 @@ def _gpu_leftovers(facts: Facts, want: Want) -> str:
     return "no process and no memory is left"
 
 
-def _xids(facts: Facts, _: Want) -> str:
+def xids(facts: Facts, _: Want) -> str:
+    """Judge what the kernel said of GPUs meanwhile; see `xid`."""
     events = facts[0]["xids"]
     if events is None:
         skip("the kernel's log cannot be read")
-    for event in sorted(events, key=lambda event: not event["serious"]):
-        name = f"{event['kind']} {event['number']}" if event["number"] else event["kind"]
-        (fail if event["serious"] else warn)(f"{name} on {event['pci']}: {event['text']}")
+    for serious, sentence in sorted(events, key=lambda event: not event[0]):
+        (fail if serious else warn)(sentence)
     return "no new GPU error in the kernel's log"
-
-
-AFTER = (
-    Check("S5.xids", ("xids",), _xids),
-    Check("S5.throttle", ("gpu_after",), _throttle),
-    Check("S5.gpu_leftovers", ("gpu_after",), _gpu_leftovers),
-)

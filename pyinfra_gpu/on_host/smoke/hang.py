@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from .environment import PIPES, RECORDINGS
-from .journal import Journal
 from .nvidia_smi import run as output_of
 
 EXTRA_S = 60
@@ -28,14 +27,13 @@ _STACK_BEGINS = "(most recent call first):"
 _CALL = re.compile(r'\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
-def ask_for_stacks(journals: Iterable[Journal], directory: Path) -> None:
-    """Have every process that still runs write down where it is, and NCCL's flight recorder in it
-    the last collectives: that one waits at a named pipe.
+def ask_for_stacks(pids: Iterable[int], directory: Path) -> None:
+    """Have these ranks write down where they are, and NCCL's flight recorder in each the last
+    collectives: that one waits at a named pipe.
     """
-    for journal in journals:
-        if journal.pid and journal.gone is None:
-            with suppress(ProcessLookupError):
-                os.kill(journal.pid, signal.SIGUSR1)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
     asked = 0
     for pipe in (directory / PIPES).glob("*"):
         with suppress(OSError):  # nobody reads it: the rank has gone

@@ -5,24 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .check import Check, Facts, Want, fail, skip, warn
+from . import nvidia_smi, xid
+from .check import Facts, Want, fail, skip, warn
 from .options import GPU
 
-SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
+_SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
 _MIB = 2**20
 _SHM_WISHED_MIB = 1024
 """NCCL's documentation tells people to raise the 64 MiB that a container has by default to this."""
 _DISK_NEEDED_MIB, _DISK_WISHED_MIB = 64, 1024
 """Logs, verdict and compiled kernels need less than the first, a checkpoint more than that."""
-MOST_LINES = 400
+_MOST_LINES = 400
+_JOURNAL = ("journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet")
 _CURSOR = re.compile(r"^-- cursor: (\S+)$", re.MULTILINE)
 _OF_A_PROCESS = re.compile(
     r"Killed process (?P<killed>\d+)|\[(?P<faulted>\d+)\]: segfault at"
@@ -50,7 +51,7 @@ def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, 
     room = os.statvfs(directory)
     return {
         "variables": sorted(removed),
-        "shm": _shared_memory(SHM, shm_trial_mib(mode)),
+        "shm": _shared_memory(_SHM, shm_trial_mib(mode)),
         "disk": {
             "path": str(directory),
             "free_mib": room.f_bavail * room.f_frsize // _MIB,
@@ -71,28 +72,30 @@ def _shared_memory(path: Path, trial_mib: int) -> dict[str, Any]:
             os.posix_fallocate(file.fileno(), 0, trial_mib * _MIB)
     except OSError as error:
         fact["error"] = error.strerror or str(error)
-        sizes = sorted(((each.st_size, name) for name, each in _entries(path)), reverse=True)
-        fact["largest"] = [[name, size // _MIB] for size, name in sizes[:3]]
+        fact["largest"] = sorted(_sizes(path), reverse=True)[:3]
     return fact
 
 
-def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _sizes(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the MiB of each file."""
     with suppress(OSError):
         for entry in os.scandir(path):
             with suppress(OSError):  # gone meanwhile
-                yield entry.name, entry.stat(follow_symlinks=False)
+                yield entry.stat(follow_symlinks=False).st_size // _MIB, entry.name
 
 
-def _variables(facts: Facts, _: Want) -> str:
+def variables(facts: Facts, _: Want) -> str:
+    """Judge the environment that the test was called in."""
     if names := facts[0]["variables"]:
         warn(f"set here and removed for this test only: {', '.join(names)}; unset where it is set")
     return ""
 
 
-def _shm(facts: Facts, want: Want) -> str:
+def shm(facts: Facts, want: Want) -> str:
+    """Judge the shared memory."""
     shm = facts[0]["shm"]
     if shm["error"]:
-        largest = ", ".join(f"{name} ({size} MiB)" for name, size in shm["largest"])
+        largest = ", ".join(f"{name} ({size} MiB)" for size, name in shm["largest"])
         known = f" ({shm['size_mib']} MiB, {shm['free_mib']} free)" if "size_mib" in shm else ""
         detail = f"{shm['trial_mib']} MiB cannot be allocated in {shm['path']}{known}"
         fail(f"{detail}: {shm['error']}" + (f"; largest files: {largest}" if largest else ""))
@@ -101,7 +104,8 @@ def _shm(facts: Facts, want: Want) -> str:
     return f"{shm['free_mib']} MiB free"
 
 
-def _disk(facts: Facts, _: Want) -> str:
+def disk(facts: Facts, _: Want) -> str:
+    """Judge the room where the test writes."""
     path, free, inodes = facts[0]["disk"].values()
     if free < _DISK_NEEDED_MIB or inodes == 0:
         what = "no inodes" if inodes == 0 else f"{free} MiB"
@@ -111,11 +115,11 @@ def _disk(facts: Facts, _: Want) -> str:
     return f"{free} MiB free"
 
 
-BEFORE = (
-    Check("S0.environment", ("variables",), _variables),
-    Check("S0.shm", ("shm",), _shm),
-    Check("S0.disk", ("disk",), _disk),
-)
+def finished(facts: Facts, _: Want) -> str:
+    """Judge torchrun's end."""
+    if code := facts[0]["ended"]:
+        fail(f"exit code {code}")
+    return "exit code 0"
 
 
 # -- the kernel's log
@@ -136,10 +140,10 @@ class Cursor:
 
 def mark() -> Cursor:
     """Return the present end of the kernel's log."""
-    code, output, error = _journalctl("--lines=1", "--show-cursor", "--quiet")
-    if code == 0 and (found := _CURSOR.search(output)):
+    told = nvidia_smi.run([*_JOURNAL, "--lines=1", "--show-cursor"], 5)
+    if told.ok and (found := _CURSOR.search(told.text)):
         return Cursor(journal=found[1])
-    why = error.strip().splitlines()[0] if error.strip() else "no kernel messages in it"
+    why = next(iter(told.text.strip().splitlines()), "no kernel messages in it")
     try:
         file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         os.lseek(file, 0, os.SEEK_END)
@@ -149,54 +153,43 @@ def mark() -> Cursor:
 
 
 def since(cursor: Cursor) -> list[str] | None:
-    """Return the lines that came after `cursor`, at most MOST_LINES; None if it cannot be read."""
+    """Return the last lines that came after `cursor`; None if it cannot be read."""
     if cursor.journal:
-        code, output, _ = _journalctl(f"--after-cursor={cursor.journal}", "--quiet")
-        return output.splitlines()[-MOST_LINES:] if code == 0 else None
+        told = nvidia_smi.run([*_JOURNAL, f"--after-cursor={cursor.journal}"], 5)
+        return told.text.splitlines()[-_MOST_LINES:] if told.ok else None
     lines: list[str] = []
     while cursor.file >= 0:
         try:  # records are "priority,number,microseconds,flags;text"
             record = os.read(cursor.file, 8192).decode(errors="replace")
             lines.append(record.partition(";")[2].partition("\n")[0])
         except BlockingIOError:
-            return lines[-MOST_LINES:]
+            return lines[-_MOST_LINES:]
         except OSError as problem:
             if problem.errno != errno.EPIPE:  # that one was overwritten; the next is there
                 return None
     return None
 
 
-def _journalctl(*arguments: str) -> tuple[int, str, str]:
-    command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", *arguments]
-    try:
-        run = subprocess.run(
-            command, capture_output=True, timeout=5, check=False, text=True, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return 1, "", str(problem)
-    return run.returncode, run.stdout, run.stderr
-
-
 # -- afterwards
 
 
 def after(
-    lines: Sequence[str] | None,
-    cursor: Cursor,
-    pids: Collection[int],
-    left: Collection[int],
+    lines: list[str] | None, reason: str, pids: Collection[int], left: Collection[int]
 ) -> dict[str, Any]:
     """Return the facts of S5 on any host.
 
-    + lines: of the kernel's log since the test began, None if it cannot be read
+    + lines: of the kernel's log since the test began, None if it cannot be read, for `reason`
     + pids: the processes of this test; left: those that were still there after its end
     """
-    kernel: dict[str, Any] = {"reason": cursor.reason, "lines": None, "own": [], "hardware": []}
-    if lines is not None:
-        own = [line.strip() for line in lines if _of(line) in pids]
-        hardware = [line.strip() for line in lines if _HARDWARE.search(line)]
-        kernel |= {"lines": len(lines), "own": own, "hardware": hardware}
-    return {"kernel": kernel, "processes": sorted(left)}
+    told = [line.strip() for line in lines or ()]
+    kernel = {
+        "reason": reason or "journalctl failed",
+        "lines": lines,
+        "own": [line for line in told if _of(line) in pids],
+        "hardware": [line for line in told if _HARDWARE.search(line)],
+    }
+    xids = None if lines is None else xid.parse(told)
+    return {"kernel": kernel, "xids": xids, "processes": sorted(left)}
 
 
 def _of(line: str) -> int | None:
@@ -204,24 +197,20 @@ def _of(line: str) -> int | None:
     return int(next(filter(None, found.groups()))) if found else None
 
 
-def _kernel_log(facts: Facts, _: Want) -> str:
+def kernel_log(facts: Facts, _: Want) -> str:
+    """Judge what the kernel said meanwhile of this test, or of the hardware."""
     kernel = facts[0]["kernel"]
     if kernel["lines"] is None:
-        skip(f"the kernel's log cannot be read ({kernel['reason'] or 'journalctl failed'})")
+        skip(f"the kernel's log cannot be read ({kernel['reason']})")
     if kernel["own"]:
         fail(f"the kernel reports that a process of this test was killed: {kernel['own'][0]}")
     if kernel["hardware"]:
         warn(f"the kernel reported a hardware error meanwhile: {kernel['hardware'][0]}")
-    return f"{kernel['lines']} new lines, none about this test"
+    return f"{len(kernel['lines'])} new lines, none about this test"
 
 
-def _leftovers(facts: Facts, _: Want) -> str:
+def leftovers(facts: Facts, _: Want) -> str:
+    """Judge what is left of the ranks."""
     if left := facts[0]["processes"]:
         fail(f"torchrun has ended and left processes {', '.join(map(str, left))}; they were ended")
     return "no process is left"
-
-
-AFTER = (
-    Check("S5.kernel_log", ("kernel",), _kernel_log),
-    Check("S5.leftovers", ("processes",), _leftovers),
-)

@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-AGENT = -1
-"""The number of torchrun's own process; the others' are their ranks."""
+HOST = -1
+"""The number of the host's own journal, to which torchrun and the launcher add."""
 STARTING = "starting the ranks"
 """Torchrun's last step: it meets the other hosts' and then waits for its ranks."""
 
 
-def _file(directory: Path, number: int) -> Path:
-    return directory / ("torchrun.jsonl" if number == AGENT else f"rank{number}.jsonl")
+def file_of(directory: Path, number: int) -> Path:
+    """Return the journal of a rank, or of torchrun."""
+    return directory / ("torchrun.jsonl" if number == HOST else f"rank{number}.jsonl")
 
 
 class Writer:
@@ -30,7 +31,7 @@ class Writer:
 
     def __init__(self, directory: Path, number: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(_file(directory, number), flags, 0o644)
+        self._file = os.open(file_of(directory, number), flags, 0o644)
         self._write(pid=os.getpid(), local_rank=int(os.environ.get("LOCAL_RANK", str(number))))
 
     def _write(self, **content: Any) -> None:
@@ -65,7 +66,7 @@ class Writer:
 
 @dataclass
 class Journal:
-    """What is known of one process. `gone` is when it was first seen to have ended."""
+    """What is known of one process."""
 
     rank: int
     pid: int = 0
@@ -76,7 +77,6 @@ class Journal:
     error: str | None = None
     error_time: float | None = None
     finished: bool = False
-    gone: float | None = None
     read: int = 0
 
     @property
@@ -87,6 +87,11 @@ class Journal:
     def has(self, facts: Iterable[str]) -> bool:
         """Return whether it has recorded all these facts."""
         return all(each in self.facts for each in facts)
+
+    def add(self, facts: Mapping[str, Any], began: float) -> None:
+        """Add what the launcher itself found since `began`."""
+        self.facts.update(facts)
+        self.seconds.update(dict.fromkeys(facts, round(time.monotonic() - began, 4)))
 
     def follow(self, path: Path) -> bool:
         """Take in what was appended since the last call; return whether there was anything."""
@@ -104,15 +109,3 @@ class Journal:
             else:
                 vars(self).update(line)
         return bool(whole)
-
-
-def follow(directory: Path, journals: dict[int, Journal], agent: Journal) -> bool:
-    """Bring `journals` (rank -> journal) and torchrun's up to date; return whether there was
-    anything new.
-    """
-    mine = _file(directory, AGENT)
-    news = mine.exists() and agent.follow(mine)
-    for path in sorted(directory.glob("rank*.jsonl")):
-        rank = int(path.stem.removeprefix("rank"))
-        news = journals.setdefault(rank, Journal(rank)).follow(path) or news
-    return news

@@ -1,15 +1,49 @@
-"""The launcher's process, which is told by signals to stop."""
+"""One test, from the first look at the host to the verdict; it never imports torch."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
+import shlex
+import shutil
 import signal
+import sys
+import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from . import part, verdict
-from .options import Options
-from .run import Test
+from . import (
+    across,
+    environment,
+    files,
+    gpus,
+    hang,
+    host,
+    libraries,
+    listening,
+    precision,
+    transport,
+    verdict,
+)
+from .check import Want, blame, complete, decide, first_failed, status_of
+from .document import VERSION, Gpu, Listens, Result, Software, Verdict
+from .journal import HOST, Journal
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
+from .ranks import DEADLINE, FAILED, Ranks, under_torchrun
+from .table import ALL_REDUCE, checks_of
 from .verdict import Announcer
+from .worker import measurements
+
+_UNTIL = {"S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94}
+"""The share of the whole deadline at which each stage must have ended: what one leaves unused is
+there for the next, and their sum can never exceed the whole."""
+_AFTER_FAILURE_S = 5.0
+"""Seconds a run goes on after its first failed check: what follows often narrows the cause."""
+_LADDER_S, _OWN_CHOICE_S = 60.0, 30.0
 
 
 def main(options: Options, bundle: Path) -> int:
@@ -23,7 +57,7 @@ def main(options: Options, bundle: Path) -> int:
 
     try:
         if options.across is not None:
-            return part.HostPart(options, options.across, bundle, announcer, interruption).run()
+            return across.take_part(options, options.across, bundle, announcer, interruption)
         return Test(options, bundle, interruption).run()
     except OSError as error:
         announcer.say(f"the smoke test could not be run or recorded: {error}")
@@ -31,3 +65,272 @@ def main(options: Options, bundle: Path) -> int:
         traceback.print_exc()
         announcer.say(f"the smoke test has a defect: {type(error).__name__}: {error}")
     return verdict.FAILED
+
+
+class Test:
+    """One test, from the first look at the host to the verdict."""
+
+    def __init__(
+        self, options: Options, bundle: Path, interruption: Callable[[], str | None]
+    ) -> None:
+        self._options, self._bundle, self._interruption = options, bundle, interruption
+        self._began, self._started = time.monotonic(), now()
+        self._gpus = gpus.read() if options.mode == GPU else None
+        found = len(self._gpus["gpus"]) if self._gpus else 0
+        declared = options.gpus or max(found, 1)
+        one = options.mode == GPU and (options.gpus or found) == 1
+        self._mode = REHEARSAL_1GPU if one else options.mode
+        self._say = Announcer(self._mode)
+        self._want = Want(
+            ranks=(options.ranks or 2) if self._gpus is None else declared,
+            allreduce_mib=options.allreduce_mib,
+            mode=self._mode,
+            torch_path=libraries.home(),
+            gpus=declared if self._gpus else 0,
+            gpu_host=self._gpus or {},
+            kinds=gpus.kinds() if self._gpus else (),
+            compile=options.compile,
+        )
+        self._checks = checks_of(self._mode)
+        self._own, self._results = Journal(HOST), dict[str, Result]()
+        self._failed_at: float | None = None
+        self._runs: list[Ranks] = []
+        """The first of them is the test's own, the others are tries after that."""
+        self._remark = ""
+        self._cursor = host.mark()
+        self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
+        if options.limit_network:
+            self._listens = listening.to_whom(listening.ITSELF)
+
+    def run(self) -> int:
+        """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
+        shutil.rmtree(self._options.logs, ignore_errors=True)
+        self._options.logs.mkdir()
+        label = verdict.LABELS[self._mode].partition(": ")[2]
+        self._say.say(f"{self._options.host}: {label}")
+        if self._listens.to == listening.ANYONE:
+            self._say.say(f"others can connect to this test: {self._listens.how}")
+        removed = environment.stray(os.environ, self._mode)
+        facts = host.before(self._options.logs, removed, self._mode)
+        self._own.add({**facts, "gpu_host": self._gpus}, self._began)
+        self._decide()
+        if not self._failed:
+            self._try_ranks()
+            self._look_back()
+        shutil.rmtree(self._options.logs / "compiled", ignore_errors=True)
+        return self._conclude()
+
+    @property
+    def _failed(self) -> Result | None:
+        return first_failed(self._results)
+
+    @property
+    def _journals(self) -> Mapping[int, Journal]:
+        return self._runs[0].journals if self._runs else {}
+
+    def _decide(self, *, ended: bool = False) -> None:
+        """Decide what can be, by all that was written down, and print what is new."""
+        found = decide(self._checks, self._want, self._own, self._journals, ended=ended)
+        self._take({**self._results, **found})
+
+    def _take(self, results: dict[str, Result]) -> None:
+        new = [each for name, each in results.items() if name not in self._results]
+        self._results = results
+        for each in new:
+            self._say.check(each)
+        if self._failed and self._failed_at is None:
+            self._failed_at = time.monotonic()
+
+    # -- S1 to S4
+
+    def _limit(self) -> tuple[float, str]:
+        """Return until when the present stage may run, and how that is called."""
+        undecided = (each.id[:2] for each in self._checks if each.id not in self._results)
+        stage = min(next(undecided, "S4"), "S4")
+        seconds = _UNTIL[stage] * self._options.deadline
+        return self._began + seconds, f"{seconds:.0f} s ({stage}'s deadline)"
+
+    def _try_ranks(self) -> None:
+        run = self._under_torchrun(self._options, self._options.logs, measurements(self._mode), {})
+        run.own = self._own
+        self._runs.append(run)
+
+        def to_end(news: bool) -> str | None:
+            if news:
+                self._decide()
+            late = self._failed_at and time.monotonic() > self._failed_at + _AFTER_FAILURE_S
+            hung = not self._failed and time.monotonic() > self._limit()[0]
+            return self._interruption() or (DEADLINE if hung else FAILED if late else None)
+
+        run.run(to_end)
+        limit = self._limit()
+        if run.finished:
+            self._own.add({"ended": run.code}, time.monotonic())
+        self._decide(ended=True)
+        if not run.finished:
+            ending, results = run.ending(limit[1]), dict(self._results)
+            known = ending.kind != "interrupted"
+            blame(self._checks, results, ending.sentence, ending.rank, known=known)
+            self._take(results)
+        if run.reason == DEADLINE or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
+            self._look_for_the_layer()
+        elif self._gpus is not None and not self._failed:
+            self._after_ranks(self._began + _UNTIL["S4"] * self._options.deadline)
+
+    def _under_torchrun(
+        self,
+        options: Options,
+        directory: Path,
+        measure: Sequence[str],
+        variables: Mapping[str, str | None],
+    ) -> Ranks:
+        count = self._want.ranks
+        return under_torchrun(
+            options, self._mode, count, self._bundle, directory, measure, variables
+        )
+
+    def _after_ranks(self, until: float) -> None:
+        """Read which way NCCL's data went, try its own choice and the number formats."""
+        began = time.monotonic()
+        result, run = self._try_again(hang.OWN_CHOICE, min(until, began + _OWN_CHOICE_S))
+        clean = environment.clean(os.environ, self._mode)
+        left = max(1.0, min(_LADDER_S, until - time.monotonic()))
+        own_choice = {
+            "result": result,
+            "interfaces": transport.read(run.directory)["interfaces"],
+            "why": run.ending("its time").sentence,
+        }
+        facts = {
+            "transport": transport.read(self._options.logs),
+            "own_choice": own_choice,
+            "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
+        }
+        self._own.add(facts, began)
+        self._decide()
+
+    def _look_for_the_layer(self) -> None:
+        """Repeat the all-reduce alone, with one thing changed each time."""
+        self._say.say("a hang; small all-reduces are tried to find out where")
+        self._remark = hang.locate(
+            hang.ON_CPU if self._mode == REHEARSAL_CPU else hang.ON_GPUS,
+            lambda variant, until: self._try_again(variant, until)[0],
+            time.monotonic() + hang.EXTRA_S,
+            lambda: self._interruption() is not None,
+        )
+
+    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Result, Ranks]:
+        """Return how a small all-reduce ends with `variant`, and what ran."""
+        directory = self._options.logs / f"rerun{len(self._runs)}"
+        directory.mkdir()
+        small = replace(self._options, allreduce_mib=1)
+        run = self._under_torchrun(small, directory, ["all_reduce"], variant.variables)
+        self._runs.append(run)
+
+        def to_end(_: bool) -> str | None:
+            return self._interruption() or (DEADLINE if time.monotonic() > until else None)
+
+        run.run(to_end)
+        want = replace(self._want, allreduce_mib=1)
+        if run.finished and not first_failed(decide([ALL_REDUCE], want, run.own, run.journals)):
+            return hang.PASSED, run
+        begun = [journal for journal in run.journals.values() if "init" in journal.steps]
+        return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run
+
+    # -- S5 and the end
+
+    def _look_back(self) -> None:
+        """S5, whatever came before: what the test has left is there all the same."""
+        began = time.monotonic()
+        pids = {journal.pid for run in self._runs for journal in run.journals.values()}
+        left = {pid for run in self._runs for pid in run.left}
+        facts = host.after(host.since(self._cursor), self._cursor.reason, pids, left)
+        if self._gpus is not None:
+            first = self._journals.get(0, Journal(0))
+            facts["gpu_after"] = gpus.after(pids, first.facts.get("bandwidth", {}).get("link"))
+        self._own.add(facts, began)
+        self._decide()
+
+    def _conclude(self) -> int:
+        """Write verdict and evidence, and say how it went; return the exit code."""
+        found = self._verdict()
+        files.write(self._options.output, found.as_json())
+        for check in found.having("warn"):
+            self._say.say(f"WARN {check.id}: {check.detail}")
+        status = found.status.upper()
+        if found.failed:
+            self._say.quote(found.failed.tail)
+            self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
+        else:
+            proof = "" if found.proof else ", not proof of a host with several GPUs"
+            self._say.say(f"{status}{proof}, in {found.duration_s:.1f} s")
+        self._say.say(f"verdict: {self._options.output}")
+        return verdict.exit_code(found.status, self._mode)
+
+    def _evidence(self) -> str | None:
+        """Keep what explains the result; a verdict without it is better than none."""
+        wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
+        remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
+        rank = self._failed.rank if self._failed else None
+        kernel = self._own.facts.get("kernel", {}).get("lines") or []
+        try:
+            return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
+        except OSError as error:
+            self._say.say(f"the evidence could not be kept: {error}")
+            return None
+
+    def _verdict(self) -> Verdict:
+        options, name = self._options, self._options.host
+        results = complete(self._checks, self._results)
+        status = status_of(results)
+        run = self._runs[0] if self._runs else None
+        where = {rank: (name, run.log_of(rank)) for rank in self._journals} if run else {}
+        listed = self._gpus["gpus"] if self._gpus else []
+        return Verdict(
+            schema_version=VERSION,
+            mode=self._mode,
+            label=verdict.LABELS[self._mode],
+            status=status,
+            proof=status in ("pass", "warn") and self._mode == GPU,
+            host=name,
+            fingerprint=options.fingerprint,
+            started=self._started,
+            finished=now(),
+            duration_s=round(time.monotonic() - self._began, 3),
+            deadline_s=options.deadline,
+            software=self._software(),
+            listens=self._listens,
+            gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
+            ranks=verdict.ranks(self._journals, where),
+            checks=results,
+            metrics=verdict.metrics(self._want, self._journals, self._own.facts),
+            failed=verdict.failed(self._failed, run, self._remark, name),
+            evidence=self._evidence() if status != "pass" else None,
+            rerun_command=self._rerun_command(),
+            logs=str(options.logs),
+        )
+
+    def _software(self) -> Software:
+        told: Mapping[str, Any] = self._own.facts.get("identity", {})
+        return Software(
+            smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
+            python=platform.python_version(),
+            python_path=sys.executable,
+            torch=told.get("torch"),
+            torch_path=told.get("torch_path"),
+            kernel=platform.release(),
+            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        )
+
+    def _rerun_command(self) -> str:
+        """Return the command that runs this test again by hand, with its verdict beside this."""
+        output, given = self._options.output, sys.argv[1:]
+        for name in ("--fingerprint", "--output"):
+            if name in given:
+                del given[given.index(name) : given.index(name) + 2]
+        again = output.with_name(f"{output.stem}.by-hand{output.suffix}")
+        return shlex.join([sys.executable, str(self._bundle), *given, "--output", str(again)])
+
+
+def now() -> str:
+    """Return the time as documents have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,4 +1,4 @@
-"""S1, which torch it is, and which of the libraries that training rests on are really mapped.
+"""Which torch each process imported, and which of the libraries under it are really mapped.
 
 Two copies of one library in a process, or the right name from the wrong place, make errors far
 from their cause: a second libtorch has its own type registry, an older libnccl lacks symbols, the
@@ -15,39 +15,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .check import TORCHRUN, Check, Facts, Want, fail
+from .check import Facts, Want, fail, pairs
 
 if TYPE_CHECKING:
     from .worker import Rank
 
-_NAMES = (
-    *("libtorch", "libtorch_cpu", "libtorch_cuda", "libtorch_python", "libc10", "libc10_cuda"),
-    *("libnccl", "libcudart", "libcuda", "libcudnn", "libcublas", "libcublasLt"),
-)
-_FILE = re.compile(r"(?P<name>lib[A-Za-z0-9_]+?)(-[0-9a-f]{8,})?\.so(\.[\d.]+)?")
-"""A library's file name; wheels that bundle a library put a hash behind its name."""
 _ALWAYS = ("libtorch_cpu", "libtorch_python", "libc10")
 _WITH_GPU = ("libtorch_cuda", "libc10_cuda", "libnccl", "libcudart", "libcuda")
-_DRIVER = "libcuda"
-_NEVER = ("compat", "stubs")
+_NAMES = (*_ALWAYS, *_WITH_GPU, "libtorch", "libcudnn", "libcublas", "libcublasLt")
+_FILE = re.compile(r"(?P<name>lib[A-Za-z0-9_]+?)(-[0-9a-f]{8,})?\.so(\.[\d.]+)?")
+"""A library's file name; wheels that bundle a library put a hash behind its name."""
 
 
 def home() -> str:
     """Return where this interpreter's own torch is, if it has one."""
     return str(Path(sysconfig.get_path("platlib")).resolve() / "torch")
-
-
-def imported(facts: Facts, want: Want) -> str:
-    """Decide whether each process imported the environment's own torch; torchrun is no rank."""
-    wanted = facts[min(facts)]["identity"]["torch"]
-    for number, fact in facts.items():
-        version, path = fact["identity"]["torch"], fact["identity"]["torch_path"]
-        if (version, path) != (wanted, want.torch_path):
-            rank = fact["identity"].get("rank")
-            who = "torchrun" if rank is None else f"rank {number}"
-            expected = f"expected {wanted} in {want.torch_path}"
-            fail(f"{who} imported torch {version} from {path}, {expected}", rank)
-    return f"torch {wanted}"
 
 
 def measure(it: Rank) -> None:
@@ -61,7 +43,7 @@ def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict
 
     + maps: the process's memory map; prefix: the virtual environment
     """
-    mapped = parse(maps.read_text(errors="replace").splitlines())
+    names = parse(maps.read_text(errors="replace").splitlines())
     packages = next(Path(prefix).glob("lib/python3*/site-packages"), Path(prefix))
     own = {
         name: [
@@ -69,9 +51,9 @@ def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict
             for folder in ("torch/lib", "nvidia/*/lib")
             for path in packages.glob(f"{folder}/{name}[.-]*")
         ]
-        for name in mapped
+        for name in names
     }
-    return {"prefix": str(Path(prefix).resolve()), "mapped": mapped, "own": own}
+    return {"prefix": str(Path(prefix).resolve()), "mapped": names, "own": own}
 
 
 def parse(lines: Sequence[str]) -> dict[str, list[str]]:
@@ -85,18 +67,49 @@ def parse(lines: Sequence[str]) -> dict[str, list[str]]:
     return {name: sorted(paths) for name, paths in sorted(found.items())}
 
 
-def _libraries(facts: Facts, want: Want) -> str:
+def imported(facts: Facts, want: Want) -> str:
+    """Judge whether each process imported the environment's own torch; torchrun is no rank."""
+    wanted = facts[min(facts)]["identity"]["torch"]
     for number, fact in facts.items():
-        mapped: Mapping[str, Sequence[str]] = fact["libraries"]["mapped"]
-        for name, paths in mapped.items():
+        version, path = fact["identity"]["torch"], fact["identity"]["torch_path"]
+        if (version, path) != (wanted, want.torch_path):
+            rank = fact["identity"].get("rank")
+            who = "torchrun" if rank is None else f"rank {number}"
+            expected = f"expected {wanted} in {want.torch_path}"
+            fail(f"{who} imported torch {version} from {path}, {expected}", rank)
+    return f"torch {wanted}"
+
+
+def ranks(facts: Facts, want: Want) -> str:
+    """Judge whether the ranks are those that were asked for, each a process of its own."""
+    torch = imported(facts, want)
+    host = next(iter(facts.values()))["identity"]["host"]
+    for rank, fact in facts.items():
+        identity = fact["identity"]
+        if left := [name for name in identity["strays"] if not name.startswith("TORCHELASTIC_")]:
+            fail(f"rank {rank} was started with {', '.join(left)} set", rank)
+        found = {key: identity[key] for key in ("rank", "world_size", "host")}
+        wanted = {"rank": rank, "world_size": want.ranks, "host": host}
+        if found != wanted:
+            fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
+    if len({fact["identity"]["pid"] for fact in facts.values()}) < len(facts):
+        fail("two ranks are the same process")
+    return torch
+
+
+def mapped(facts: Facts, want: Want) -> str:
+    """Judge whether each library is mapped once, from the environment or the driver."""
+    for number, fact in facts.items():
+        found: Mapping[str, Sequence[str]] = fact["libraries"]["mapped"]
+        for name, paths in found.items():
             if len(paths) > 1:
                 fail(f"{name} is mapped {len(paths)} times: {', '.join(paths)}", number)
             if sentence := _misplaced(name, paths[0], fact["libraries"]):
-                fail(sentence, number)
+                fail(f"{name} is taken from {sentence}", number)
         wanted = _ALWAYS if want.on_cpu else _ALWAYS + _WITH_GPU
-        if missing := [name for name in wanted if name not in mapped]:
+        if missing := [name for name in wanted if name not in found]:
             fail(f"{', '.join(missing)} not mapped after `import torch` and its first use", number)
-    return f"{len(mapped)} libraries, one file each"
+    return f"{len(found)} libraries, one file each"
 
 
 def _misplaced(name: str, path: str, libraries: Mapping[str, Any]) -> str | None:
@@ -105,17 +118,11 @@ def _misplaced(name: str, path: str, libraries: Mapping[str, Any]) -> str | None
     From outside of the environment a library may come only if the environment has no copy: torch
     built from source uses those of the CUDA toolkit.
     """
-    if odd := next((folder for folder in _NEVER if folder in path.split("/")[:-1]), None):
-        return f"{name} is taken from a {odd!r} directory: {path}"
-    if name == _DRIVER or path.startswith(f"{libraries['prefix']}/"):
+    for odd in ("compat", "stubs"):
+        if odd in path.split("/")[:-1]:
+            return f"a {odd!r} directory: {path}"
+    own, prefix = libraries["own"].get(name, ()), libraries["prefix"]
+    of_toolkit = not own and not name.startswith(("libtorch", "libc10"))
+    if name == "libcuda" or path.startswith(f"{prefix}/") or path in own or of_toolkit:
         return None
-    own = libraries["own"][name]
-    if path in own or (not own and not name.startswith(("libtorch", "libc10"))):
-        return None
-    return f"{name} is taken from {path}, outside of {libraries['prefix']}"
-
-
-CHECKS = (
-    Check("S1.import", ("identity",), imported, by=TORCHRUN),
-    Check("S1.libraries", ("libraries",), _libraries, each=True, by="libraries"),
-)
+    return f"{path}, outside of {prefix}"

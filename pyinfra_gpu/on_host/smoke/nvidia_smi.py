@@ -1,4 +1,4 @@
-"""Asking nvidia-smi, whose fields, spellings and gaps differ between drivers and GPUs."""
+"""Asking nvidia-smi, whose fields and gaps differ between drivers and GPUs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _LIMIT = 20.0
 """Seconds; without persistence a driver first initialises every GPU, which takes some each."""
 _INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _BROKEN = re.compile(r"\[(?:GPU requires reset|Reset Required|GPU is lost)\]", re.IGNORECASE)
-_OLDER = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
-"""Fields that drivers have renamed: the present name, then the one older drivers know."""
+_NOT_TOLD = re.compile(
+    r"|\[.*|n/a|unknown.*|insufficient.*|not (supported|available|found)|err!", re.IGNORECASE
+)
 _REASONS = (
     *("gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost"),
     *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
@@ -66,7 +67,7 @@ class Table:
 
 
 def query(run: Run, what: str, fields: Sequence[str]) -> Table:
-    """Ask for `fields`; those this driver does not know are left out, or asked by an older name.
+    """Ask for `fields`; those that this driver does not know are left out.
 
     + what: "gpu" or "compute-apps"
     """
@@ -80,9 +81,24 @@ def query(run: Run, what: str, fields: Sequence[str]) -> Table:
         if field is None or field[1] not in asked:
             first = next((line.strip() for line in answer.text.splitlines() if line.strip()), "")
             return Table([], first or f"nvidia-smi ended with {answer.code}")
-        place = asked.index(field[1])
-        asked[place : place + 1] = [_OLDER[field[1]]] if field[1] in _OLDER else []
+        asked.remove(field[1])
     return Table([], "nvidia-smi knows none of the fields asked for")
+
+
+def _parse(text: str, asked: Sequence[str]) -> Table:
+    """A line without as many values as fields is somebody's message (an error about one GPU, say),
+    and becomes the table's error; so does what nvidia-smi says of a GPU that answers no more.
+    """
+    rows, errors = [], []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        values = [value.strip() for value in line.split(",")]
+        if len(values) == len(asked):
+            rows.append(dict(zip(asked, values, strict=True)))
+            broken = [value.strip("[]") for value in values if _BROKEN.fullmatch(value)]
+            errors += [f"GPU {values[0]}: {each}" for each in broken]
+        elif "no running" not in line.lower():
+            errors.append(line)
+    return Table(rows, next(iter(errors), None))
 
 
 Fields = Mapping[str, tuple[str, Callable[[str | None], Any]]]
@@ -99,32 +115,10 @@ def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, An
     return facts, table.error
 
 
-def _parse(text: str, asked: Sequence[str]) -> Table:
-    """A line without as many values as fields is somebody's message (an error about one GPU, say),
-    and becomes the table's error; so does what nvidia-smi says of a GPU that answers no more.
-    """
-    present = {older: name for name, older in _OLDER.items()}
-    rows, stray = [], None
-    for line in filter(None, map(str.strip, text.splitlines())):
-        values = [value.strip() for value in line.split(",")]
-        if len(values) == len(asked):
-            rows.append(dict(zip((present.get(n, n) for n in asked), values, strict=True)))
-            broken = next((value for value in values if _BROKEN.fullmatch(value)), None)
-            if broken is not None:
-                stray = stray or f"GPU {values[0]}: {broken.strip('[]')}"
-        elif "no running" not in line.lower():
-            stray = stray or line
-    return Table(rows, stray)
-
-
 def known(value: str | None) -> str | None:
     """Return a field's text, None where the driver has no value, as in "[N/A]", "[GPU is lost]"."""
     text = (value or "").strip()
-    bare = text.lower()
-    missing = ("", "n/a", "not supported", "not available", "not found", "err!")
-    if bare in missing or bare.startswith(("[", "unknown", "insufficient")):
-        return None
-    return text
+    return None if _NOT_TOLD.fullmatch(text) else text
 
 
 def number(value: str | None) -> float | None:

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-from . import exactness
 from .document import Mode
+from .exactness import MAX_RANKS
 
 REHEARSAL_CPU: Final = "rehearsal-cpu"
 REHEARSAL_1GPU: Final = "rehearsal-1gpu"
@@ -22,20 +22,22 @@ GPU: Final = "gpu"
 REFUSED = 2
 LARGEST_MIB = {GPU: 256, REHEARSAL_1GPU: 256, REHEARSAL_CPU: 64}
 """The largest all-reduce; on a CPU more would take half a minute. pyinfra_gpu.spec reads it too."""
+_EPILOG = """\
+by hand, on the host:  VENV/bin/python smoke_test.pyz --mode gpu
+exit codes:  0 passed   1 passed with warnings   2 failed   3 nothing proven about two GPUs
+             (a rehearsal, one GPU, or something could not be found out)
+"""
 
 
 @dataclass(frozen=True)
 class Across:
     """A step across hosts, as it is asked of each of them; the controller gives it as JSON.
 
-    + hosts: all of them; the first one serves torchrun's store
-    + world_size: the ranks of all hosts together
-    + address: of the first one, by IPv4 or IPv6
+    + hosts: all of them; the first one serves torchrun's store, at `address` and `port`
     + run_id: the same on all hosts of one run
     """
 
     hosts: tuple[str, ...]
-    world_size: int
     address: str
     port: int
     run_id: str
@@ -76,13 +78,6 @@ class _Parser(argparse.ArgumentParser):
         self.exit(REFUSED, f"smoke test: {message}; see --help\n")
 
 
-_EPILOG = """\
-by hand, on the host:  VENV/bin/python smoke_test.pyz --mode gpu
-exit codes:  0 passed   1 passed with warnings   2 failed   3 nothing proven about two GPUs
-             (a rehearsal, one GPU, or something could not be found out)
-"""
-
-
 def parse(arguments: list[str]) -> Options:
     """Return the checked options; leaves with exit code 2 and one sentence on a wrong one."""
     parser = _parser()
@@ -106,38 +101,27 @@ def _parser() -> _Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add, few = parser.add_argument, _integer(1, exactness.MAX_RANKS)
-    add(
-        "--mode",
-        required=True,
-        choices=(GPU, REHEARSAL_CPU),
-        help="gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU",
-    )
-    add("--ranks", type=few, help="without GPUs (default 2); in mode gpu there is one rank a GPU")
-    add("--gpus", type=few, help="that this host is declared to have; default: those it has")
-    add("--deadline", type=_integer(10, 3600), default=180, help="seconds (default 180)")
-    add(
-        "--allreduce-mib",
-        type=_integer(1, 1024),
-        help="the largest all-reduce (default 64, in mode gpu 256)",
-    )
-    add(
-        "--no-compile",
-        dest="compile",
-        action="store_false",
-        help="leave torch.compile out: programs on this host do not use it",
-    )
-    add(
-        "--open-network",
-        dest="limit_network",
-        action="store_false",
-        help="others may connect to what the test listens at: nothing is said about it",
-    )
-    add("--fingerprint", help="goes into the verdict")
-    name = socket.gethostname()
-    add("--host", default=name, help="its name in the inventory (default: its hostname)")
-    add("--output", type=_path, help="the verdict's file (default: in a new directory)")
-    add("--across", type=_across, help="one host's part of a step across hosts, as a deploy asks")
+
+    def add(name: str, text: str, **how: Any) -> None:
+        parser.add_argument(name, help=text, **how)
+
+    few, mode = _integer(1, MAX_RANKS), "gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU"
+    add("--mode", mode, required=True, choices=(GPU, REHEARSAL_CPU))
+    add("--ranks", "without GPUs (default 2); in mode gpu there is one rank a GPU", type=few)
+    add("--gpus", "that this host is declared to have; default: those it has", type=few)
+    add("--deadline", "seconds (default 180)", type=_integer(10, 3600), default=180)
+    largest = "the largest all-reduce (default 64, in mode gpu 256)"
+    add("--allreduce-mib", largest, type=_integer(1, 1024))
+    off: dict[str, Any] = {"action": "store_false"}
+    add("--no-compile", "programs on this host do not use torch.compile", dest="compile", **off)
+    anyone = "others may connect to what the test listens at: nothing is said about it"
+    add("--open-network", anyone, dest="limit_network", **off)
+    add("--fingerprint", "goes into the verdict")
+    name = "its name in the inventory (default: its hostname)"
+    add("--host", name, default=socket.gethostname())
+    output = "the verdict's file (default: in a new directory)"
+    add("--output", output, type=lambda text: Path(text).absolute())
+    add("--across", "one host's part of a step across hosts, as a deploy asks", type=_across)
     return parser
 
 
@@ -148,10 +132,6 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return convert
-
-
-def _path(text: str) -> Path:
-    return Path(text).absolute()
 
 
 def _across(text: str) -> Across:

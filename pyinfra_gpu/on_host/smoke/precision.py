@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .check import Check, Facts, Want, fail, warn
-from .device import seconds
+from .check import Facts, Want, fail, warn
 from .lazy import torch
 from .processes import die_with_parent
 
-NATIVE, UNSUPPORTED, FAILED, NOT_RUN = "native", "unsupported (expected)", "failed", "not run"
+NATIVE, UNSUPPORTED, FAILED = "native", "unsupported (expected)", "failed"
+WRONG, NOT_RUN = "wrong", "not run"
 TOLERANCE = 2.0**-7
 """On |error| / (|A| |B|): a result in bf16 is rounded to 2^-9, and tensor cores for 8-bit floats
 add up with some 13 bits; a wrong scale or a wrong block is off by tens of per cent."""
@@ -53,23 +53,18 @@ FORMATS: Mapping[str, Format] = {
     "mxfp4": Format("float4_e2m1fn_x2", (10, 0), "float8_e8m0fnu", 32, only=10),
 }
 """In the order of the ladder: each needs a newer GPU than the one before."""
-_REFUSAL = re.compile(
-    r"MXFP4 scaling (?:only )?supported|only supported on CUDA devices with compute capability"
-)
-"""What torch says where the format is not for this GPU or this build of torch."""
 _NO_KERNEL = (
     r"no kernel image|CUBLAS_STATUS_(?:NOT_SUPPORTED|ARCH_MISMATCH)|operation not supported"
 )
 _FAULT = re.compile(rf"CUDA error: (?!{_NO_KERNEL})|illegal memory access|launch failure")
-"""What is wrong on any GPU; that a library has no kernel for this one is none of it. cuBLAS says so
-by NOT_SUPPORTED, as of MXFP8 and NVFP4 on a GPU older than 10.0."""
+"""What is wrong on any GPU, also on one that is known not to have the format; that a library has no
+kernel for this one is none of it."""
 _MARK = "precision: "
 _EACH_S = 20.0
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """What the codes 0 to 7 of a 4-bit float mean; 8 to 15 are the same, negative (OCP MX, 5.3.3)."""
 _ROWS, _COLUMNS, _DEPTH = 384, 256, 512
 """Three different sizes, so that nothing transposed by mistake can fit."""
-_SPEED_SIZE, _SPEED_RUNS = 4096, 10
 
 
 class MissingError(Exception):
@@ -98,7 +93,7 @@ def ladder(command: Sequence[str], environment: Mapping[str, str], limit: float)
     + command: starts this program; limit: seconds for all; what is not reached is "not run"
     """
     until = time.monotonic() + limit
-    formats: dict[str, dict[str, Any]] = {}
+    formats: dict[str, dict[str, str]] = {}
     capability: list[int] | None = None
     for name in FORMATS:
         left = min(_EACH_S, until - time.monotonic())
@@ -125,63 +120,57 @@ def _attempt(
             stderr=subprocess.STDOUT,
             timeout=limit,
             check=False,
-            start_new_session=True,
             preexec_fn=die_with_parent,  # safe: the launcher has one thread
         )
     except subprocess.TimeoutExpired:
         return {"crash": f"did not end within {limit:.0f} s"}
-    lines = done.stdout.decode(errors="replace").splitlines()
+    lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
     for line in reversed(lines):
         if line.startswith(_MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
             return found
-    last = " | ".join(line.strip() for line in lines[-5:] if line.strip())
+    last = " | ".join(filter(None, lines[-5:])) or "without a word"
     code = done.returncode
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return {"crash": f"ended with {how}: {last or 'without a word'}"}
+    return {"crash": f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}: {last}"}
 
 
 def judged(
     name: str, outcome: Mapping[str, Any], capability: Sequence[int] | None
-) -> dict[str, Any]:
-    """Return status, reason and figures of one format.
+) -> dict[str, str]:
+    """Return status and reason of one format.
 
     Wrong numbers are a failure even where the format is not expected to work: it was offered. An
     error is expected only where GPU or torch is known not to have the format; without the GPU's
     capability nothing is known, and nothing is excused.
     """
-    if "ratio" in outcome:
-        wrong = outcome["non_finite"] or not outcome["ratio"] <= TOLERANCE
-        figures = {key: outcome[key] for key in ("ratio", "tflops")}
-        status, reason = (FAILED, "wrong numbers") if wrong else (NATIVE, "")
-        return {"status": status, "reason": reason, **figures}
-    if "missing" in outcome:
-        return {"status": UNSUPPORTED, "reason": outcome["missing"]}
-    if "crash" in outcome:
-        return {"status": FAILED, "reason": outcome["crash"]}
-    error, wanted = str(outcome["error"]), FORMATS[name]
+    wanted, error = FORMATS[name], str(outcome.get("error"))
     lacks = capability is not None and (
         tuple(capability) < wanted.since or wanted.only not in (None, capability[0])
     )
-    expected = not _FAULT.search(error) and (_REFUSAL.search(error) or lacks)
-    return {"status": UNSUPPORTED if expected else FAILED, "reason": error.splitlines()[0][:300]}
+    if "ratio" in outcome:
+        wrong = outcome["non_finite"] or not outcome["ratio"] <= TOLERANCE
+        status, reason = (WRONG, "wrong numbers") if wrong else (NATIVE, "")
+    elif "missing" in outcome:
+        status, reason = UNSUPPORTED, outcome["missing"]
+    elif "crash" in outcome:
+        status, reason = FAILED, outcome["crash"]
+    else:
+        status = UNSUPPORTED if lacks and not _FAULT.search(error) else FAILED
+        reason = error.splitlines()[0][:300]
+    return {"status": status, "reason": reason}
 
 
-def _precision(facts: Facts, _: Want) -> str:
-    """bf16 must work, and nothing may give wrong numbers; what else fails is a warning."""
+def formats(facts: Facts, _: Want) -> str:
+    """Judge the formats: bf16 must work, nothing may compute wrongly; other failures only warn."""
     found = facts[0]["precision"]
     for name, entry in found["formats"].items():
-        wrong = entry["status"] == FAILED and "ratio" in entry
-        if wrong or (name == "bf16" and entry["status"] != NATIVE):
+        if entry["status"] == WRONG or (name == "bf16" and entry["status"] != NATIVE):
             fail(f"{name} {entry['status']}: {entry['reason']}")
     for name, entry in found["formats"].items():
         if entry["status"] in (FAILED, NOT_RUN):
             warn(f"{name} {entry['status']}: {entry['reason']}; use {found['best']}")
     short = (f"{name} {each['status'].split()[0]}" for name, each in found["formats"].items())
     return f"{', '.join(short)}; best {found['best']}"
-
-
-CHECKS = (Check("S4.precision", ("precision",), _precision),)
 
 
 # -- one product
@@ -197,7 +186,7 @@ class Operand:
 
 
 def probe(device: torch.device, name: str) -> dict[str, Any]:
-    """Return the largest error of one product in format `name`, and its speed.
+    """Return the largest error of one product in format `name`.
 
     Raises MissingError where torch has not got it, torch's own error where the GPU refuses it.
     """
@@ -206,15 +195,7 @@ def probe(device: torch.device, name: str) -> dict[str, Any]:
     product = _operation(device, name, left, right)().cpu().double()
     bound = left.exact.abs() @ right.exact.abs().t()
     error = (product - left.exact @ right.exact.t()).abs() / bound
-    found = {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
-    if device.type != "cuda":  # whose speed nobody asks for
-        return {**found, "tflops": None}
-    large = _operand(wanted, generator, _SPEED_SIZE, _SPEED_SIZE)
-    work = _operation(device, name, large, large)
-    for _ in range(_SPEED_RUNS):
-        work()
-    fastest = min(seconds(device, work) for _ in range(_SPEED_RUNS))
-    return {**found, "tflops": round(2 * _SPEED_SIZE**3 / fastest / 1e12, 1)}
+    return {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
 
 
 def _operation(

@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-MARK = "PYINFRA_GPU_SMOKE_TEST"
+_MARK = "PYINFRA_GPU_SMOKE_TEST"
 """The variable that all processes of a test carry; its value names launcher and folder."""
-TERM_GRACE = 2.0
-_KILL_LIMIT = 5.0
+_TERM_GRACE, _KILL_LIMIT = 2.0, 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)  # loaded here: as little as possible is done after a fork
 
@@ -43,7 +42,7 @@ def start(
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            env={**environment, MARK: f"{launcher}:{directory}"},
+            env={**environment, _MARK: f"{launcher}:{directory}"},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -53,36 +52,27 @@ def start(
         )
 
 
-def alive(pid: int) -> bool:
-    """Return whether `pid` still runs: it exists and is not a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    return text[text.rindex(")") + 2] not in "ZX"  # the name before it may hold anything
-
-
-def marked(directory: Path) -> list[int]:
-    """Return the processes that this launcher started in `directory`."""
-    mark, found = f"{MARK}={os.getpid()}:{directory}".encode(), []
+def running(directory: Path) -> list[int]:
+    """Return the processes that this launcher started in `directory` and that still run."""
+    mark, found = f"{_MARK}={os.getpid()}:{directory}".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # it has ended, or is another user's; of a zombie it is empty
             if mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
     return sorted(found)
 
 
 def end(directory: Path) -> None:
-    """End all that this launcher started in `directory`: SIGTERM, TERM_GRACE seconds later SIGKILL.
+    """End all that this launcher started in `directory`: SIGTERM, and 2 s later SIGKILL.
 
     Raises TimeoutError if a process survives SIGKILL (stuck in the kernel).
     """
     began = time.monotonic()
-    while left := [pid for pid in marked(directory) if alive(pid)]:
+    while left := running(directory):
         waited = time.monotonic() - began
-        if waited > TERM_GRACE + _KILL_LIMIT:
+        if waited > _TERM_GRACE + _KILL_LIMIT:
             raise TimeoutError(f"processes {left} survive SIGKILL")
         for pid in left:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM if waited < TERM_GRACE else signal.SIGKILL)
+                os.kill(pid, signal.SIGTERM if waited < _TERM_GRACE else signal.SIGKILL)
         time.sleep(0.1)

@@ -1,93 +1,212 @@
-"""What a test in each mode checks, and how its ranks are started: by torchrun, as training is."""
+"""A run of ranks under torchrun, as training is started: followed, ended, explained."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from . import (
-    bandwidth,
-    collectives,
-    compiling,
-    device,
-    environment,
-    gpus,
-    host,
-    libraries,
-    precision,
-    step,
-    store,
-    transport,
-)
-from .check import TORCHRUN, Check, Facts, Want, fail, pairs
-from .group import ENDED, Plan
+from . import environment, hang, processes
+from .journal import HOST, Journal, file_of
 from .options import REHEARSAL_CPU, Options
 
+_POLL, _EXIT_WAIT = 0.05, 1.0
+TAIL_LINES = 30
+DEADLINE, FAILED, STOPPED = "deadline", "a failed check", "the controller"
+"""Why a run is ended; besides these, the name of a signal."""
 
-def _ranks(facts: Facts, want: Want) -> str:
-    torch = libraries.imported(facts, want)
-    host = next(iter(facts.values()))["identity"]["host"]
-    for rank, fact in facts.items():
-        identity = fact["identity"]
-        if left := [name for name in identity["strays"] if not name.startswith("TORCHELASTIC_")]:
-            fail(f"rank {rank} was started with {', '.join(left)} set", rank)
-        found = {key: identity[key] for key in ("rank", "world_size", "host")}
-        wanted = {"rank": rank, "world_size": want.ranks, "host": host}
-        if found != wanted:
-            fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
-    if len({fact["identity"]["pid"] for fact in facts.values()}) < len(facts):
-        fail("two ranks are the same process")
-    return torch
+Kind = Literal[
+    "port", "gone", "unreached", "absent", "killed", "raised", "interrupted",
+    "late", "peer", "stopped", "done",
+]  # fmt: skip
+"""How a run of ranks ended, the first four of a step across hosts alone. In this order one is the
+cause of the others: a machine that is gone takes its ranks along, a rank that is killed makes those
+of other hosts lose a connection."""
 
 
-CHECKS = (
-    Check("S4.ranks", ("identity", "init"), _ranks, each=True),
-    *store.CHECKS,
-    *collectives.CHECKS,
-    *step.CHECKS,
-)
-"""Of ranks together, on any host."""
-AFTERWARDS = (*transport.CHECKS, *precision.CHECKS)
-"""On GPU hosts, decided by the launcher when the ranks have ended."""
-ACROSS = tuple(check for check in CHECKS if check.across)
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, in one sentence, and which rank to look at."""
+
+    kind: Kind
+    sentence: str = ""
+    rank: int | None = None
 
 
-def checks_of(mode: str) -> list[Check]:
-    """Return all checks of a test in `mode`, in the order in which they are decided."""
-    on_gpus = mode != REHEARSAL_CPU
-    return [
-        *host.BEFORE,
-        *(gpus.BEFORE if on_gpus else ()),
-        *libraries.CHECKS[:1],
-        *(device.CHECKS if on_gpus else ()),
-        *libraries.CHECKS[1:],
-        store.ALONE,
-        *compiling.CHECKS,
-        *CHECKS,
-        *(bandwidth.CHECKS if on_gpus else ()),
-        ENDED,
-        *(AFTERWARDS if on_gpus else ()),
-        *host.AFTER,
-        *(gpus.AFTER if on_gpus else ()),
-    ]
+@dataclass
+class Ranks:
+    """The ranks of one run on this host, and torchrun, which starts them.
+
+    + own: the host's journal; journals: rank -> its journal
+    + left: processes that were still there when torchrun had ended
+    + reason: why it was ended: DEADLINE, FAILED, STOPPED or a signal's name; None: by itself
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    directory: Path
+    count: int
+    own: Journal = field(default_factory=lambda: Journal(HOST))
+    journals: dict[int, Journal] = field(default_factory=dict)
+    code: int | None = None
+    left: list[int] = field(default_factory=list)
+    reason: str | None = None
+
+    def run(self, to_end: Callable[[bool], str | None]) -> None:
+        """Run to the end, or end it; when this returns nothing of it runs any more.
+
+        + to_end: asked again and again: the reason to end it now, None while there is none; it is
+          told whether anything new was written down
+        """
+        torchrun = processes.start(self.command, self.environment, self.directory, self._log)
+        try:
+            while torchrun.poll() is None and self.reason is None:
+                self.reason = to_end(self._follow())
+                time.sleep(_POLL)
+            if self.reason is None:
+                self.code = torchrun.wait()
+                limit = time.monotonic() + _EXIT_WAIT
+                while (left := processes.running(self.directory)) and time.monotonic() < limit:
+                    time.sleep(_POLL)
+                self.left = left
+            elif self.reason == DEADLINE:
+                there = processes.running(self.directory)
+                pids = [each.pid for each in self.journals.values() if each.pid in there]
+                hang.ask_for_stacks(pids, self.directory)
+        finally:
+            processes.end(self.directory)
+            torchrun.wait()
+        self._follow()
+
+    def _follow(self) -> bool:
+        """Read what was written down; return whether there was anything new."""
+        mine = file_of(self.directory, HOST)
+        news = mine.exists() and self.own.follow(mine)
+        for path in sorted(self.directory.glob("rank*.jsonl")):
+            rank = int(path.stem.removeprefix("rank"))
+            news = self.journals.setdefault(rank, Journal(rank)).follow(path) or news
+        return news
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all did all their work and torchrun had nothing to complain of."""
+        done = [journal.finished for journal in self.journals.values()]
+        return self.code == 0 and len(done) == self.count and all(done)
+
+    # -- how it ended
+
+    @property
+    def _codes(self) -> dict[int, int]:
+        """Return the exit codes of ranks that failed, negative for signals, as torchrun tells."""
+        told = self.own.facts.get("codes", {})
+        return {int(rank): code for rank, code in told.items() if code}
+
+    def ending(self, limit: str) -> Ending:
+        """Return how the run ended.
+
+        + limit: what to call its deadline
+        """
+        if self.reason == DEADLINE:
+            return self._late(limit)
+        if self.reason in (FAILED, STOPPED):
+            return Ending("stopped", f"the ranks were ended by {self.reason}")
+        if self.reason is not None:
+            return Ending("interrupted", f"the test was interrupted by {self.reason}")
+        return Ending("done") if self.finished else self._broken()
+
+    def _broken(self) -> Ending:
+        """A rank that loses its peer fails too, and torchrun then ends the rest with SIGTERM. So
+        the order is: who was ended by another signal, who left without a word, who raised first.
+        """
+        codes, by_torchrun = self._codes, -signal.SIGTERM
+        if not self.journals:
+            sentence = _explained("torchrun", self.own, self.code)
+            return Ending("raised", sentence, min(codes, default=None))
+        unfinished = [each for each in self.journals.values() if not each.finished]
+        silent = [j for j in unfinished if not j.error and codes.get(j.rank) != by_torchrun]
+        silent.sort(key=lambda journal: codes.get(journal.rank, 0) >= 0)
+        raised = sorted((j for j in unfinished if j.error), key=lambda j: j.error_time or 0.0)
+        if first := next(iter([*silent, *raised]), None):
+            sentence = _explained(f"rank {first.rank}", first, codes.get(first.rank))
+            return Ending("raised" if first.error else "killed", sentence, first.rank)
+        ended = f"torchrun {_manner(self.code or 0)}"
+        if (started := len(self.journals)) < self.count:
+            rank = next((rank for rank in codes if rank not in self.journals), None)
+            return Ending("peer", f"{started} of {self.count} ranks started, {ended}", rank)
+        for rank, code in codes.items():
+            if self.journals[rank].finished and code != by_torchrun:
+                sentence = f"rank {rank} {_manner(code)} after its work was done"
+                return Ending("killed", sentence, rank)
+        for each in unfinished:
+            sentence = _explained(f"rank {each.rank}", each, codes.get(each.rank))
+            return Ending("killed", sentence, each.rank)
+        return Ending("raised", ended)
+
+    def _late(self, limit: str) -> Ending:
+        """Explain a run that was still going at its deadline: who had come least far."""
+        if not self.journals:
+            return Ending("late", f"torchrun was still at '{self.own.step}' after {limit}")
+        if (started := len(self.journals)) < self.count:
+            return Ending("late", f"{started} of {self.count} ranks had started after {limit}")
+        return least_far(self.journals, limit)
+
+    # -- what it left to read
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "torchrun.log"
+
+    def logs_of(self, rank: int) -> list[Path]:
+        """Return the files with what a rank printed, standard error, which has tracebacks, first;
+        those without a word are left out.
+        """
+        place = self.journals[rank].local_rank if rank in self.journals else rank
+        files = sorted(self.directory.glob(f"logs/*/attempt_0/{place}/std*.log"))
+        return [path for path in files if path.stat().st_size]
+
+    def log_of(self, rank: int | None) -> str | None:
+        """Return the first of them, None where there is none, or no rank in particular."""
+        logs = [] if rank is None else self.logs_of(rank)
+        return str(logs[0]) if logs else None
+
+    def tail(self, rank: int | None) -> list[str]:
+        """Return the last lines of a rank's log, or where it hung; of two ranks', or else
+        torchrun's, if it is None.
+        """
+        if rank is not None:
+            return self._own_lines(rank)[-TAIL_LINES:]
+        lines = [
+            f"[rank {each}] {line}"
+            for each in sorted(self.journals)[:2]
+            for line in self._own_lines(each)[-TAIL_LINES // 2 :]
+        ]
+        return lines or last_lines(self._log, TAIL_LINES)
+
+    def _own_lines(self, rank: int) -> list[str]:
+        if stack := last_lines(hang.stack_file(self.directory, rank), 200):
+            return hang.main_stack(stack)
+        return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, TAIL_LINES)]
 
 
-def plan_of_ranks(
+def under_torchrun(
     options: Options,
     mode: str,
     count: int,
     bundle: Path,
     directory: Path,
-    checks: Sequence[Check],
+    measure: Sequence[str],
     variables: Mapping[str, str | None],
     rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
-) -> Plan:
-    """Return the plan of `count` ranks under torchrun, as training is started.
+) -> Ranks:
+    """Return `count` ranks to be run.
 
-    + checks: those that the facts of ranks decide: they measure what these ask for
+    + measure: what they measure, see `worker.MEASUREMENTS`
     + variables: set for them, or with None, removed
     + rendezvous: where all meet; the store's address would otherwise be the hostname, which need
       not resolve
@@ -102,7 +221,7 @@ def plan_of_ranks(
         "directory": str(directory),
         "mode": mode,
         "allreduce_mib": options.allreduce_mib,
-        "measure": measurements(checks),
+        "measure": measure,
         "variables": [*kept],
     }
     torchrun = [
@@ -111,9 +230,38 @@ def plan_of_ranks(
         *("--log-dir", str(directory / "logs"), "--redirects", "3"),
         *(str(bundle), "--rank", json.dumps(settings)),
     ]
-    return Plan(torchrun, kept, directory, count, checks)
+    return Ranks(torchrun, kept, directory, count)
 
 
-def measurements(checks: Iterable[Check]) -> list[str]:
-    """Return what ranks must measure for `checks`, in the order in which it is first needed."""
-    return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))
+def least_far(journals: Mapping[int, Journal], limit: str) -> Ending:
+    """Say who had come least far at the deadline, and which rank that is, if one alone."""
+    least = min(len(journal.steps) for journal in journals.values())
+    behind = [journal for journal in journals.values() if len(journal.steps) == least]
+    at = f"still at '{behind[0].step}' after {limit}"
+    if len(behind) < len(journals) or len(journals) == 1:
+        return Ending("late", f"rank {behind[0].rank} was {at}", behind[0].rank)
+    return Ending("late", f"all ranks were {at}")
+
+
+def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]:
+    """Return the last `count` lines of `path`, of its last `most_bytes`; none where it is not."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - most_bytes))
+        return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def _explained(who: str, journal: Journal, code: int | None) -> str:
+    if journal.error is not None:
+        error = journal.error.splitlines()[0]
+        return f"{who} (pid {journal.pid}) raised at '{journal.step}': {error}"
+    manner = "ended without an error" if code is None else _manner(code)
+    return f"{who} (pid {journal.pid}) {manner} at '{journal.step}', before its work was done"
+
+
+def _manner(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"

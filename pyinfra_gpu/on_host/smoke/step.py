@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .check import Check, Facts, Want, fail, pairs
+from .check import Facts, Want, fail, pairs
 from .collectives import difference
 from .lazy import dist, torch
 
@@ -142,7 +142,8 @@ def _non_finite(tensor: "torch.Tensor") -> int:
 # -- judged
 
 
-def _mean_gradient(facts: Facts, want: Want) -> str:
+def mean_gradient(facts: Facts, want: Want) -> str:
+    """Judge whether all gradients were averaged, and are the mean of the ranks' own."""
     for rank, fact in facts.items():
         gradients = fact["gradients"]
         missing = gradients["elements"] - gradients["averaged"]
@@ -155,8 +156,8 @@ def _mean_gradient(facts: Facts, want: Want) -> str:
     return "bit for bit" if want.ranks <= 2 else "within rounding (above two ranks in any order)"
 
 
-def _training_step(facts: Facts, _: Want) -> str:
-    """Parameters and gradients that must be equal on all ranks, or differ, and be finite."""
+def training_step(facts: Facts, _: Want) -> str:
+    """Judge what must be equal on all ranks, or differ, and be finite."""
     gradients = {rank: fact["gradients"] for rank, fact in facts.items()}
     local = [each["local_sha256"] for each in gradients.values()]
     for rank, each in gradients.items():
@@ -205,17 +206,10 @@ def loss_drop(facts: Facts) -> dict[str, float]:
     }
 
 
-def _loss_drop(facts: Facts, _: Want) -> str:
+def loss_fell(facts: Facts, _: Want) -> str:
+    """Judge whether the loss fell by what the gradient predicts."""
     drop = loss_drop(facts)
     text = f"measured/predicted = {drop['taylor_ratio']:.4f}"
     if not abs(drop["taylor_ratio"] - 1) <= DROP_TOLERANCE:
         fail(f"the loss fell by {drop['loss_drop']:.6f}, {text}")
     return text
-
-
-_ALL = ("parameters_before", "gradients", "step")
-CHECKS = (
-    Check("S4.grad_bitwise", ("gradients",), _mean_gradient, by="step", across=True),
-    Check("S4.training_step", _ALL, _training_step, by="step", across=True),
-    Check("S4.loss_drop", ("gradients", "step"), _loss_drop, by="step", across=True),
-)

@@ -1,4 +1,4 @@
-"""S2 and S4: whether a store is served with libuv.
+"""Whether a store is served with libuv.
 
 `TCPStore.libuvBackend` only repeats what the client was constructed with. The name of the server's
 thread is what tells: "pt_tcpstore_uv" with libuv, "pt_tcpstore" without.
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .check import TORCHRUN, Check, Facts, Want, fail
+from .check import Facts, Want, fail
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -33,7 +33,31 @@ def serve_one() -> dict[str, Any]:
     return fact
 
 
-def _libuv(facts: Facts, _: Want) -> str:
+def measure(it: Rank) -> None:
+    """Record the fact "store": its class, its address as seen by this rank, and its server's
+    threads: the server is torchrun normally, or rank 0 if sharing torchrun's store is off.
+    """
+    from torch.distributed import distributed_c10d
+
+    with it.journal.measuring("store") as value:
+        store: Any = distributed_c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        address = [getattr(store, "host", None), getattr(store, "port", None)]
+        value["used"] = [type(store).__name__, *address]
+        told = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        value["told"] = ["TCPStore", *told]
+        value["threads"] = [*_store_threads(os.getppid()), *_store_threads(os.getpid())]
+
+
+def _store_threads(pid: int) -> list[str]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    names = {(thread / "comm").read_text().strip() for thread in threads}
+    return sorted(name for name in names if name.startswith("pt_tcpstore"))
+
+
+def served(facts: Facts, _: Want) -> str:
+    """Judge the store that torchrun's process served for itself."""
     server = facts[0]["libuv"]
     if server["error"]:
         fail(f"a store with libuv cannot be served: {server['error']}")
@@ -45,41 +69,13 @@ def _libuv(facts: Facts, _: Want) -> str:
     return "thread pt_tcpstore_uv"
 
 
-def measure(it: Rank) -> None:
-    """Record the fact "store": its class, its address as seen by this rank, and its server's
-    threads: the server is torchrun normally, or rank 0 if sharing torchrun's store is off.
-    """
-    from torch.distributed import distributed_c10d
-
-    with it.journal.measuring("store") as value:
-        store: Any = distributed_c10d._get_default_store()
-        while hasattr(store, "underlying_store"):
-            store = store.underlying_store
-        value["class"] = type(store).__name__
-        value["host"], value["port"] = getattr(store, "host", None), getattr(store, "port", None)
-        value["master_addr"] = os.environ["MASTER_ADDR"]
-        value["master_port"] = int(os.environ["MASTER_PORT"])
-        value["threads"] = [*_store_threads(os.getppid()), *_store_threads(os.getpid())]
-
-
-def _store_threads(pid: int) -> list[str]:
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    names = {(thread / "comm").read_text().strip() for thread in threads}
-    return sorted(name for name in names if name.startswith("pt_tcpstore"))
-
-
-def _store(facts: Facts, _: Want) -> str:
+def used(facts: Facts, _: Want) -> str:
+    """Judge the store at which the ranks met."""
     for rank, fact in facts.items():
         store = fact["store"]
-        used = [store["class"], store["host"], store["port"]]
-        wanted = ["TCPStore", store["master_addr"], store["master_port"]]
-        if used != wanted:
-            fail(f"rank {rank} uses {used}, its environment says {wanted}", rank)
+        if store["used"] != store["told"]:
+            fail(f"rank {rank} uses {store['used']}, its environment says {store['told']}", rank)
         if {*store["threads"]} != {*_LIBUV}:
             named = ", ".join(store["threads"]) or "none"
             fail(f"the store threads of torchrun and rank {rank} are: {named}", rank)
-    return f"{wanted[1]}:{wanted[2]}, with libuv"
-
-
-ALONE = Check("S2.libuv", ("libuv",), _libuv, by=TORCHRUN)
-CHECKS = (Check("S4.store", ("store",), _store, each=True, by="store"),)
+    return f"{store['told'][1]}:{store['told'][2]}, with libuv"

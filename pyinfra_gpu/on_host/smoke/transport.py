@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .check import Check, Facts, Want, fail, skip, warn
+from .check import Facts, Want, fail, skip, warn
 from .gpus import on_nvlink
 
 _LARGEST = 8 * 2**20
@@ -52,7 +52,8 @@ def read(directory: Path) -> dict[str, Any]:
     }
 
 
-def _transport(facts: Facts, want: Want) -> str:
+def ways(facts: Facts, want: Want) -> str:
+    """Judge the way that NCCL's data took."""
     found = facts[0]["transport"]
     text, kinds = ", ".join(found["ways"]), {way.partition("/")[0] for way in found["ways"]}
     if want.ranks == 1:
@@ -71,8 +72,10 @@ def _transport(facts: Facts, want: Want) -> str:
     return text
 
 
-def _own_choice(facts: Facts, _: Want) -> str:
-    """The test tells NCCL to use the loopback interface. A first training run does not, and may
+def own_choice(facts: Facts, _: Want) -> str:
+    """Judge an all-reduce by NCCL's own choice of interface.
+
+    The test tells NCCL to use the loopback interface. A first training run does not, and may
     meet a bridge of Docker's, a VPN, or a hostname that does not resolve."""
     found = facts[0]["own_choice"]
     by = ", ".join(found["interfaces"]) or "an interface that its log does not name"
@@ -80,9 +83,3 @@ def _own_choice(facts: Facts, _: Want) -> str:
         detail = f"left to itself NCCL chose {by}, and an all-reduce {found['result']}"
         warn(f"{detail}: set NCCL_SOCKET_IFNAME for training; {found['why']}")
     return f"by {by}"
-
-
-CHECKS = (
-    Check("S4.transport", ("transport",), _transport),
-    Check("S4.own_choice", ("own_choice",), _own_choice),
-)

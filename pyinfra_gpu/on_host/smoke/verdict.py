@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -10,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import exactness, files, hang
+from . import collectives, exactness, files, hang
+from .check import Facts, Want
 from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Result
-from .group import Group, last_lines
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
+from .ranks import Ranks, last_lines
 from .step import loss_drop
 
 LABELS = {
@@ -29,12 +31,7 @@ _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": 3}
 _WIDTH = 72
 """A terminal's 80 columns, less the host's name that pyinfra puts before each line."""
 _LINES, _BYTES, _ALL_BYTES = 400, 64 * 1024, 480 * 1024
-"""Of one entry of the evidence, and of the file; its reader takes no more than 768 KiB."""
-
-
-def proves(status: str, mode: str) -> bool:
-    """Return whether the run proves that a GPU host works."""
-    return mode == GPU and status in ("pass", "warn")
+"""Of one entry of the evidence, and of the file, which its reader takes up to 768 KiB."""
 
 
 def exit_code(status: str, mode: str) -> int:
@@ -42,78 +39,73 @@ def exit_code(status: str, mode: str) -> int:
     return NOT_PROOF if status in ("pass", "warn") and mode != GPU else _EXIT_CODES[status]
 
 
-def metrics(
-    journals: Mapping[int, Journal], ranks: int, afterwards: Mapping[str, Any] | None = None
-) -> Metrics:
+def metrics(want: Want, journals: Mapping[int, Journal], own: Mapping[str, Any]) -> Metrics:
     """Return the figures, as far as all ranks have come.
 
-    + afterwards: what the launcher found on a host with GPUs when the ranks had ended
+    + own: the host's facts
     """
-    facts = {rank: journals[rank].facts for rank in range(ranks) if rank in journals}
-    if len(facts) < ranks:
-        return Metrics()
+    facts = {rank: each.facts for rank, each in sorted(journals.items())}
+    ranks = want.ranks
+
+    def have(name: str) -> bool:
+        return len(facts) == ranks and all(name in each for each in facts.values())
+
     found: dict[str, Any] = {}
-    if all("step" in each for each in facts.values()):
+    if have("step"):
         drop = loss_drop(facts)
         found = {name: files.finite(drop[name]) for name in ("loss0", "loss1", "taylor_ratio")}
-    if ranks > 1 and all("all_reduce" in each for each in facts.values()):
-        found["allreduce"] = (*_all_reduces(facts),)
-    for key in ("bf16_tflops", "memory_gb_s"):
-        found[key] = {str(n): each["speed"][key] for n, each in facts.items() if "speed" in each}
-    if all("bandwidth" in each for each in facts.values()):
+    if have("all_reduce") and ranks > 1:
+        found["allreduce"] = (*_all_reduces(facts, want.allreduce_mib),)
+    if have("speed"):
+        for key in ("bf16_tflops", "memory_gb_s"):
+            found[key] = {str(rank): each["speed"][key] for rank, each in facts.items()}
+    if have("bandwidth"):
         loads = [each["bandwidth"] for each in facts.values()]
         if ranks > 1:
             found["allreduce_busbw_gb_s"] = min(each["busbw_gb_s"] for each in loads)
             found["allreduce_bytes"] = loads[0]["bytes"]
+        names = Link.__dataclass_fields__
         found["link"] = {
-            index: Link(**{name: seen[name] for name in Link.__dataclass_fields__ if name in seen})
-            for index, seen in loads[0].get("link", {}).items()
+            index: Link(**{name: seen[name] for name in names if name in seen})
+            for index, seen in loads[0]["link"].items()
         }
-    afterwards = afterwards or {}
-    if "precision" in afterwards:
-        found["transport"] = afterwards["transport"]["ways"]
-        found["precision_best"] = afterwards["precision"]["best"]
+    if "precision" in own:
+        found["transport"] = own["transport"]["ways"]
+        found["precision_best"] = own["precision"]["best"]
         found["precision"] = {
-            name: Format(each["status"], each["reason"], each.get("tflops"))
-            for name, each in afterwards["precision"]["formats"].items()
+            name: Format(each["status"], each["reason"])
+            for name, each in own["precision"]["formats"].items()
         }
     return Metrics(**found)
 
 
-def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[AllReduce]:
+def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
     """Yield per size the best time of the repeats, each as slow as its slowest rank."""
-    for kind in exactness.KINDS:
-        best: dict[int, float] = {}
-        of_kind = [fact["all_reduce"].get(kind, []) for fact in facts.values()]
-        for runs in zip(*of_kind, strict=False):
-            slowest = max(run["seconds"] for run in runs)
-            best[runs[0]["size"]] = min(best.get(runs[0]["size"], slowest), slowest)
-        for size, seconds in best.items():
-            yield AllReduce(kind, size, seconds, round(size / max(seconds, 1e-6) / 1e6, 3))  # type: ignore[arg-type]
+    found = [fact["all_reduce"] for fact in facts.values()]
+    for kind, size in itertools.product(exactness.KINDS, exactness.sizes(mib)):
+        names = [collectives.name_of(kind, size, each) for each in range(exactness.REPEATS)]
+        runs = [[each[name]["seconds"] for each in found if name in each] for name in names]
+        if seconds := min((max(run) for run in runs if run), default=None):
+            yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-def ranks(group: Group, host: str) -> tuple[Rank, ...]:
-    """Return what became of each rank of a host."""
+def ranks(
+    journals: Mapping[int, Journal], where: Mapping[int, tuple[str, str | None]]
+) -> tuple[Rank, ...]:
+    """Return what became of each rank.
+
+    + where: rank -> its host and its log there
+    """
     return tuple(
-        Rank(
-            rank=number,
-            host=host,
-            pid=journal.pid,
-            code=group.codes.get(number, 0 if journal.finished else None),
-            finished=journal.finished,
-            last_step=journal.step,
-            log=group.log_of(number),
-        )
-        for number, journal in sorted(group.journals.items())
+        Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
+        for rank, each in sorted(journals.items())
     )
 
 
-def failed(
-    result: Result | None, group: Group | None, remark: str | None, host: str
-) -> Failed | None:
+def failed(result: Result | None, run: Ranks | None, remark: str, host: str) -> Failed | None:
     """Return the check that failed first, with the end of the log to look at; None on a pass.
 
-    + group: what ran last; remark: what else was found out about it
+    + run: of the ranks; remark: what else was found out about it
     """
     if result is None:
         return None
@@ -121,36 +113,31 @@ def failed(
         id=result.id,
         sentence="; ".join(filter(None, (result.detail, remark))),
         rank=result.rank,
-        log=group.log_of(result.rank) if group else None,
-        tail=tuple(group.tail(result.rank)) if group and result.status == "fail" else (),
+        log=run.log_of(result.rank) if run else None,
+        tail=tuple(run.tail(result.rank)) if run and result.status == "fail" else (),
         host=host,
     )
 
 
 def evidence(
     directory: Path,
-    groups: Sequence[Group],
+    runs: Sequence[Ranks],
     first: int | None,
-    kernel: Sequence[str] | None,
+    kernel: Sequence[str],
     remarks: Sequence[str],
 ) -> Path:
-    """Keep the ends of all logs in one file, those of the process that failed `first` foremost:
+    """Keep the ends of all logs in one file, those of the rank that failed `first` foremost:
     whoever looks for a cause reads in order. Raises OSError where it cannot be written.
     """
-    root: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
-    for group in reversed(groups):
-        for number in range(group.plan.count):
-            is_root = group is groups[-1] and number == first
-            (root if is_root else others).extend(_of_process(group, number))
-    starters = [
-        _entry("torchrun", None, last_lines(group.plan.directory / "torchrun.log", _LINES))
-        for group in reversed(groups)
-    ]
-    analysed = [line for group in groups[-1:] for line in hang.collectives(group.plan.directory)]
-    stage = _entry("stage", None, [*remarks, *analysed])
+    root = [] if first is None else [*_of_rank(runs[0], first)] if runs else []
+    stage = [*remarks, *(line for run in runs[:1] for line in hang.collectives(run.directory))]
+    found = [*root, _entry("stage", None, stage), _entry("kernel", None, kernel)]
+    for run in runs:
+        found.append(_entry("torchrun", None, last_lines(run.directory / "torchrun.log", _LINES)))
+        others = [rank for rank in range(run.count) if run is not runs[0] or rank != first]
+        found += [entry for rank in others for entry in _of_rank(run, rank)]
     kept, size = [], 0
-    for each in (*root, stage, _entry("kernel", None, kernel or []), *starters, *others):
+    for each in found:
         size += len(json.dumps(each)) + 2
         if each["text"].strip() and size <= _ALL_BYTES:
             kept.append(each)
@@ -158,16 +145,15 @@ def evidence(
     return directory / "evidence.json"
 
 
-def _of_process(group: Group, number: int) -> Iterator[dict[str, Any]]:
-    """Yield what one process left; one that died early has a log and no journal."""
-    journal, directory = group.journals.get(number), group.plan.directory
-    if journal and journal.error:
-        yield _entry("rank", number, journal.error.splitlines())
-    for log in group.logs_of(number):
-        yield _entry("rank", number, last_lines(log, _LINES))
-    for path in directory.glob(f"nccl.*.{journal.pid}.log") if journal else ():
-        yield _entry("nccl", number, last_lines(path, _LINES))
-    yield _entry("stage", number, last_lines(hang.stack_file(directory, number), _LINES))
+def _of_rank(run: Ranks, number: int) -> Iterator[dict[str, Any]]:
+    """Yield what one rank left; one that died early has a log and no journal."""
+    journal = run.journals.get(number, Journal(number))
+    logs = run.logs_of(number)
+    stacks, nccl = hang.stack_file(run.directory, number), f"nccl.*.{journal.pid}.log"
+    yield _entry("rank", number, (journal.error or "").splitlines())
+    for path in (*logs, *run.directory.glob(nccl), stacks):
+        source = "rank" if path in logs else "stage" if path == stacks else "nccl"
+        yield _entry(source, number, last_lines(path, _LINES))
 
 
 def _entry(source: str, rank: int | None, lines: Sequence[str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from . import (
     step,
     store,
 )
-from .journal import AGENT, STARTING, Writer
+from .journal import HOST, STARTING, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
 
@@ -73,20 +73,24 @@ class Rank:
             time.sleep(0.02)
 
 
-_ALONE: Mapping[str, Callable[[Rank], None]] = {
+MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
-}
-_TOGETHER: Mapping[str, Callable[[Rank], None]] = {
     "store": store.measure,
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
     "step": step.measure,
     "bandwidth": bandwidth.measure,
 }
-MEASUREMENTS = {**_ALONE, **_TOGETHER}
-"""What checks of ranks ask for, see `Check.by`."""
+"""All that ranks can measure, in this order."""
+_ALONE = ("device", "libraries", "compile")
+
+
+def measurements(mode: str) -> list[str]:
+    """Return what the ranks of a whole test in `mode` measure."""
+    of_gpus = ("device", "bandwidth") if mode == REHEARSAL_CPU else ()
+    return [name for name in MEASUREMENTS if name not in of_gpus]
 
 
 def main(text: str) -> int:
@@ -124,20 +128,16 @@ def _imported(journal: Writer, **more: Any) -> Any:
 
 def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: int) -> None:
     world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    strays = [
-        name
-        for name in environment.stray(os.environ, settings["mode"])
-        if name not in settings["variables"] and name not in environment.OF_TORCHRUN
-    ]
+    ours = {*settings["variables"], *environment.OF_TORCHRUN}
+    strays = [name for name in environment.stray(os.environ, settings["mode"]) if name not in ours]
     torch = _imported(journal, rank=rank, world_size=world_size, strays=strays)
     import torch.distributed as dist
 
     on_cpu = settings["mode"] == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, settings["allreduce_mib"])
-    wanted = settings["measure"]
-    for name in [each for each in wanted if each in _ALONE]:
-        _ALONE[name](it)
+    for name in [each for each in settings["measure"] if each in _ALONE]:
+        MEASUREMENTS[name](it)
     with journal.measuring("init"):
         if on_cpu:
             # Longer than the deadline: a hang is the launcher's to end, with the stacks of all
@@ -146,8 +146,8 @@ def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: i
         else:
             torch.cuda.set_device(place)
             dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=place)
-    for name in [each for each in wanted if each in _TOGETHER]:
-        _TOGETHER[name](it)
+    for name in [each for each in settings["measure"] if each not in _ALONE]:
+        MEASUREMENTS[name](it)
     journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
@@ -161,7 +161,7 @@ def agent(directory: Path, arguments: list[str]) -> int:
     """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
     failed (negative: signals).
     """
-    journal = Writer(directory, AGENT)
+    journal = Writer(directory, HOST)
     try:
         _imported(journal)
         # Before torchrun, which needs the very thing and would end without saying so.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke, smoke_across
 from pyinfra_gpu.drift.concern import history_of
-from pyinfra_gpu.drift.finding import Effect, Findings, Id, Stage
+from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report.plain import finding_as_json, versions
@@ -18,7 +18,6 @@ from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.diagnosis.explained import Explained
-    from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossStamp
@@ -99,24 +98,8 @@ class HostAnswer:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Every deviation, and the notes, which are no drift (effect "note")."""
+        """Every deviation, and the notes, which are no drift."""
         return tuple(finding for stage in self.stages for finding in stage.findings)
-
-    @property
-    def not_checked(self) -> tuple[str, ...]:
-        """The stages that were not judged, since the next deploy stops before them."""
-        judged = {each.stage for each in self.stages}
-        stopped = any(each.stops for each in self.stages)
-        return tuple(each for each in Stage if each not in judged) if stopped else ()
-
-    @property
-    def smoke_is_good(self) -> bool:
-        """Whether the smoke test's verdict is valid for what is installed."""
-        return any(
-            not each.unread and each.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
-            for each in self.stages
-            if each.stage is Stage.SMOKE
-        )
 
     @property
     def deviations(self) -> tuple[Finding, ...]:
@@ -128,6 +111,20 @@ class HostAnswer:
         """What is good to know and no drift, a sentence each."""
         notes = (each for each in self.findings if each.effect == "note")
         return tuple(f"{each.found}; next deploy: {each.action}" for each in notes)
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """The stages that were not judged, since the next deploy stops before them."""
+        judged = {each.stage for each in self.stages}
+        stopped = any(each.stops for each in self.stages)
+        return tuple(each for each in Stage if each not in judged) if stopped else ()
+
+    @property
+    def smoke_is_good(self) -> bool:
+        """Whether the smoke test's verdict is valid for what is installed."""
+        stage = next((each for each in self.stages if each.stage is Stage.SMOKE), None)
+        apart = {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
+        return stage is not None and not stage.unread and stage.findings.ids <= apart
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -175,10 +172,13 @@ class Answer:
         """0 as declared, 1 undetermined, 2 drift, 3 only a restart is pending."""
         return EXIT_CODES[self.verdict]
 
-    def counts(self) -> dict[Verdict, int]:
-        """Return how many hosts have each verdict, worst first, without zeros."""
-        found = [host.verdict for host in self.hosts]
-        return {each: found.count(each) for each in _WORST_FIRST if each in found}
+    def worst_first(self) -> list[HostAnswer]:
+        """Return the hosts as they are shown, those alike in the natural order of their names."""
+
+        def place(host: HostAnswer) -> tuple[Any, ...]:
+            return _WORST_FIRST.index(host.verdict), -len(host.deviations), natural(host.name)
+
+        return sorted(self.hosts, key=place)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data; what is in it stays, new keys may come."""
@@ -192,15 +192,6 @@ class Answer:
             "reasons": list(self.reasons),
             "hosts": {host.name: host.as_json() for host in self.hosts},
         }
-
-
-def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
-    """Return hosts as they are shown: the worst first, and in the natural order of their names."""
-
-    def place(host: HostAnswer) -> tuple[Any, ...]:
-        return _WORST_FIRST.index(host.verdict), -len(host.deviations), natural(host.name)
-
-    return sorted(hosts, key=place)
 
 
 def judge(spec: HostSpec, record: Record) -> HostAnswer:
@@ -226,9 +217,21 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
 def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
     """Return the answer that follows from the judgement of each stage.
 
+    The smoke test that another driver needs is a part of the pending restart, where there is
+    nothing else: then nobody has to do anything but to leave the host idle.
+
     + known: what else is known of the host, by the fields of `HostAnswer`
     """
-    return HostAnswer(name=name, stages=tuple(_with_consequences(stages)), **known)
+    found = [(each.stage, finding) for each in stages for finding in each.findings]
+    restart = any(finding.effect == "restart" for _, finding in found)
+    apart = (f.effect in ("repair", "report") and s is not Stage.SMOKE for s, f in found)
+    if restart and not any(apart) and not any(stage.unread for stage in stages):
+        stages = [replace(each, findings=_pending(each.findings)) for each in stages]
+    return HostAnswer(name=name, stages=tuple(stages), **known)
+
+
+def _pending(findings: Findings) -> Findings:
+    return Findings(e if e.effect == "note" else replace(e, effect="restart") for e in findings)
 
 
 def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:
@@ -241,20 +244,3 @@ def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:
     )
     findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
     return replace(stage, findings=findings, unread=(*stage.unread, why))
-
-
-def _with_consequences(stages: Sequence[StageJudgement]) -> Sequence[StageJudgement]:
-    """Count the smoke test that another driver needs as a part of the pending restart.
-
-    Only where there is nothing else: then nobody has to do anything but to leave the host idle.
-    """
-    effects = {(stage.stage is Stage.SMOKE, e.effect) for stage in stages for e in stage.findings}
-    restart = any(effect == "restart" for _, effect in effects)
-    beside = {(False, "repair"), (False, "report")} & effects
-    if beside or not restart or any(stage.unread for stage in stages):
-        return stages
-
-    def owed(found: Finding) -> Finding:
-        return replace(found, effect="restart") if _EFFECTS[found.effect] == "drift" else found
-
-    return [replace(each, findings=Findings(map(owed, each.findings))) for each in stages]

@@ -1,4 +1,4 @@
-"""The command `check`, and what it shares with `report`."""
+"""The command `check`, and what it shares with all that ask the hosts of an inventory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from getpass import getpass
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from pyinfra_gpu.completion import offer
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
-from pyinfra_gpu.report.check.render import blocks_of, render
+from pyinfra_gpu.report.check.render import render
 from pyinfra_gpu.report.check.running import Request, known, run
-from pyinfra_gpu.report.screen import printed, safe
 from pyinfra_gpu.text import columns, draws, shortened
 
 EXIT_CODES_TEXT = (
@@ -83,36 +83,42 @@ def _hosts(words: argparse.Namespace) -> list[str]:
 
 def handle(options: argparse.Namespace) -> int:
     """Check, print the answer, and return the exit code; ended early, print what there is."""
-    answers: list[HostAnswer] = []
+    told: list[HostAnswer] = []
+    whole, width, coloured = options.verbose, columns(), draws(sys.stdout)
     try:
-        answer = look(request_of(options), answers)
+        answer = look(request_of(options), told)
     except SystemExit:
-        if answers and not options.json:
-            shown = printed(blocks_of(answers, whole=options.verbose), columns())
-            show(f"{shown}\n\nended before the other hosts had answered", "check")
+        if told and not options.json:
+            answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
+            ended = "ended before the other hosts had answered"
+            show(render(answer, whole=whole, width=width, coloured=coloured, ended=ended), "check")
         raise
     if options.json:
-        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    else:
-        coloured = draws(sys.stdout)
-        text = render(answer, whole=options.verbose, width=columns(), coloured=coloured)
-    return show(text, "check") or answer.exit_code
+        return (
+            show(json.dumps(answer.as_json(), indent=2, sort_keys=True), "check")
+            or answer.exit_code
+        )
+    return (
+        show(render(answer, whole=whole, width=width, coloured=coloured), "check")
+        or answer.exit_code
+    )
 
 
-def look(request: Request, answers: list[HostAnswer] | None = None) -> Answer:
+def look(request: Request, told: list[HostAnswer] | None = None) -> Answer:
     """Run a check; on a terminal a line says which hosts have not answered yet.
 
-    + answers: gets each host's answer as it comes
+    + told: gets each host's answer as it comes
     """
-    answers = [] if answers is None else answers
+    told = [] if told is None else told
     # Without a thread that draws it again: it would not know of gevent's.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
 
         def arrived(host: HostAnswer, names: Sequence[str]) -> None:
-            answers.append(host)
-            if waiting := {*names} - {each.name for each in answers}:
-                text = f"{len(answers)} of {len(names)} hosts have answered; waiting for"
-                text = shortened(f"{text} {brief(waiting)}", columns() - 1)
-                line.update(safe(text), refresh=True)
+            told.append(host)
+            if waiting := {*names} - {each.name for each in told}:
+                text = f"{len(told)} of {len(names)} hosts have answered; waiting for"
+                line.update(
+                    Text(shortened(f"{text} {brief(waiting)}", columns() - 1)), refresh=True
+                )
 
         return run(request, arrived)

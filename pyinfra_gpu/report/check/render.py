@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
-
-from rich.console import RenderableType
-from rich.text import Text
+from collections.abc import Iterator
 
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
-from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import (
     WORDS,
     Answer,
@@ -18,18 +13,17 @@ from pyinfra_gpu.report.check.answer import (
     Verdict,
     found_in,
     verdict_of,
-    worst_first,
 )
 from pyinfra_gpu.report.screen import (
     BLANK,
+    VARIES,
+    Row,
     Sentence,
-    alike,
+    Shown,
     counted,
-    head,
-    joined,
-    labelled,
+    hosts,
     printed,
-    said_once,
+    remarks,
 )
 from pyinfra_gpu.text import WIDTH
 
@@ -45,84 +39,79 @@ _STYLES: dict[Verdict, str] = {
 
 
 def render(
-    answer: Answer, *, whole: bool = False, width: int = WIDTH, coloured: bool = False
+    answer: Answer,
+    *,
+    whole: bool = False,
+    width: int = WIDTH,
+    coloured: bool = False,
+    ended: str = "",
 ) -> str:
     """Return a line for the hosts that are as declared, all deviations of the others, a summary.
 
     + whole: show each host by itself, with every stage
+    + ended: what stands in place of the summary of a check that somebody ended
     """
-    blocks = [BLANK, *blocks_of(answer.hosts, whole=whole)] if answer.hosts else []
-    blocks += [BLANK, *(Sentence(reason, "! ") for reason in answer.reasons)]
-    blocks += [BLANK] if answer.reasons else []
-    blocks.append(Sentence(summary(answer), "", ""))
-    return printed(blocks, width, coloured=coloured).lstrip("\n")
-
-
-def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
-    """Return what `render` shows of the hosts, the worst first, and the notes at the end."""
-    ordered = worst_first(hosts)
-    groups = [[host] for host in ordered] if whole else alike(ordered, _answer_of)
-    notes = [] if whole else said_once((host.name, note) for host in ordered for note in host.notes)
-    apart = [
-        Sentence(f"note, {'all hosts' if len(names) == len(hosts) else brief(names)}: {note}")
-        for note, names in notes
-    ]
-    return joined([*(_block(group, whole=whole) for group in groups), apart])
+    ordered = answer.worst_first()
+    blocks = hosts((_shown(host, whole=whole) for host in ordered), apart=whole)
+    if not whole:
+        blocks += remarks(((host.name, note) for host in ordered for note in host.notes), "- ")
+    reasons = [Sentence(reason, "! ") for reason in answer.reasons]
+    blocks += [BLANK, *reasons] if reasons else []
+    return printed(
+        [*blocks, BLANK, Sentence(ended or summary(answer), "", "")], width, coloured=coloured
+    )
 
 
 def summary(answer: Answer) -> str:
     """Return the one line that says how many hosts have which verdict, and the exit code."""
-    words = [WORDS[verdict] for verdict, n in answer.counts().items() for _ in range(n)]
+    words = [WORDS[host.verdict] for host in answer.worst_first()]
     text = counted(words, sum(host.rehearsal for host in answer.hosts))
     return f"{text}; {answer.seconds:.1f} s, exit code {answer.exit_code}"
 
 
-def _answer_of(host: HostAnswer) -> Hashable:
-    """Return what hosts in one block have in common: all that is shown but moments and notes."""
-    since = tuple(each.since and (what(each.since), who(each.since)) for each in host.deviations)
-    findings = tuple(replace(each, since=None) for each in host.deviations)
-    return host.verdict, host.rehearsal, host.reason, host.not_checked, findings, since
+def _shown(host: HostAnswer, *, whole: bool) -> Shown:
+    word, count = WORDS[host.verdict], len(host.deviations)
+    state = word if host.verdict == "declared" else word.upper()
+    state += f", {count} deviation{'s' if count != 1 else ''}" if count else ""
+    return Shown(
+        name=host.name,
+        state=state,
+        style=_STYLES[host.verdict],
+        rehearsal=host.rehearsal,
+        rows=tuple(_rows(host, whole=whole)),
+    )
 
 
-def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
-    first, count = group[0], len(group[0].deviations)
-    word = WORDS[first.verdict] if first.verdict == "declared" else WORDS[first.verdict].upper()
-    tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
-    title = head([host.name for host in group], word + tail, rehearsal=first.rehearsal)
-    blocks: list[RenderableType] = [Sentence(title, word=word, style=_STYLES[first.verdict])]
-    blocks += [labelled([("because", first.reason)], 2)] if first.reason else []
-    listed = [each for each in first.deviations if each.acts and count > _FEW and not whole]
-    blocks += [Sentence(f"{each.id}: {each.found}", "  ", "    ") for each in listed]
-    if listed:
-        blocks.append(Text("  what was expected, and what the next deploy does about each: -v"))
-    for number, finding in enumerate(first.deviations):
-        if finding not in listed:
-            style = _STYLES["restart" if finding.effect == "restart" else "drift"]
-            blocks.append(Text(f"  {finding.id}", style=style))
-            blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
-    rows = [("note", note) for note in first.notes if whole]
-    rows += [
-        (each.stage.value, found_in(each))
-        for each in first.stages
-        if whole and verdict_of(each) == "declared" and found_in(each)
-    ]
-    if number := len(first.not_checked):
+def _rows(host: HostAnswer, *, whole: bool) -> Iterator[Row]:
+    if host.reason:
+        yield Row(label="because", text=host.reason)
+    many = len(host.deviations) > _FEW and not whole
+    for finding in host.deviations:
+        style = _STYLES["restart" if finding.effect == "restart" else "drift"]
+        if many and finding.acts:
+            yield Row(text=f"{finding.id}: {finding.found}", style=style)
+        else:
+            yield Row(text=finding.id, style=style)
+            yield from _about(finding)
+    if many:
+        yield Row(text="what was expected, and what the next deploy does about each: -v")
+    if whole:
+        yield from (Row(label="note", text=note) for note in host.notes)
+        for stage in host.stages:
+            if verdict_of(stage) == "declared" and (found := found_in(stage)):
+                yield Row(label=stage.stage, text=found)
+    if number := len(host.not_checked):
         stages = f"{number} stage{'s' if number > 1 else ''}"
-        rows.append(("not checked", f"{stages}: {', '.join(first.not_checked)}"))
-    return [*blocks, labelled(rows, 2)] if rows else blocks
+        yield Row(label="not checked", text=f"{stages}: {', '.join(host.not_checked)}")
 
 
-def _rows(finding: Finding, same: Sequence[Finding]) -> list[tuple[str, str]]:
-    """Return what is shown of a finding.
-
-    + same: that finding of each host of the group, which may be since different moments
-    """
-    rows = [("found", finding.found), ("expected", finding.expected)]
+def _about(finding: Finding) -> Iterator[Row]:
+    yield Row(label="found", text=finding.found, indent=4)
+    yield Row(label="expected", text=finding.expected, indent=4)
     if since := finding.since:
-        moments = sorted({moment(each.since) for each in same if each.since})
         author = f", by {who(since)}" if who(since) else ""
-        rows.append(
-            ("since", f"{' to '.join(moments[:1] + moments[1:][-1:])}: {what(since)}{author}")
-        )
-    rows.append(("next deploy", finding.next_run))
-    return [*rows, ("command", finding.command)] if finding.command else rows
+        text = f"{VARIES}: {what(since)}{author}"
+        yield Row(label="since", text=text, varies=moment(since), indent=4)
+    yield Row(label="next deploy", text=finding.next_run, indent=4)
+    if finding.command:
+        yield Row(label="command", text=finding.command, indent=4)

@@ -62,10 +62,8 @@ class Request:
     def arguments(self) -> list[str]:
         """The command line of pyinfra that looks at the same hosts."""
         options = {"--limit": self.limit, "--exclude": self.exclude, "--data": self.data}
-        chosen = [
-            word for option, values in options.items() for each in values for word in (option, each)
-        ]
-        return ["--dry", "--json", *chosen, self.inventory, DEPLOY]
+        chosen = [(option, value) for option, values in options.items() for value in values]
+        return ["--dry", "--json", *(w for pair in chosen for w in pair), self.inventory, DEPLOY]
 
 
 def run(request: Request, arrived: Arrived | None = None) -> Answer:
@@ -89,16 +87,19 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
     hosts = tuple(answers[name] for name in names)
     if not reasons and all(host.unreachable for host in hosts):
         reasons = ("no host could be reached",)
-    took = time.monotonic() - started
     return Answer(
-        inventory=request.inventory, checked=checked, seconds=took, hosts=hosts, reasons=reasons
+        inventory=request.inventory,
+        checked=checked,
+        seconds=time.monotonic() - started,
+        hosts=hosts,
+        reasons=reasons,
     )
 
 
 def visit(
     request: Request, one: Callable[[State, Host], T], arrived: Callable[[T, Sequence[str]], None]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Do one thing at every host of a request, at all of them at once, and write to none.
+    """Do one thing at every host of a request, at all of them at once.
 
     + one: must not raise; + arrived: called with what it returned, and the names of all hosts
 
@@ -179,9 +180,5 @@ def look_at(state: State, host: Host) -> HostAnswer:
         reason = (
             f"pyinfra-gpu failed to check it ({type(error).__name__}: {error}): please report this"
         )
-    return HostAnswer(
-        name=host.name,
-        rehearsal=host.data.get("rehearsal") is True,
-        problem=reason,
-        unreachable=unreachable,
-    )
+    simulated = host.data.get("rehearsal") is True
+    return HostAnswer(name=host.name, rehearsal=simulated, problem=reason, unreachable=unreachable)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import re
 import sys
-import tarfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra.api.command import StringCommand
 from pyinfra.context import ctx_host
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-_PROGRAMS = ("collect/system.sh", "packages/apt/collect.sh")
 _MARK = "====="  # before the heading of each item in what a host prints
 _EVERYBODYS = {"root", "localhost", "nobody", "gpu", "debian", "ubuntu"}
 _ABSENT = {"n/a", "[n/a]", "none", "no", "yes", "true", "false", "null", "0"}
@@ -57,8 +54,6 @@ _KINDS = (  # in this order; what is replaced is the last group, or all
     ("address", r"(?<![\w.+=~:-])(?:\d{1,3}\.){3}\d{1,3}(?![\w.+~-])"),
     ("address", rf"(?<![\w:.]){_HEX}{{0,4}}:[0-9a-fA-F:]*:[0-9a-fA-F:]*(?![\w:])"),
 )
-Collected = tuple[str, dict[str, str], Counter[str], str]
-"""Name of a host, name of a text -> text, how much of which kind was masked, what is missing."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,108 +61,103 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "collect",
         help="gather, masked, what hosts report of driver, packages and GPUs, to ask for help",
-        description="Collect, read-only, how hosts are set up for their GPUs: one archive per"
+        description="Collect, read-only, how hosts are set up for their GPUs: one text file per"
         " host, in which names, addresses, serial numbers and secrets are replaced. Nothing is"
         " sent.",
         epilog="exit code: 0 everything was collected; 1 something could not be collected.",
     )
     add_request(parser)
-    add, folder = parser.add_argument, Path("collected")
-    text = "the folder for the archives; default: collected"
-    add("--folder", type=Path, default=folder, help=text)
+    text = "the folder for the files; default: collected"
+    parser.add_argument("--folder", type=Path, default=Path("collected"), help=text)
     parser.set_defaults(handler=handle)
 
 
 def handle(options: argparse.Namespace) -> int:
     """Gather, write, list; return the exit code."""
-    found: dict[str, Collected] = {}
-    names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
+    found: dict[str, tuple[str, Counter[str], str]] = {}
+    names, reasons = visit(request_of(options), gather, lambda one, _: found.update([one]))
     lines = [f"! {reason}" for reason in reasons]
-    first = len(list(options.folder.glob("host-*.tar.gz")))  # those of other hosts stay
+    first = len(list(options.folder.glob("host-*.txt")))  # those of other hosts stay
     for number, name in enumerate(names, 1):
-        _, texts, counts, reason = found[name]
-        path = options.folder / f"host-{first + number}.tar.gz"
+        text, counts, reason = found[name]
+        path = options.folder / f"host-{first + number}.txt"  # the host's name is not in it
         replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
         try:
-            lines.append(f"{name}: {write(path, texts)}; replaced: {replaced}")
+            options.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(path, 0o600) as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+            lines.append(f"{name}: {path}; replaced: {replaced}")
         except OSError as error:
             reason = f"{path} cannot be written ({error.strerror})"
         lines += [f"! {name}: {reason}"] if reason else []
-    lines += ["Nothing was sent. Read an archive before you send it: tar -xOzf ARCHIVE | less"]
+    lines.append("Nothing was sent. Read a file before you send it.")
     failed = any(line.startswith("! ") for line in lines)
     return show("\n".join(lines), "collect") or int(failed)
 
 
-def write(path: Path, texts: dict[str, str]) -> str:
-    """Write a host's archive, readable by its owner alone; the host's name is not in it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, 0o600) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, text in texts.items():
-            data = text.encode("utf-8", "surrogateescape")
-            entry = tarfile.TarInfo(f"{path.name.partition('.')[0]}/{name}.txt")
-            entry.size, entry.mode = len(data), 0o600
-            archive.addfile(entry, io.BytesIO(data))
-    return f"{path} with {', '.join(texts) or 'nothing'}"
-
-
-def gather(state: State, host: Host) -> Collected:
-    """Ask one host; never raises."""
+def gather(state: State, host: Host) -> tuple[str, tuple[str, Counter[str], str]]:
+    """Ask one host; return its name, the masked text, how much was masked, and what is missing."""
     print(f"asking {host.name} ...", file=sys.stderr)
     try:
         with ctx_host.use(host):
-            return _gathered(state, host)
+            return host.name, _gathered(state, host)
     except Exception as error:  # one host's failure is one host's failure
         reason = shortened(f"could not be asked ({type(error).__name__}: {error})", 300)
-        return host.name, {}, Counter(), reason
+        return host.name, ("", Counter(), reason)
 
 
-def _gathered(state: State, host: Host) -> Collected:
+def _gathered(state: State, host: Host) -> tuple[str, Counter[str], str]:
     spec, seconds = declared(host), deadlines.SERVICE
     root = as_root(spec)
-    asked: dict[str, tuple[StringCommand, dict[str, Any]]] = {
-        "probe": (RecordFact().command(), {**root, "_stdin": request_text(spec)})
-    }
-    for path in _PROGRAMS:
-        text = on_host.program(path, _MARK, uses=("collect/item.sh",))
-        asked[path.partition(".")[0].replace("/", "-")] = StringCommand(text), root
-    text = on_host.program("collect/owner.sh", _MARK, spec.paths.state)
-    asked["owner"] = StringCommand(text), as_declared_owner(spec)
-    texts: dict[str, str] = {}
+    lines: list[str] = []
     reasons: list[str] = []
-    for name, (command, given) in asked.items():
-        ask = partial(bounded_command, state, host, command, given, seconds=seconds)
-        said = reach(host, ask, seconds=seconds)
+    for command, given in (
+        (on_host.program("collect/system.sh", _MARK, uses=("collect/item.sh",)), root),
+        (on_host.program("packages/apt/collect.sh", _MARK, uses=("collect/item.sh",)), root),
+        (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
+        (RecordFact().command(), {**root, "_stdin": request_text(spec)}),
+    ):
+        asked = StringCommand(command) if isinstance(command, str) else command
+        said = reach(
+            host,
+            partial(bounded_command, state, host, asked, given, seconds=seconds),
+            seconds=seconds,
+        )
         if isinstance(said, Unanswered):
             reasons.append(said.reason)
         else:
-            texts[name] = "\n".join(map(readable, said[1].stdout_lines)) + "\n"
+            lines += [told for line in said[1].stdout_lines for told in readable(line)]
+    text = "\n".join(lines) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
-    names = texts.get("collect-system", "").partition("item names\n")[2].partition(f"\n{_MARK}")[0]
-    called = [host.name, str(host.data.get("ssh_hostname") or ""), *names.split()[:2]]
+    own = text.partition("item names\n")[2].partition(f"\n{_MARK}")[0].split()
+    called = [host.name, str(host.data.get("ssh_hostname") or ""), *own[:2]]
     hosts = {each for name in called for each in (name, name.split(".")[0])}
-    users = [*names.split()[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
-    return host.name, *without_names(texts, hosts, users), shortened("; ".join(reasons), 300)
+    users = [*own[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
+    return *without_names(text, hosts, users), shortened("; ".join(reasons), 300)
 
 
-def readable(line: str) -> str:
-    """Return a line as text; of what a look told, each fact has lines of its own."""
+def readable(line: str) -> Iterator[str]:
+    """Yield a line as text; of what a look told, each fact has lines of its own."""
     try:
         told = document.loads(line, LONGEST) if line.startswith("{") else {}
     except ValueError:
         told = {}
-    lines = [] if told else [without_escapes(line)]
+    if not told:
+        yield without_escapes(line)
     for key, each in told.items():
         plain = each if isinstance(each, str) else json.dumps(each)
-        lines.append(readable(plain) if key == "owner" else f"{key} = {without_escapes(plain)}")
-    return "\n".join(lines)
+        if key == "owner":
+            yield from readable(plain)
+        else:
+            yield f"{key} = {without_escapes(plain)}"
 
 
 def without_names(
-    texts: dict[str, str], hosts: Iterable[str], users: Iterable[str]
-) -> tuple[dict[str, str], Counter[str]]:
-    """Return the texts with names, addresses, serial numbers and secrets replaced, and how many.
+    text: str, hosts: Iterable[str], users: Iterable[str]
+) -> tuple[str, Counter[str]]:
+    """Return a text with names, addresses, serial numbers and secrets replaced, and how many.
 
-    The same one is the same word in all texts of a host, so that they still fit together.
+    The same one is the same word wherever it stands, so that what is said still fits together.
     """
     words: dict[tuple[str, str], str] = {}
 
@@ -180,12 +170,10 @@ def without_names(
         return found[0].removesuffix(value) + words.setdefault((kind, value), f"{kind}-{number}")
 
     named = {"host": _any_of(hosts), "user": _any_of(users)}
-    clean = {}
-    for name, text in texts.items():
-        clean[name] = _KEY.sub("(a private key)", masked(text))
-        for kind, pattern in _KINDS:
-            clean[name] = re.sub(pattern or named[kind], partial(word, kind), clean[name])
-    return clean, Counter(kind for kind, _ in sorted(words))
+    text = _KEY.sub("(a private key)", masked(text))
+    for kind, pattern in _KINDS:
+        text = re.sub(pattern or named[kind], partial(word, kind), text)
+    return text, Counter(kind for kind, _ in sorted(words))
 
 
 def _any_of(names: Iterable[str]) -> str:

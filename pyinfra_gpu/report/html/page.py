@@ -1,12 +1,15 @@
-"""The page: the template shows answers as they are, and here is what it cannot work out itself."""
+"""The command `report`: the page, whose template shows a check's answer as it is."""
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import click
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
@@ -16,18 +19,15 @@ from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AnyVerdict
-from pyinfra_gpu.report.check.answer import (
-    WORDS,
-    Answer,
-    HostAnswer,
-    found_in,
-    verdict_of,
-    worst_first,
-)
-from pyinfra_gpu.report.smoke import across_figures, figures, why
+from pyinfra_gpu.output import show
+from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, look, request_of
+from pyinfra_gpu.report.check.render import summary
+from pyinfra_gpu.report.smoke import across_figures, figures
 from pyinfra_gpu.report.train.answer import HostRuns
+from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.report.train.render import told_of
+from pyinfra_gpu.whole_file import replacing
 
 _HERE = Path(__file__).parent
 _STATES = {  # of a stage: symbol and word
@@ -41,6 +41,74 @@ _STATES = {  # of a stage: symbol and word
 }
 
 
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``report``."""
+    parser = subparsers.add_parser(
+        "report",
+        help="write what `check` shows as an HTML page",
+        description="Probe every host as `check` does, and write one HTML page that needs no"
+        " network: a table of all hosts, then each host's deviations, versions, smoke test,"
+        " training runs and package history.",
+        epilog=EXIT_CODES_TEXT,
+    )
+    add_request(parser)
+    text = "the file to write; - prints the page"
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help=text)
+    parser.set_defaults(handler=handle)
+
+
+def handle(options: argparse.Namespace) -> int:
+    """Check, write the page, and return the check's exit code; 1 if it cannot be written."""
+    target = Path(options.output).resolve()
+    prints = options.output == "-"
+    try:
+        if not prints and target.exists() and not target.is_file():
+            raise OSError("it is not a file; -o - prints the page")
+        if not prints and not target.parent.is_dir():  # said before any host is asked
+            raise OSError(f"{target.parent} is not a folder")
+        request = request_of(options)
+        answer = look(request)
+        runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
+        text = page(answer, {host.name: host for host in runs})
+        if prints:
+            return show(text, "report") or answer.exit_code
+        with replacing(target, _mode(target)) as file:  # a web server may be sending it
+            file.write(text.encode())
+    except OSError as error:
+        click.echo(f"{options.output} cannot be written: {error.strerror or error}", err=True)
+        return 1
+    click.echo(f"{options.output}: {summary(answer)}")
+    for reason in answer.reasons:
+        click.echo(f"! {reason}", err=True)
+    return answer.exit_code
+
+
+def _mode(target: Path) -> int:
+    """Return the mode that the file has, or that a new one gets from the umask."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
+    """Return the whole page; everything in it that comes from a host is escaped.
+
+    + trained: the training runs of each host that was asked for them
+    """
+    found = {stage.stage for host in answer.hosts for stage in host.stages}
+    runs = (trained or {}).items()
+    return _template().render(
+        answer=answer,
+        hosts=answer.worst_first(),
+        stages=[stage.value for stage in Stage if stage in found],
+        runs={name: e for name, e in runs if e.runs or (e.reason and not e.absent)},
+        style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+        version=__version__,
+    )
+
+
 @cache
 def _template() -> Template:
     """Return the template; to read it takes longer than to fill it in."""
@@ -51,34 +119,15 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, what, who, figures, across_figures, why, told_of, _code, _value)
-    environment.filters |= {each.__name__.lstrip("_"): each for each in filters}
+    filters = (moment, what, who, figures, across_figures, told_of, code, value)
+    environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
-    environment.globals |= {"cell": _cell, "torch": _torch, "words": WORDS, "states": _STATES}
-    environment.globals |= {"version": __version__}
+    environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}
+    environment.globals["fallback"] = Id.PYTORCH_FALLBACK
     return environment.get_template("page.html.j2")
 
 
-def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
-    """Return the whole page; everything in it that comes from a host is escaped.
-
-    + trained: the training runs of each host that was asked for them
-    """
-    found = {stage.stage for host in answer.hosts for stage in host.stages}
-    return _template().render(
-        answer=answer,
-        hosts=worst_first(answer.hosts),
-        stages=[stage.value for stage in Stage if stage in found],
-        runs={
-            name: host
-            for name, host in (trained or {}).items()
-            if host.runs or (host.reason and not host.absent)
-        },
-        style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-    )
-
-
-def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
+def cell(host: HostAnswer, name: str) -> tuple[str, str]:
     """Return state and text of one stage of one host.
 
     A stage with nothing to do on this kind of host is not ok, nor is a test that is skipped.
@@ -87,16 +136,14 @@ def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
     if stage is None:
         return "cut", "the check did not come this far"
     verdict, found = verdict_of(stage), found_in(stage)
-    if verdict != "declared":
-        return verdict, found
-    if stage.findings.of(Id.SMOKE_SKIPPED):
+    if verdict == "declared" and stage.findings.of(Id.SMOKE_SKIPPED):
         return "skipped", found
-    if not found or found in (NONE_DECLARED, NO_REPOSITORY):
+    if verdict == "declared" and found in ("", NONE_DECLARED, NO_REPOSITORY):
         return "none", found or "nothing is declared for it here"
     return verdict, found
 
 
-def _value(fact: object) -> str:
+def value(fact: object) -> str:
     """Return a version, or whatever else is told of a host, in words."""
     if isinstance(fact, Mapping):
         return f"unknown: {fact.get('unknown', 'no reason given')}"
@@ -106,16 +153,9 @@ def _value(fact: object) -> str:
     return "none" if fact in (None, "") else str(fact)
 
 
-def _torch(host: HostAnswer, verdict: AnyVerdict) -> str:
-    """Return which torch was tested, where that is known."""
-    version = getattr(getattr(verdict, "software", None), "torch", None)
-    fallback = any(each.id == Id.PYTORCH_FALLBACK for each in host.findings)
-    return f"torch {version}{', the fallback' if fallback else ''}, " if version else ""
-
-
-def _code(text: str) -> Markup:
+def code(text: str) -> Markup:
     """Escape a text; what stands in it between backquotes is code."""
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else part
-        for number, part in enumerate(text.split("`"))
+        for number, part in enumerate(str(text).split("`"))
     )

@@ -1,13 +1,18 @@
-"""The smoke test on one screen: a pass with its figures, a failure with its cause."""
+"""Why a smoke test failed: by what it left, or by its own figure."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import verdicts
 
-from pyinfra_gpu.diagnosis.explained import ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.diagnosis.explained import explained, of_file
+from pyinfra_gpu.facts.parse import parse
+
+PROBE = Path(__file__).parents[1] / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt"
+SOUND = parse(PROBE.read_text().splitlines())
 
 
 def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
@@ -15,34 +20,31 @@ def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
     assert of_file(text) == {"rank 1": "a", "log": "b"}
     two = '[{"rank": 1, "text": "a"}, {"rank": 1, "text": "b"}, {"rank": 0, "text": "c"}]'
     assert of_file(two) == {"rank 1": "a\nb", "rank 0": "c"}
-    assert of_file('[{"text": "cut o') == {}
-    assert of_file("3") == {}
-    assert of_file("[" * 60_000) == {}
+    for odd in ('[{"text": "cut o', "3", "[" * 60_000):
+        assert of_file(odd) == {}
+
+
+FULL = "OSError: [Errno 28] No space left on device"
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+EVIDENCE = f'[{{"source": "torchrun", "text": "{FULL}"}}, {{"rank": 1, "text": "{MEMORY}"}}]'
 
 
 @pytest.mark.parametrize(
-    ("check", "sentence", "ended"),
+    ("check", "sentence", "evidence", "name", "tail"),
     [
-        ({}, "rank 0 reports world_size 3", True),
-        ({"seconds": None}, "rank 1 was ended by signal 9 (SIGKILL)", False),
-        ({"seconds": None}, "rank 1 was still at 'init' after 150 s (the deadline)", True),
+        ({}, "1 element is wrong", EVIDENCE, "smoke-data-wrong", []),
+        ({"seconds": None}, "rank 1 raised", EVIDENCE, "disk-full", []),
+        ({"seconds": None}, "still there (the deadline)", EVIDENCE, "cuda-out-of-memory", []),
+        ({"seconds": None}, "rank 1 raised", "", "", ["line 38", "line 39"]),
     ],
-    ids=["measured", "killed", "deadline"],
+    ids=["a figure", "the first log", "torchrun was ended by the test", "the verdict's own lines"],
 )
-def test_torchruns_log_is_no_evidence_where_the_test_itself_ended_it(
-    check: dict[str, Any], sentence: str, ended: bool
+def test_what_is_evidence_of_a_failure(
+    check: dict[str, Any], sentence: str, evidence: str, name: str, tail: list[str]
 ) -> None:
-    failed = verdicts.failed("S4.x", sentence)
-    verdict = verdicts.verdict(
-        status="fail", failed=failed, checks=[verdicts.check("S4.x", "fail", **check)]
-    )
-    assert ended_by_the_test(verdict) is ended
-    text = '[{"source": "torchrun", "text": "got signal: 15"}, {"source": "rank", "text": "a"}]'
-    assert len(of_file(text, ended=ended)) == (1 if ended else 2)
-
-
-def test_the_verdicts_own_lines_stand_in_for_evidence() -> None:
-    failed = verdicts.failed("S4.x", "it raised", rank=1, tail=["line 38", "line 39"])
-    ((source, text),) = of_verdict(verdicts.verdict(status="fail", failed=failed)).items()
-    assert (source, text.splitlines()[-1]) == ("rank 1", "line 39")
-    assert of_verdict(verdicts.verdict()) == {}
+    failed = verdicts.failed("S4.collectives", sentence, tail=["line 38", "  ^^^", "line 39"])
+    checks = [verdicts.check("S4.collectives", "fail", **check)]
+    verdict = verdicts.verdict(status="fail", failed=failed, checks=checks)
+    told = explained(verdict, SOUND, evidence)
+    assert (told.root.name if told.root else "", told.tail) == (name, tail)
+    assert explained(verdicts.verdict(), SOUND).diagnosis is None

@@ -15,7 +15,6 @@ from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.presets import Presets
-from pyinfra_gpu.stacks import catalogue
 
 PROJECT = Path(__file__).resolve().parents[3]
 DECLARED = TypeAdapter(Presets)
@@ -116,36 +115,6 @@ def test_what_does_not_hold_is_told_with_its_numbers_and_the_nearest_that_do() -
         assert wrong(total, ranks) == []
     what = "total 1000 of preset a is no multiple of batch 4 x length 64 x ranks 2 = 512"
     assert wrong(1000, 2) == [(what, "set total to 512 or 1024")]
-    data = {**CPU, "training_presets": {"a": BASE}}
-    resolve({**data, "smoke_ranks": 4}, "ws1")
-    with pytest.raises(SpecError, match="ranks 3 = 768; allowed"):
-        resolve({**data, "smoke_ranks": 3}, "ws1")
-
-
-TWO_GPUS = {**CPU, "stack": catalogue().default_stack, "gpu_model": "RTX 5090", "gpu_count": 2}
-TOO_LARGE = {
-    "ranks": (
-        {"ranks": 3},
-        "preset a has 3 ranks, one for each GPU; allowed: at most 2, which is gpu_count; fix: set"
-        " 'ranks' of a to 2, or None for all GPUs",
-    ),
-    "memory": (
-        {"gpu_gib": 40},
-        "preset a needs gpu_gib = 40 on each GPU; allowed: less than the 31.8 GiB of a RTX 5090,"
-        " which is gpu_model; fix: correct 'gpu_gib' of a",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", TOO_LARGE)
-def test_what_no_host_of_this_kind_can_run_is_refused_before_it_is_asked(what: str) -> None:
-    changed, words = TOO_LARGE[what]
-    with pytest.raises(SpecError) as caught:
-        resolve({**TWO_GPUS, "training_presets": {"a": {"file": "a.py", **changed}}}, "ws1")
-    assert str(caught.value).startswith("host ws1: training_presets = ")
-    assert words in str(caught.value)
-    fits = {"file": "a.py", "ranks": 2, "gpu_gib": 31.5}
-    resolve({**TWO_GPUS, "training_presets": {"a": fits}}, "ws1")
 
 
 # -- what a preset comes to
