@@ -13,9 +13,6 @@ import pytest
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe import system
-from pyinfra_gpu.on_host.smoke.gpus import kind_of
-from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu.stacks.bundle import gpu_kinds
 from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
@@ -165,18 +162,6 @@ def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
     assert isinstance(seen, tuple)
     assert [gpu.bar1_mib for gpu in seen] == [wanted.card.bar1_mib or None] * wanted.count
     assert {gpu.device for gpu in seen} == {wanted.card.device}
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_s_cards_are_in_the_compatibility_data(name: str) -> None:
-    card = MACHINES[name].card
-    known = catalogue().gpus[card.model]
-    assert known.compute_capability == card.capability
-    assert known.memory_mib == card.memory_mib
-    assert f"10de:{card.device.removeprefix('0x')}" in known.pci_ids
-    kind = kind_of(card.name, [*gpu_kinds(catalogue())])
-    assert (kind is None) == (not known.figures)
-    assert kind is None or ".".join(map(str, kind["capability"])) == card.capability
 
 
 def test_a_newer_kernel_is_newer() -> None:
