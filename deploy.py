@@ -15,27 +15,19 @@ from pyinfra_gpu.engine.declared import declared
 
 require_folder(__file__)
 
-from tasks.base import base
-from tasks.cuda import cuda
-from tasks.driver import driver
-from tasks.environment import environment
-from tasks.libcuda import libcuda
-from tasks.preflight import preflight
-from tasks.pytorch import pytorch
-from tasks.smoke import smoke
-from tasks.training import training
+from tasks import stages
 
 report.attach()
 wanted = declared(host)
 
-preflight(wanted)
-driver(wanted)
-base(wanted)
-cuda(wanted)
-libcuda(wanted)
-pytorch(wanted)
-environment(wanted)
-training(wanted)
-smoke(wanted)
+stages.preflight(wanted)
+stages.driver(wanted)
+stages.base(wanted)
+stages.cuda(wanted)
+stages.libcuda(wanted)
+stages.pytorch(wanted)
+stages.environment(wanted)
+stages.training(wanted)
+stages.smoke(wanted)
 
 report.plan()

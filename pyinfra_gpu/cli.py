@@ -24,6 +24,7 @@ _COMMANDS = {
     "train": "report.train.cli",
     "lock": "locking.cli",
     "collect": "report.collect.cli",
+    "remove": "remove",
     "rehearsal": "",
     "completion": "",
 }

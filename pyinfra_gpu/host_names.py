@@ -6,22 +6,19 @@ And what keeps a name from being one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 
 FEW = 4
 """Of up to so many hosts each is told by itself as it comes; more would be a wall of text."""
 
-_NUMBER = re.compile(r"(\d+)")
-_PLAIN = re.compile(r"[^\W_]+")
+_NUMBER = re.compile(r"([0-9]+)")
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
 _SHORTEST_RANGE = 3  # names; two of them are written out
-_LONGEST_NUMBER = 18  # digits: more are an address or a digest, which nobody counts up
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Return the key by which names are sorted as people count: gpu2 before gpu10."""
-    parts = _NUMBER.split(name)
-    return tuple((1, int(each), each) if _counts(each) else (0, 0, each) for each in parts)
+    return tuple((len(each) if each.isdecimal() else 0, each) for each in _NUMBER.split(name))
 
 
 def brief(names: Iterable[str]) -> str:
@@ -30,46 +27,26 @@ def brief(names: Iterable[str]) -> str:
     Both ends of a range are whole names; where these hold a dot or a hyphen themselves, "to"
     stands between them.
     """
-    return ", ".join(map(_range, _runs(sorted(set(names), key=natural))))
-
-
-def _runs(names: Sequence[str]) -> list[list[str]]:
-    """Split sorted names where one is not the next number after the one before it."""
-    runs: list[list[str]] = [[name] for name in names[:1]]
-    place: int | None = None  # of the number that counts up in the last run
-    for before, name in pairwise(names):
-        found = _counted_up(before, name)
-        if found is not None and place in (None, found):
+    runs: list[list[str]] = []
+    for name in sorted({*names}, key=natural):
+        if runs and name == _next(runs[-1][-1]):
             runs[-1].append(name)
-            place = found
         else:
             runs.append([name])
-            place = None
-    return runs
+    return ", ".join(map(_range, runs))
 
 
-def _counted_up(name: str, following: str) -> int | None:
-    """Return the place of the one number by which a name follows another; None if it does not."""
-    parts, others = _NUMBER.split(name), _NUMBER.split(following)
-    if len(parts) != len(others):
+def _next(name: str) -> str | None:
+    """Return the name with its last number counted up; None without a number."""
+    if (parts := _LAST_NUMBER.fullmatch(name)) is None:
         return None
-    places = [place for place, part in enumerate(parts) if part != others[place]]
-    if len(places) != 1 or not _counts(parts[places[0]]):
-        return None
-    number = parts[places[0]]
-    expected = str(int(number) + 1).zfill(len(number))
-    return places[0] if others[places[0]] == expected else None
+    return f"{parts[1]}{str(int(parts[2]) + 1).zfill(len(parts[2]))}{parts[3]}"
 
 
-def _counts(part: str) -> bool:
-    return part.isascii() and part.isdecimal() and len(part) <= _LONGEST_NUMBER
-
-
-def _range(names: Sequence[str]) -> str:
+def _range(names: list[str]) -> str:
     if len(names) < _SHORTEST_RANGE:
         return ", ".join(names)
-    between = "-" if _PLAIN.fullmatch(names[0]) else " to "
-    return f"{names[0]}{between}{names[-1]}"
+    return f"{names[0]}{'-' if names[0].isalnum() else ' to '}{names[-1]}"
 
 
 def unfit(name: str) -> str | None:

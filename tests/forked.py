@@ -6,6 +6,7 @@ A run that starts cold takes 1.2 s of a processor, most of it for imports; a for
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -77,7 +78,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal to the run, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its exit code is on its way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the run, unless it has ended."""

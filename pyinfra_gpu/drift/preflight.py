@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.compatibility import Due, HostFacts, check_host
-from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch_build
+from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch, pytorch_build
 from pyinfra_gpu.drift import preflight_driver as of_driver
 from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
@@ -297,6 +297,21 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
+def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether the Python is there that an environment is to be made from."""
+    path, own = spec.pytorch.interpreter, if_known(record.system.python3, None)
+    brought = path.rpartition("/")[2] in spec.packages.extra
+    if not path or brought or not pytorch.unfit(spec, record):
+        return
+    if known(record.torch.declared, "which Python is declared") is None:
+        yield stop(
+            Id.PREFLIGHT_INCOMPATIBLE,
+            f"there is no {path}",
+            f"the interpreter of pytorch_python = {spec.pytorch.python!r}",
+            f"install it, or declare `pytorch_python = 'python3'`, which is {own} there",
+        )
+
+
 def _incompatible(spec: HostSpec, record: Record) -> Iterator[Finding]:
     for each in check_host(spec, host_facts(spec, record)):
         yield stop(Id.PREFLIGHT_INCOMPATIBLE, each.found, each.allowed, each.remedy)
@@ -353,5 +368,5 @@ judge = Rules(
     *where(_rooted, _package_manager),
     *(_room, _memory, _shared_memory, _preloads),
     *of_driver.RULES,
-    _incompatible,
+    *(_interpreter, _incompatible),
 )

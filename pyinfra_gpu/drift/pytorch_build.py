@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.drift.rules import Rules, known
-from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.drift.rules import Rules, if_known, known, where
+from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.model import BuildSpec
 
 STAGE = Stage.PYTORCH
 
@@ -36,6 +36,16 @@ _RECIPE = 2
 """Of our own steps: raised where a wheel that they made before is not what they make now."""
 
 
+def building(spec: HostSpec) -> BuildSpec:
+    """Return what is declared of the build, where one is."""
+    assert spec.pytorch.building is not None  # noqa: S101 - whoever asks has looked
+    return spec.pytorch.building
+
+
+def _commit(spec: HostSpec) -> str:
+    return str(building(spec).commit)[:12]
+
+
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what is installed of a build, where nothing differs."""
     stamp = record.build.stamp
@@ -44,72 +54,43 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"built{' of a stand-in' if stamp.stand_in else ''} from {_commit(spec)}"
 
 
-def _told(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Nothing is built where nobody knows what is there, or whether a build goes on."""
-    if spec.pytorch.building is not None:
-        known(record.build.state)
-        known(record.torch.version)
-    yield from ()
-
-
 def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether the wheel of the declared build is missing where it has to be installed."""
-    if spec.pytorch.building is None:
-        return
-    wanted, now = fingerprint(spec, record), running(record)
+    """Judge whether the wheel of the declared build is missing where it has to be installed.
+
+    Nothing is built where nobody knows what is there, or whether a build goes on. With a fallback
+    the run that cannot build it goes on, and the next one tries again.
+    """
+    state, _ = known(record.build.state), known(record.torch.version)
+    wanted, stamp, torch = fingerprint(spec, record), record.build.stamp, spec.pytorch
     if is_installed(spec, record) or has_wheel(spec, record):
-        yield from _stand_in(record)
+        if isinstance(stamp, Manifest) and stamp.stand_in:
+            found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
+            action = "left alone: the declared source is a stand-in"
+            yield note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)
         return
-    expected = f"torch {spec.pytorch.full_version} built from {_commit(spec)}"
-    if now is not None and now.fingerprint != wanted:
-        found = f"another torch is being built here: {now.phase}"
+    running, same = state is not None and state.running, state and state.fingerprint == wanted
+    expected = f"torch {torch.full_version} built from {_commit(spec)}"
+    id_, action = Id.PYTORCH_BUILD_MISSING, f"build of torch {torch.full_version}"
+    if state and running and not same:
+        found = f"another torch is being built here: {state.phase}"
         action = f"let it end, or end it there: `systemctl stop {UNIT}`"
         yield stop(Id.PYTORCH_BUILD_OCCUPIED, found, expected, action)
         return
-    if now is not None:
+    if state and running:
         id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
-        found = f"torch is being built: {now.phase} ({log(spec)} there shows it)"
+        found = f"torch is being built: {state.phase} ({log(spec)} there shows it)"
+    elif state and same:
+        found = f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
     else:
-        id_, action = Id.PYTORCH_BUILD_MISSING, f"build of torch {spec.pytorch.full_version}"
-        found = _without(spec, record, wanted)
-    # With a fallback the run that cannot build it goes on, and the next one tries again.
-    least = spec.pytorch.fallback is not None
+        found = "no wheel of this build"
+    least = torch.fallback is not None
     effect: Effect = "report" if least else "repair"
-    yield Finding(
-        id=id_, found=found, expected=expected, effect=effect, action=action, repeats=least
-    )
+    yield replace(repair(id_, found, expected, action, effect=effect), repeats=least)
 
 
 def log(spec: HostSpec) -> str:
     """Return the command that shows the journal of a build, for a person."""
     return f"`journalctl {'--user ' if spec.privilege == 'none' else ''}-u {UNIT}`"
-
-
-def running(record: Record) -> BuildState | None:
-    """Return the build that goes on, None where none does."""
-    state = record.build.state
-    return state if isinstance(state, BuildState) and state.running else None
-
-
-def _commit(spec: HostSpec) -> str:
-    return str(spec.pytorch.building and spec.pytorch.building.commit)[:12]
-
-
-def _stand_in(record: Record) -> list[Finding]:
-    """Say where what is installed has nothing of PyTorch in it."""
-    stamp = record.build.stamp
-    if not isinstance(stamp, Manifest) or not stamp.stand_in:
-        return []
-    found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
-    action = "left alone: the declared source is a stand-in"
-    return [note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)]
-
-
-def _without(spec: HostSpec, record: Record, wanted: str) -> str:
-    state = record.build.state
-    if not isinstance(state, BuildState) or state.fingerprint != wanted:
-        return "no wheel of this build"
-    return f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
 
 
 def is_installed(spec: HostSpec, record: Record) -> bool:
@@ -132,16 +113,16 @@ def has_wheel(spec: HostSpec, record: Record) -> bool:
 
 def differs(spec: HostSpec, record: Record) -> Finding | None:
     """Return the finding that what is installed is not of the declared build; None where it is."""
-    building, stamp = spec.pytorch.building, record.build.stamp
-    if building is None:
+    stamp, commit = record.build.stamp, record.torch.git_version
+    if spec.pytorch.building is None:
         return None
     if not isinstance(stamp, Manifest):
         found = "torch that was not built here"
     elif stamp.fingerprint != fingerprint(spec, record):
         names = ", ".join(changed(stamp.ingredients, ingredients(spec, record)))
         found = f"torch of another build: {names or 'its note'} changed"
-    elif record.torch.git_version not in (building.commit, None):
-        found = f"torch of commit {str(record.torch.git_version)[:12]}"
+    elif commit not in (building(spec).commit, None):
+        found = f"torch of commit {str(commit)[:12]}"
     else:
         return None
     torch = f"torch {spec.pytorch.full_version}"
@@ -166,14 +147,13 @@ def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
 
 def declared(spec: HostSpec) -> dict[str, Any]:
     """Return the ingredients that data alone decides."""
-    torch, building = spec.pytorch, spec.pytorch.building
-    assert building is not None  # noqa: S101 - whoever asks has looked
+    build = building(spec)
     return {
-        "the source": building.commit,
-        "the version": torch.full_version,
-        "flags": [list(pair) for pair in sorted(building.settings.items())],
-        "architectures": list(building.archs),
-        "CUDA": spec.cuda.release if building.cuda else None,
+        "the source": build.commit,
+        "the version": spec.pytorch.full_version,
+        "flags": [list(pair) for pair in sorted(build.settings.items())],
+        "architectures": list(build.archs),
+        "CUDA": spec.cuda.release if build.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
     }
 
@@ -186,11 +166,10 @@ def fingerprint(spec: HostSpec, record: Record) -> str:
 
 def memory_mib(spec: HostSpec, record: Record) -> int:
     """Return how much memory a build may use: as declared, else four fifths of the host's."""
-    building, ram = spec.pytorch.building, record.system.ram_mib
-    if building is not None and building.memory_gib is not None:
-        return int(building.memory_gib * 1024)
-    known = ram if isinstance(ram, int) else 4 * _LEFT_MIB
-    return max(_LEFT_MIB, min(known * 4 // 5, known - _LEFT_MIB))
+    if (declared_gib := building(spec).memory_gib) is not None:
+        return int(declared_gib * 1024)
+    ram = if_known(record.system.ram_mib, 4 * _LEFT_MIB)
+    return max(_LEFT_MIB, min(ram * 4 // 5, ram - _LEFT_MIB))
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -198,4 +177,4 @@ def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [name for name in now if before.get(name) != now[name]]
 
 
-judge = Rules(_told, _wheel)
+judge = Rules(*where(lambda spec: spec.pytorch.building is not None, _wheel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_version
 
 from pyinfra_gpu.drift.finding import Finding, Id, note, repair, stop
 from pyinfra_gpu.drift.rules import known
@@ -26,32 +26,22 @@ def platform_of(spec: HostSpec, record: Record) -> Platform | None:
 
     The declared Python, else that of the environment that is there, else the host's own.
     """
-    machine, python = record.system.architecture, _python(spec, record)
+    machine, own = record.system.architecture, spec.pytorch.python in _HOSTS_OWN
+    there = record.torch.python if record.torch.python_problem is None else None
+    if there is None and own:
+        there = record.system.python3
+    python = re.search(r"(3\.\d+)(?:\.\d+)?$", spec.pytorch.python)
+    python = python or (re.match(r"(3\.\d+)", there) if isinstance(there, str) else None)
     if python is None or isinstance(machine, Unknown):
         return None
-    return Platform(python=python, machine=machine)
-
-
-def _python(spec: HostSpec, record: Record) -> str | None:
-    declared = re.search(r"(3\.\d+)(?:\.\d+)?$", spec.pytorch.python)
-    if declared:
-        return declared[1]
-    there = record.torch.python if record.torch.python_problem is None else None
-    if there is None and spec.pytorch.python in _HOSTS_OWN:
-        there = record.system.python3
-    match = re.match(r"3\.\d+", there) if isinstance(there, str) else None
-    return match[0] if match else None
+    return Platform(python=python[1], machine=machine)
 
 
 def lock_of(spec: HostSpec, record: Record) -> Lock | None:
     """Return the lock that a host's environment is installed from; None where there is none."""
-    platform = platform_of(spec, record)
-    fits = (
-        each
-        for each in spec.pytorch.locks
-        if each.platform == platform and each.installer_version == spec.pytorch.uv_version
-    )
-    return next(fits, None)
+    wanted = (platform_of(spec, record), spec.pytorch.uv_version)
+    locks = spec.pytorch.locks
+    return next((one for one in locks if (one.platform, one.installer_version) == wanted), None)
 
 
 def missing(spec: HostSpec, record: Record) -> Finding | None:
@@ -60,9 +50,7 @@ def missing(spec: HostSpec, record: Record) -> Finding | None:
     Where the host's platform is not known yet, as long as it has no Python, nothing is said.
     """
     wanted, platform = spec.pytorch, platform_of(spec, record)
-    if wanted.lock == "ignore" or wanted.building is not None:
-        return None
-    if platform is None or lock_of(spec, record):
+    if wanted.lock == "ignore" or wanted.building or lock_of(spec, record) or platform is None:
         return None
     return no_lock(spec, str(platform))
 
@@ -100,35 +88,21 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
     """
     if (lock := lock_of(spec, record)) is None:
         return None
-    noted = _digest(record, spec.paths.torch_lock)
+    noted, there = _digest(record, spec.paths.torch_lock), known(record.torch.distributions)
     if noted is None:
         found = "installed without a lock"
     elif noted != lock.sha256:
         found = "installed by another lock"
-    elif other := _others(lock, record):
+    elif other := [
+        f"{name} {there.get(name, 'is missing')}, locked is {version}"
+        for name, version in lock.versions.items()
+        if canonicalize_version(there.get(name, "")) != canonicalize_version(version)
+    ]:
         found = some(other, _NAMED)
     else:
         return None
     expected, action = f"what {lock.path} names", "what the lock names"
     return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action)
-
-
-def _others(lock: Lock, record: Record) -> list[str]:
-    """Return the packages that are gone, or there in another version."""
-    there = known(record.torch.distributions)
-    return [
-        f"{name} {there.get(name, 'is missing')}, locked is {version}"
-        for name, version in lock.versions.items()
-        if not _same(there.get(name), version)
-    ]
-
-
-def _same(there: str | None, locked: str) -> bool:
-    """Compare versions as versions: "2026.09.0" is "2026.9.0"."""
-    try:
-        return there is not None and Version(there) == Version(locked)
-    except InvalidVersion:
-        return there == locked
 
 
 def _digest(record: Record, path: str) -> str | None:

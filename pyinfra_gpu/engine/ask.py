@@ -6,16 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.engine import wire
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import StringCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
 _TOLD_S = 30.0
 

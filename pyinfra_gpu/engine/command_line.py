@@ -12,42 +12,34 @@ it holds no host, and when ``--limit`` matches none.
 from __future__ import annotations
 
 import difflib
+import logging
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
-from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from pyinfra import state
+from pyinfra import logger, state
 from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.inventory import Inventory
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
-from pyinfra_cli.exceptions import UnexpectedExternalError
-from pyinfra_cli.inventory import make_inventory
-from pyinfra_cli.util import parse_cli_arg
 
 from pyinfra_gpu import host_names
-from pyinfra_gpu.engine import folding, journal, transport
+from pyinfra_gpu.engine import inventory as inventories
+from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.ending import Ended, on_signal
-from pyinfra_gpu.engine.groups import wrong_group
+from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence, shown
-from pyinfra_gpu.text import columns, wrapped
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.inventory import Inventory
+from pyinfra_gpu.text import without_escapes
 
 _PYINFRA = ("pyinfra", "__main__.py")
 """What the program is called that runs deploys."""
-
-_PYINFRAS_OWN = ("config.py", "deploy.py")
-"""Beside which inventories may lie, and which are none."""
 
 
 def begin() -> None:
@@ -62,7 +54,7 @@ def begin() -> None:
     check(sys.argv[1:])
     told = options.get("debug") or options.get("debug_all") or options.get("verbosity")
     if _deploys(options) and not told:  # what `exec` and `fact` print is what they are run for
-        folding.fold()
+        logger.addFilter(Folded())
     only_looks = options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]
     if only_looks and not sys.stdin.isatty():
         # It would ask whether to go on without a host, and end in a traceback. The exit code says
@@ -78,12 +70,7 @@ def check(arguments: Sequence[str]) -> None:
     ensure_ssh_folder()
     errors = problems(arguments)
     for error in errors:
-        first, lines = "--> pyinfra-gpu: ", [error]
-        if sys.stderr.isatty():  # none breaks a word there; elsewhere it is one line
-            lines = wrapped(error, first, "    ", whole_words=True, width=columns())
-            lines[0] = lines[0].removeprefix(first)
-        styled = click.style("pyinfra-gpu", fg="red", bold=True)
-        click.echo(f"--> {styled}: " + "\n".join(lines), err=True)
+        click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
     if errors:
         raise SystemExit(1)
 
@@ -138,19 +125,21 @@ def problems(arguments: Sequence[str]) -> list[str]:
     if options is None or not options.get("inventory"):
         return []  # pyinfra's own usage errors and --version are pyinfra's to answer
     name = str(options["inventory"])
-    if wrong := _wrong_options(options):
-        return [wrong]
-    inventory = _load(name, options)
+    if options.get("dry") and options.get("yes"):
+        return ["-y and --dry together make pyinfra look at nothing at all: leave out -y"]
+    if malformed := [item for item in options.get("data") or () if "=" not in item]:
+        return [f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"]
+    inventory = inventories.load(options)
     if isinstance(inventory, str):
         return [inventory]
-    if not len(inventory):
-        return [_nothing_in(name)]
-    hosts = _selected(inventory, options)
+    limit, exclude = (list(options.get(each) or ()) for each in ("limit", "exclude"))
     known = ", ".join(host.name for host in inventory)
-    if unknown := [each for each in options.get("limit") or () if _names_nobody(inventory, each)]:
+    unknown = [each for each in limit if not inventories.means_somebody(inventory, each)]
+    if unknown:  # beside another one it would be passed over
         return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"]
+    hosts = inventories.chosen(inventory, options)
     if not hosts:
-        asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
+        asked = " ".join([*limit, *exclude])
         return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
     errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
     told = options.get("dry") or options.get("yes") or options.get("json_output")
@@ -161,8 +150,18 @@ def problems(arguments: Sequence[str]) -> list[str]:
 
 def _wrong_data(host: Host) -> str | None:
     """Return what is wrong with one host's data, whatever it is: it must hide no other's."""
-    if wrong := _wrong_name(host):
-        return wrong
+    if fault := host_names.unfit(host.name):
+        return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
+    address = host.data.get("ssh_hostname") or host.name
+    if host.connector_cls is SSHConnector and (fault := host_names.unresolvable(address)):
+        return sentence(
+            f"host {host.name}",
+            "ssh_hostname" if host.data.get("ssh_hostname") else "its name",
+            address,
+            fault,
+            allowed="a name of DNS's or of ~/.ssh/config, or an address",
+            remedy="correct it, or give the address as ssh_hostname",
+        )
     try:
         across = declared(host).smoke.across
     except PyinfraError as error:
@@ -183,32 +182,13 @@ def _wrong_data(host: Host) -> str | None:
     )
 
 
-def _wrong_name(host: Host) -> str | None:
-    """Return what keeps a host from being named or looked up: of one, it would end all's run."""
-    if fault := host_names.unfit(host.name):
-        return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
-    if host.connector_cls is not SSHConnector:
-        return None
-    key = "ssh_hostname" if host.data.get("ssh_hostname") else "its name"
-    address = host.data.get("ssh_hostname") or host.name
-    fault = host_names.unresolvable(address)
-    if fault is None:
-        return None
-    return sentence(
-        f"host {host.name}",
-        key,
-        address,
-        fault,
-        allowed="a name of DNS's or of ~/.ssh/config, or an address",
-        remedy="correct it, or give the address as ssh_hostname",
-    )
-
-
 def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
     """Return the inventory of a command line without `problems`, and the hosts that it chooses."""
     options = _parse(arguments) or {}
-    inventory = _make_inventory(str(options["inventory"]), options)
-    return inventory, _selected(inventory, options)
+    inventory = inventories.load(options)
+    if isinstance(inventory, str):
+        raise PyinfraError(inventory)
+    return inventory, inventories.chosen(inventory, options)
 
 
 def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...] | str:
@@ -217,17 +197,15 @@ def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...
     + option: by which the group was given
     """
     options = _parse(arguments) or {}
-    name = str(options.get("inventory"))
-    inventory = _load(name, options)
+    inventory = inventories.load(options)
     if isinstance(inventory, str):
         return inventory
-    if not len(inventory):
-        return _nothing_in(name)
+    name = options.get("inventory")
     known = {each: len(inventory.get_group(each)) for each in inventory.groups if each != "all"}
     if group in known or group == "all":
         hosts = inventory.get_group(group) if group in inventory.groups else list(inventory)
-        left = tuple(each.name for each in hosts if each in _selected(inventory, options))
-        return left or f"{option} {group}: no host of that group is left in {name}"
+        left = [each.name for each in inventories.chosen(inventory, options) if each in hosts]
+        return tuple(left) or f"{option} {group}: no host of that group is left in {name}"
     near = difflib.get_close_matches(group, known, n=1)
     counted = ", ".join(f"{each} ({number})" for each, number in known.items() if number)
     hint = f"did you mean {near[0]}?" if near else f"its groups are {counted or 'none'}"
@@ -252,15 +230,6 @@ def _deploys(options: dict[str, Any]) -> bool:
     return any(str(each).endswith(".py") for each in options.get("operations") or ())
 
 
-def _wrong_options(options: dict[str, Any]) -> str | None:
-    if options.get("dry") and options.get("yes"):
-        return "-y and --dry together make pyinfra look at nothing at all: leave out -y"
-    malformed = [item for item in options.get("data") or () if "=" not in item]
-    if malformed:
-        return f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"
-    return None
-
-
 def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
     try:
         context: click.Context = program.cli.make_context(
@@ -271,86 +240,39 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
     return context.params
 
 
-def _load(name: str, options: dict[str, Any]) -> Inventory | str:
-    """Return the inventory as pyinfra makes it, or one sentence that says why it cannot."""
-    try:
-        wrong = wrong_group(name, _group_data(options)) if Path(name).is_file() else None
-        return wrong or _make_inventory(name, options)
-    except PyinfraError as error:
-        return str(error)
-    except SyntaxError as error:
-        return f"{error.filename} line {error.lineno}: {error.msg}"
-    except UnexpectedExternalError as error:  # without the traceback through pyinfra
-        cause = error.exception
-        lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
-        where = f" line {lines[-1]}" if lines else ""
-        return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
-    except Ended:
-        raise
-    except SystemExit as end:
-        users = [each for each in extract_tb(end.__traceback__) if each.filename[0] != "<"]
-        return (
-            f"{users[-1].filename} line {users[-1].lineno} ends the program (exit code"
-            f" {end.code!s:.80}) while the inventory is read, so no host was looked at: let it"
-            " raise an error, or declare no host"
-        )
-    except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
-        return (
-            f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
-            ' with lists of names or (name, {"key": value}), such as inventories/lab.py'
-        )
+_TABLES = ("--> Detected changes:", "--> Results:")
+_NOTHING = re.compile(r"\[[^\]]+\]\s+(Connected|No changes|Skipped|Ready: .*\.py)")
+_SUCCESS = re.compile(r"\[(?P<host>[^\]]+)\]\s+Success")
 
 
-def _make_inventory(name: str, options: dict[str, Any]) -> Inventory:
-    pairs = (item.split("=", 1) for item in options.get("data") or ())
-    inventory: Inventory = make_inventory(
-        name,
-        cwd=str(Path.cwd()),
-        override_data={key: parse_cli_arg(value) for key, value in pairs},
-        group_data_directories=_group_data(options),
-    )
-    return inventory
+class Folded(logging.Filter):
+    """Drops pyinfra's lines of operations that change nothing, and headers with nothing below.
 
+    pyinfra has no option for that. Where this run has a table of ours, pyinfra's own tables of the
+    same are left out. What is not recognised passes: with other words in a later pyinfra the lines
+    would be back, and nothing would be lost.
+    """
 
-def _group_data(options: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(options.get("group_data") or ())
+    _header: logging.LogRecord | None = None
+    _in_table = False
 
-
-def _selected(inventory: Inventory, options: dict[str, Any]) -> list[Host]:
-    """Return the hosts that ``--limit`` and ``--exclude`` leave, by pyinfra's rules."""
-    limit = options.get("limit") or ()
-    exclude = options.get("exclude") or ()
-    return [
-        host
-        for host in inventory
-        if (not limit or _matches(inventory, host, limit))
-        and not _matches(inventory, host, exclude)
-    ]
-
-
-def _names_nobody(inventory: Inventory, limit: str) -> bool:
-    """Tell whether a limit is a slip: beside another one it would be passed over."""
-    known = limit in inventory.groups
-    return not known and not any(fnmatch(host.name, limit) for host in inventory)
-
-
-def _matches(inventory: Inventory, host: Host, patterns: Sequence[str]) -> bool:
-    for pattern in patterns:
-        if pattern in inventory.groups:
-            if host in inventory.get_group(pattern):
-                return True
-        elif fnmatch(host.name, pattern):
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is shown now; the header that it belongs to is shown before it."""
+        if record.levelno < logging.INFO:
             return True
-    return False
-
-
-def _nothing_in(name: str) -> str:
-    path = Path(name)
-    if path.exists():
-        return f'{name} holds no host: it needs a list, such as `gpu = ["ws1.example"]`'
-    beside = [each for each in path.parent.glob("*.py") if each.name not in _PYINFRAS_OWN]
-    known = {each.stem: str(each) for each in sorted({*beside, *Path("inventories").glob("*.py")})}
-    near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.5)
-    there = ", ".join(sorted(known.values())) or "none"
-    hint = f"did you mean {known[near[0]]}?" if near else f"there is: {there}"
-    return f"{name} is neither an inventory file nor a host that resolves; {hint}"
+        text = without_escapes(record.getMessage())
+        begun = ctx_state.isset() and state.initialised  # type: ignore[no-untyped-call]
+        book = journal.current() if begun else None
+        if text.startswith("--> "):
+            self._header = record if text.startswith("--> Starting ") else None
+            self._in_table = text.startswith(_TABLES) and book is not None
+            return not (self._header or self._in_table)
+        # What came before a success says that it was none.
+        success = _SUCCESS.fullmatch(text)
+        told = success and book and book.has_problem(success["host"])
+        if record.levelno == logging.INFO and (self._in_table or told or _NOTHING.fullmatch(text)):
+            return False
+        if self._header is not None:
+            header, self._header = self._header, None
+            logger.callHandlers(header)
+        return True

@@ -68,12 +68,11 @@ def converging(
             found = note(concern, spec, record, repairs)
             if refusal := refused(concern, spec, record, found):
                 yield refusal
-                return
-            if not found.acting:
+            elif found.acting:
+                yield from body(spec, record, found.acting)
+                yield verify(concern, spec, *found.acting.ids, hint=hint, stops=stops)
+            else:
                 host.noop(concern.summary(spec, record) or "nothing is declared for it here")
-                return
-            yield from body(spec, record, found.acting)
-            yield verify(concern, spec, *found.acting.ids, hint=hint, stops=stops)
 
         def acts(spec: HostSpec, record: Record) -> bool:
             found = judged(concern, spec, record, ()).of(*repairs)
@@ -105,26 +104,26 @@ def looking(
 
     def decorator(body: Body) -> ConvergingOperation:
         def wrapper(spec: HostSpec) -> Commands:
-            if _was_refused():
-                return
+            planning = state.current_stage != StateStage.Execute
+            if planning and state.inventory.get_host(host.name) in state.failed_hosts:
+                return  # a plan has refused it already; what follows would only repeat that
             if not hasattr(spec, "paths"):
                 yield refuse(stage, f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
                 return
-            watch = journal.Stopwatch(stage)
-            try:
-                for command in _commands(stage, spec, body, acts):
-                    yield _contained(stage, command)
-                    forget()
-            except GeneratorExit:
-                # pyinfra drops the generator where a command failed. Ours have said why; a stock
-                # command has printed its output above.
-                if state.current_stage == StateStage.Execute:
-                    journal.problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}", unless_known=True)
-                raise
-            except Exception as error:  # one host's failure is one host's failure
-                yield refuse(stage, broken(state, host.name, stage, error))
-            finally:
-                watch.stop()
+            with journal.timed(stage):
+                try:
+                    for command in _commands(stage, spec, body, acts):
+                        yield _contained(stage, command)
+                        forget()
+                except GeneratorExit:
+                    # pyinfra drops the generator where a command failed. Ours have said why; a
+                    # stock command has printed its output above.
+                    if not planning:
+                        sentence = f"{host.name}: {stage}: {_SEE_ABOVE}"
+                        journal.problem(stage, sentence, unless_known=True)
+                    raise
+                except Exception as error:  # one host's failure is one host's failure
+                    yield refuse(stage, broken(state, host.name, stage, error))
 
         return _with_privilege(wrapper, documented or body, claims)
 
@@ -159,10 +158,6 @@ def _with_privilege(
     wrapper: Callable[[HostSpec], Commands], named: Callable[..., object], claims: tuple[Id, ...]
 ) -> ConvergingOperation:
     """Make a pyinfra operation that runs as root where data allows it."""
-    # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, attribute, getattr(named, attribute))
-    made = operation()(wrapper)
 
     def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
         # One line for all hosts and calls: pyinfra orders operations by the lines of their callers.
@@ -170,8 +165,11 @@ def _with_privilege(
         meta: OperationMeta = cast(Any, made)(spec=spec, name=name, **chosen)
         return meta
 
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(call, attribute, getattr(named, attribute))
+    # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
+    for function in (wrapper, call):
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(function, attribute, getattr(named, attribute))
+    made = operation()(wrapper)
     call.repairs = frozenset(claims)  # type: ignore[attr-defined]
     return cast(ConvergingOperation, call)
 
@@ -180,14 +178,14 @@ def _contained(stage: Stage, command: object) -> object:
     """Return a command that fails its host, with a sentence, where a function of ours raises."""
     if not isinstance(command, FunctionCommand):
         return command
-    return FunctionCommand(_execute, (stage, command), {})
 
+    def execute(state: State, host: Host) -> bool:
+        try:
+            return command.execute(state, host, {}) is not False
+        except Exception as error:
+            return failed(host, stage, broken(state, host.name, stage, error))
 
-def _execute(state: State, host: Host, stage: Stage, command: FunctionCommand) -> bool:
-    try:
-        return command.execute(state, host, {}) is not False
-    except Exception as error:
-        return failed(host, stage, broken(state, host.name, stage, error))
+    return FunctionCommand(execute, (), {})
 
 
 def note(concern: Concern, spec: HostSpec, record: Record, ids: tuple[Id, ...]) -> Findings:
@@ -221,12 +219,6 @@ def refused(
     return refuse(concern.STAGE, "; ".join(sentences)) if sentences else None
 
 
-def _was_refused() -> bool:
-    """Tell whether a plan has refused this host already; what follows would only repeat it."""
-    planning = state.current_stage != StateStage.Execute
-    return planning and state.inventory.get_host(host.name) in state.failed_hosts
-
-
 def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
     """Return a command that fails this host, and only this host, with one sentence.
 
@@ -239,11 +231,7 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
         logger.warning(f"{host.print_prefix}{sentence}")
         # pyinfra exits with 0 after any dry run, unless a host is among the failed ones.
         state.failed_hosts.add(state.inventory.get_host(host.name))
-    return FunctionCommand(_fail, (stage, sentence), {})
-
-
-def _fail(state: State, host: Host, stage: Stage, sentence: str) -> bool:
-    return failed(host, stage, sentence)
+    return FunctionCommand(lambda state, host: failed(host, stage, sentence), (), {})
 
 
 def unreadable(stage: Stage) -> PyinfraCommand:
@@ -269,30 +257,21 @@ def verify(
     + hint: what to look at then, a clause
     + stops: whether the run stops there on this host; see `converging`
     """
-    return FunctionCommand(_verify, (concern, spec, ids, hint, stops), {})
 
+    def again(state: State, host: Host) -> bool:
+        forget()
+        record = look(spec)
+        if record is None:
+            return failed(host, concern.STAGE, f"{host.name}: after the change it {unanswered()}")
+        found = judged(concern, spec, record, ()).of(*ids)
+        left = Findings(x for x in found if x.effect in ("repair", "restart") or x.stops)
+        reasons = [*unread(concern, spec, record), *([left.described()] if left else [])]
+        if not reasons:
+            return True
+        told = "; ".join(filter(None, [*reasons, hint]))
+        # The journal has it, and fails the host when the rest of the run is done.
+        goes_on = not stops and journal.current() is not None
+        sentence = f"{host.name}: still not as declared: {told}"
+        return failed(host, concern.STAGE, sentence) or goes_on
 
-def _verify(
-    state: State,
-    host: Host,
-    concern: Concern,
-    spec: HostSpec,
-    ids: tuple[Id, ...],
-    hint: str,
-    stops: bool,
-) -> bool:
-    forget()
-    record = look(spec)
-    if record is None:
-        sentence = f"{host.name}: after the change it {unanswered()}"
-        return failed(host, concern.STAGE, sentence)
-    found = judged(concern, spec, record, ()).of(*ids)
-    left = Findings(each for each in found if each.effect in ("repair", "restart") or each.stops)
-    reasons = [*unread(concern, spec, record), *([left.described()] if left else [])]
-    if not reasons:
-        return True
-    more = f"; {hint}" if hint else ""
-    sentence = f"{host.name}: still not as declared: {'; '.join(reasons)}{more}"
-    # The journal has it, and fails the host when the rest of the run is done.
-    goes_on = not stops and journal.current() is not None
-    return failed(host, concern.STAGE, sentence) or goes_on
+    return FunctionCommand(again, (), {})

@@ -11,29 +11,14 @@ from contextlib import contextmanager
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 
-PLAIN = 120.0
-"""Reads or writes a few small files; also each call that names no deadline of its own."""
-
-SERVICE = 300.0
-"""Starts or stops services, asks a package manager about what is installed."""
-
-SIMULATION = 600.0
-"""Reads lists of packages, updates them, computes a transaction."""
-
-MODULE = 1800.0
-"""Builds a kernel module, makes an initramfs, loads the driver."""
-
-COMPILE = 3600.0
-"""Compiles a handful of files and runs them; the compiler has a limit of its own there."""
-
-CLONE = 3600.0
-"""Fetches a repository."""
-
-BUILD = 12 * 3600.0
-"""Follows a build from source that goes on by itself; when this is over, the next run follows."""
-
-INSTALL = 4 * 3600.0
-"""Fetches and unpacks gigabytes, builds modules on the way."""
+PLAIN = 120.0  # reads or writes a few small files; each call that names no deadline of its own
+SERVICE = 300.0  # starts or stops services, asks a package manager about what is installed
+SIMULATION = 600.0  # reads lists of packages, updates them, computes a transaction
+MODULE = 1800.0  # builds a kernel module, makes an initramfs, loads the driver
+COMPILE = 3600.0  # compiles a handful of files and runs them; the compiler has a limit of its own
+CLONE = 3600.0  # fetches a repository
+BUILD = 12 * 3600.0  # follows a build from source; when this is over, the next run follows it
+INSTALL = 4 * 3600.0  # fetches and unpacks gigabytes, builds modules on the way
 
 _TICK_S = 1.0
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from pyinfra.api.host import Host
 
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
 from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
 from pyinfra_gpu.errors import SpecError, sentence
-from pyinfra_gpu.spec import lock
+from pyinfra_gpu.spec import AcrossSpec, HostSpec, lock
 from pyinfra_gpu.spec.types import LONGEST_LIST
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.inventory import Inventory
-
-    from pyinfra_gpu.spec import AcrossSpec, HostSpec
 
 
 def declared(host: Host) -> HostSpec:
@@ -56,39 +51,40 @@ def _with_locks(spec: HostSpec) -> HostSpec:
 
 
 def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
-    """Say which hosts build torch from source too, of which one may build for this one."""
+    """Say which hosts build torch from source too, of which one may build for this one.
+
+    A builder is refused whose wheel would be another build's, as far as data says so.
+    """
     building = spec.pytorch.building
     if building is None:
         return spec
-    members = tuple(
-        each.name for each in host.inventory if each.data.get("pytorch_source") == "source"
-    )
-    builder = building.builder
+    hosts = {each.name: each for each in host.inventory}
+    members = [x for x in hosts if hosts[x].data.get("pytorch_source") == "source"]
+    builder, wrong = building.builder, None
     if builder is not None and builder not in members:
-        there = ", ".join(members[:LONGEST_LIST])
-        problem = "is no host of this inventory that declares pytorch_source = 'source'"
-        remedy = f"set pytorch_builder = {spec.host!r}, or None for the first of its kind"
-        where = f"host {spec.host}"
-        raise SpecError(
-            sentence(where, "pytorch_builder", builder, problem, allowed=there, remedy=remedy)
+        wrong = (
+            "is no host of this inventory that declares pytorch_source = 'source'",
+            ", ".join(members[:LONGEST_LIST]),
+            f"set pytorch_builder = {spec.host!r}, or None for the first of its kind",
         )
-    _refuse_another_kind(spec, host)
-    known = building.but(members=members)
+    elif builder not in (None, spec.host):
+        other = compatibility.resolve(data_of(hosts[str(builder)]), str(builder))
+        if names := ", ".join(changed(kind(spec), kind(other))):
+            wrong = (
+                f"builds another torch than is declared here ({names} differ)",
+                "a host that declares the same build",
+                "remove pytorch_builder, and each kind builds its own, or declare the same",
+            )
+    if wrong:
+        problem, allowed, remedy = wrong
+        raise SpecError(
+            sentence(
+                f"host {spec.host}", "pytorch_builder", builder, problem,
+                allowed=allowed, remedy=remedy,
+            )
+        )  # fmt: skip
+    known = building.but(members=tuple(members))
     return spec.but(pytorch=spec.pytorch.but(building=known))
-
-
-def _refuse_another_kind(spec: HostSpec, host: Host) -> None:
-    """Refuse a builder whose wheel would be another build's, as far as data says so."""
-    builder = spec.pytorch.building.builder if spec.pytorch.building else None
-    if builder is None or builder == spec.host:
-        return
-    other = compatibility.resolve(data_of(host.inventory.get_host(builder)), builder)
-    if names := ", ".join(changed(kind(spec), kind(other))):
-        problem = f"builds another torch than is declared here ({names} differ)"
-        remedy = "remove pytorch_builder, and each kind builds its own, or declare the same"
-        where, same = f"host {spec.host}", "a host that declares the same build"
-        key = "pytorch_builder"
-        raise SpecError(sentence(where, key, builder, problem, allowed=same, remedy=remedy))
 
 
 def data_of(host: Host) -> dict[str, object]:
@@ -99,31 +95,23 @@ def data_of(host: Host) -> dict[str, object]:
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
     """Say who takes part in the multi-node step, or why it cannot be."""
     inventory = host.inventory
+    declares = {each.name: each.data.get("smoke_across_hosts") for each in inventory}
     if across.hosts is True:
-        members = [each.name for each in inventory if _declares(inventory, each.name) is True]
+        members = [name for name, said in declares.items() if said is True]
     elif across.hosts in inventory.groups:
         members = [each.name for each in inventory.get_group(across.hosts)]
     else:
         known = ", ".join(name for name in inventory.groups if name != "all")
         return across.but(impossible=f"it names no group of this inventory, which has {known}")
-    impossible = _impossible(across, host, members)
-    return across.but(members=tuple(members), impossible=impossible)
-
-
-def _impossible(across: AcrossSpec, host: Host, members: list[str]) -> str | None:
-    """Return why these hosts cannot train together, a clause; None if they can."""
+    unlike = [name for name in members if declares[name] != across.hosts]
+    impossible = None
     if host.name not in members:
-        return "this host is not in that group"
-    if len(members) < 2:
-        return "there is no other host to train with"
-    unlike = [name for name in members if _declares(host.inventory, name) != across.hosts]
-    if unlike:
-        return f"{listed(unlike)} does not declare the same"
-    if len(members) * RANKS > MOST_RANKS:
+        impossible = "this host is not in that group"
+    elif len(members) < 2:
+        impossible = "there is no other host to train with"
+    elif unlike:
+        impossible = f"{listed(unlike)} does not declare the same"
+    elif len(members) * RANKS > MOST_RANKS:
         most = MOST_RANKS // RANKS
-        return f"that is {len(members)} hosts, and at most {most} can take part in one step"
-    return None
-
-
-def _declares(inventory: Inventory, name: str) -> object:
-    return inventory.get_host(name).data.get("smoke_across_hosts")
+        impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
+    return across.but(members=tuple(members), impossible=impossible)

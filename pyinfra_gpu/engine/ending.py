@@ -27,17 +27,12 @@ def on_signal(number: signal.Signals, first: Callable[[], None] = lambda: None) 
 
     def ended(received: int, frame: FrameType | None) -> None:
         first()
-        raise_in_main(Ended(128 + received))
+        end, hub = Ended(128 + received), gevent.get_hub()
+        if gevent.getcurrent() is hub.parent:
+            raise end
+        hub.loop.run_callback(hub.parent.throw, end)  # as soon as it waits
 
     signal.signal(number, ended)
-
-
-def raise_in_main(error: BaseException) -> None:
-    """Raise an exception in the main greenlet: here, if this is it, else as soon as it waits."""
-    hub = gevent.get_hub()
-    if gevent.getcurrent() is hub.parent:
-        raise error
-    hub.loop.run_callback(hub.parent.throw, error)
 
 
 @contextmanager

@@ -8,21 +8,18 @@ journal is attached (somebody uses an operation in a deploy of their own) they d
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyinfra import context
-from pyinfra.api.state import BaseStateCallback, StateStage
+from pyinfra.api.host import Host
+from pyinfra.api.state import BaseStateCallback, State, StateStage
 
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.diagnosis.explained import Explained
-    from pyinfra_gpu.drift.finding import Finding
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossStamp
+from pyinfra_gpu.diagnosis.explained import Explained
+from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.verdict import AcrossStamp
 
 
 @dataclass(slots=True)
@@ -67,12 +64,7 @@ class Journal(BaseStateCallback):
         self._phase: StateStage | None = None
 
     def entry(self, host: str, stage: str) -> Entry:
-        """Return the entry of this stage on this host, made at first use.
-
-        Operations run twice when pyinfra asks before it acts: once to plan, once to act. What was
-        noted while planning is dropped as soon as acting begins, but for the hosts that are
-        settled, to which nothing will be done; a dry run keeps all of it.
-        """
+        """Return the entry of this stage on this host, made at first use."""
         self._follow_phase()
         return self.entries.setdefault(host, {}).setdefault(stage, Entry(host=host, stage=stage))
 
@@ -86,6 +78,11 @@ class Journal(BaseStateCallback):
         self.looks.setdefault(host, record)
 
     def _follow_phase(self) -> None:
+        """Drop what was noted while planning as soon as acting begins; a dry run keeps it.
+
+        Operations run twice when pyinfra asks before it acts: once to plan, once to act. Nothing
+        will be done to the hosts that are settled, so theirs stays.
+        """
         if self._phase != context.state.current_stage:
             self._phase = context.state.current_stage
             for kept in (self.entries, self.looks):
@@ -198,12 +195,11 @@ def across(value: AcrossStamp | Explained | None) -> None:
         _book().across[context.host.name] = value
 
 
-class Stopwatch:
-    """Adds the seconds between its start and `stop` to a stage's entry."""
-
-    def __init__(self, stage: str) -> None:
-        self._stage, self._started = stage, time.monotonic()
-
-    def stop(self) -> None:
-        """Add the elapsed seconds to the stage."""
-        _entry(self._stage).seconds += time.monotonic() - self._started
+@contextmanager
+def timed(stage: str) -> Iterator[None]:
+    """Add the seconds that what is inside takes to a stage's entry."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        _entry(stage).seconds += time.monotonic() - started

@@ -11,11 +11,12 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
@@ -26,15 +27,9 @@ from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.wire import Program, start
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import shortened
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 _KEY = "pyinfra_gpu_lease"  # in connector_data, pyinfra's scratch space of this host and run
 _MARK = "pyinfra-gpu-lease "
@@ -59,15 +54,15 @@ def ensure(state: State, host: Host, spec: HostSpec) -> None:
 
 def command(stage: str, spec: HostSpec) -> PyinfraCommand:
     """Return a command that takes the lease, or fails the host."""
-    return FunctionCommand(_command, (stage, spec), {})
 
+    def take(state: State, host: Host) -> bool:
+        try:
+            ensure(state, host, spec)
+        except LeaseError as error:
+            return failed(host, stage, f"{host.name}: {error}")
+        return True
 
-def _command(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    try:
-        ensure(state, host, spec)
-    except LeaseError as error:
-        return failed(host, stage, f"{host.name}: {error}")
-    return True
+    return FunctionCommand(take, (), {})
 
 
 def regain(state: State, host: Host, spec: HostSpec) -> None:
@@ -99,15 +94,19 @@ def _take(state: State, host: Host, spec: HostSpec) -> None:
             return
         said = holding.lines()
         with within(_ANSWER_S, "its lease was not given"):
-            _await(said)
-    except BaseException as error:
+            refusal = _answer(said)
+    except (OSError, EOFError, PyinfraError) as error:
+        refusal = f"its lease cannot be taken ({error}): run again"
+    except BaseException:
         if holding is not None:
             holding.close()
-        if isinstance(error, OSError | EOFError | PyinfraError):
-            raise LeaseError(f"its lease cannot be taken ({error}): run again") from error
         raise
+    if refusal:
+        if holding is not None:
+            holding.close()
+        raise LeaseError(refusal)
     host.connector_data[_KEY] = holding
-    gevent.spawn(_pass_over, said)
+    gevent.spawn(list, said)  # unread it would be kept
     gevent.spawn(_say_that_we_live, holding)
 
 
@@ -120,30 +119,23 @@ def who() -> str:
     return shortened(f"{user}@{socket.gethostname()} ({described()})", _LONGEST)
 
 
-def _await(lines: Iterator[str]) -> None:
-    """Read what the host says until the lease is taken. Raises LeaseError."""
+def _answer(lines: Iterator[str]) -> str:
+    """Read what the host says until the lease is taken; return why it is not, empty if it is."""
     said = "it did not answer"
     for line in lines:
         word, _, rest = line.removeprefix(_MARK).partition(" ")
         if not line.startswith(_MARK):
             said = shortened(line, _LONGEST) or said
         elif word == "taken":
-            return
+            return ""
         elif word == "busy":
             name, _, since = shortened(rest, _LONGEST).rpartition(" since ")
             told = f"{name or 'another run'} has been working here since {since or 'just now'}"
-            free = f"or, if it was cut off, in {_SILENT_S} s"
-            raise LeaseError(f"{told}; run again when it has ended, {free}")
+            return f"{told}; run again when it has ended, or, if it was cut off, in {_SILENT_S} s"
         else:
             said = shortened(rest, _LONGEST) or said
             break
-    raise LeaseError(f"its lease cannot be taken ({said}): run again")
-
-
-def _pass_over(lines: Iterator[str]) -> None:
-    """Read what else it says: unread it would be kept."""
-    for _ in lines:
-        pass
+    return f"its lease cannot be taken ({said}): run again"
 
 
 def _say_that_we_live(holding: Program) -> None:

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pyinfra import host, state
+from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import ConnectError, FactProcessError
-from pyinfra.api.state import StateStage
+from pyinfra.api.host import Host
+from pyinfra.api.state import State, StateStage
 from pyinfra.connectors import util as connectors
+from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
@@ -29,15 +32,8 @@ from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, run
 from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import StringCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-    from pyinfra.connectors.util import CommandOutput
-
-    from pyinfra_gpu.spec import HostSpec
 
 T = TypeVar("T")
 

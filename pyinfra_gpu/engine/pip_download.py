@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gevent import subprocess  # type: ignore[import-untyped]  # pyinfra's own event loop
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.spec.lock import Platform
+from pyinfra_gpu.spec.lock import Platform
 
 NEWEST_GLIBC = 60
 _DEADLINE_S = 3600.0

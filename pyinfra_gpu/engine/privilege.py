@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra_gpu.drift.layout import owner_name
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 
 def as_root(spec: HostSpec) -> dict[str, Any]:

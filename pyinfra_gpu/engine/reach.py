@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine.privilege import as_owner, as_root
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 _MOST = 64
 """Addresses of one host: who tells more is not believed to need them."""

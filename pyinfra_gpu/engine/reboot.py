@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
@@ -20,13 +21,7 @@ from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.facts.answer import Answer as Told
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.probe import BOOTSTRAP
-from pyinfra_gpu.spec import system_files
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec, system_files
 
 _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one run of one host
 _POLL_S = 2.0

@@ -6,9 +6,9 @@ have noted it; pyinfra would take each operation of it through planning and acti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from pyinfra import context
 from pyinfra.api import deploy
@@ -19,13 +19,7 @@ from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.converge import note_findings
 from pyinfra_gpu.engine.look import look
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.drift.concern import Concern
-    from pyinfra_gpu.drift.finding import Findings
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-
+from pyinfra_gpu.spec import HostSpec
 
 _KEY = "pyinfra_gpu_settled"  # in connector_data, pyinfra's scratch space of this host and run
 
@@ -62,49 +56,34 @@ def settled(spec: HostSpec) -> bool:
     each operation (`-v`); and where no report is attached. The operations use the same look.
     """
     book, known = journal.current(), context.host.connector_data
-    if book is None:
+    counted_on = spec.smoke.across is not None or spec.pytorch.building is not None
+    if book is None or context.state.print_noop_info or counted_on:
         return False
     if _KEY not in known:
-        known[_KEY] = _looked_at(spec, book)
+        try:
+            known[_KEY] = _has_nothing_to_do(spec, book)
+        except Exception:  # the operation that comes to it says so, of this host alone
+            known[_KEY] = False
     return bool(known[_KEY])
 
 
-def _looked_at(spec: HostSpec, book: journal.Journal) -> bool:
-    if context.state.print_noop_info or _is_counted_on(spec):
+def _has_nothing_to_do(spec: HostSpec, book: journal.Journal) -> bool:
+    """Look at the host and judge it; note what is found if no operation would do anything."""
+    started = time.monotonic()
+    record = look(spec, beforehand=True)
+    if record is None or lease.other_name(context.host, record) is not None:
         return False
-    watch = journal.Stopwatch(Stage.PREFLIGHT)
-    try:
-        record = look(spec, beforehand=True)
-        found = None if record is None or _is_named_twice(record) else _judged(spec, record)
-    except Exception:  # the operation that comes to it says so, of this host alone
-        return False
-    if record is None or found is None:
-        return False
+    history, found = history_of(record), {}
+    for concern in CONCERNS:
+        findings = judged(concern, spec, record, history)
+        if findings.acting or findings.stopping or unread(concern, spec, record):
+            return False
+        found[concern] = concern.summary(spec, record), findings
     journal.saw(record)
-    watch.stop()
+    book.entry(context.host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
     for concern, (summary, findings) in found.items():
         if not findings:
             journal.summary(concern.STAGE, summary)
         note_findings(concern.STAGE, spec, findings)
     book.settled.add(context.host.name)
     return True
-
-
-def _is_named_twice(record: Record) -> bool:
-    return lease.other_name(context.host, record) is not None
-
-
-def _is_counted_on(spec: HostSpec) -> bool:
-    return spec.smoke.across is not None or spec.pytorch.building is not None
-
-
-def _judged(spec: HostSpec, record: Record) -> dict[Concern, tuple[str, Findings]] | None:
-    """Return what there is and what was found, by concern; None if there is anything to do."""
-    history = history_of(record)
-    found: dict[Concern, tuple[str, Findings]] = {}
-    for concern in CONCERNS:
-        findings = judged(concern, spec, record, history)
-        if findings.acting or findings.stopping or unread(concern, spec, record):
-            return None
-        found[concern] = concern.summary(spec, record), findings
-    return found

@@ -8,14 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import context
-from pyinfra.api.state import BaseStateCallback, StateStage
-
-if TYPE_CHECKING:
-    from pyinfra.api.state import State
+from pyinfra.api.state import BaseStateCallback, State, StateStage
 
 _POLL_S = 0.05
 _T = TypeVar("_T")
@@ -76,12 +73,11 @@ class Together(BaseStateCallback):
 def together() -> Together:
     """Return the current run's, made at first use."""
     state: State = context.state
-    for handler in state.callback_handlers:
-        if isinstance(handler, Together):
-            return handler
-    made = Together(lambda: _given_up(state))
-    state.add_callback_handler(made)  # type: ignore[no-untyped-call]
-    return made
+    there = [each for each in state.callback_handlers if isinstance(each, Together)]
+    if not there:
+        there.append(Together(lambda: _given_up(state)))
+        state.add_callback_handler(there[0])  # type: ignore[no-untyped-call]
+    return there[0]
 
 
 def executing() -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pyinfra.api.command import FunctionCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.driver_inventory import (
     Repository,
@@ -24,20 +25,13 @@ from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened, some
-
-if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.engine.converge import Commands
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
@@ -110,9 +104,21 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     return failed(host, stage, sentence)
 
 
+def settled(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
+    if not wait_for_lock(state, host, stage, spec):
+        return False
+    record = look(spec)
+    if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
+        what = "finish an interrupted installation"
+        ask(state, host, apt.finish(), as_root(spec), seconds=deadlines.INSTALL, what=what)
+        forget()
+    return True
+
+
 def install(
     stage: str, spec: HostSpec, packages: Sequence[str], *, reinstall: bool = False, hint: str = ""
-) -> Commands:
+) -> Iterator[PyinfraCommand]:
     """Ensure that packages are installed, by a transaction that stays within its limits.
 
     + stage: the stage that asks
@@ -132,13 +138,8 @@ def install(
 def run(state: State, host: Host, request: Request) -> bool:
     """Simulate, judge, fetch and run; say why and fail the host where any of it is not possible."""
     stage, spec = request.stage, request.spec
-    if not wait_for_lock(state, host, stage, spec):
+    if not settled(state, host, stage, spec):
         return False
-    record = look(spec)
-    if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
-        what = "finish an interrupted installation"
-        ask(state, host, apt.finish(), as_root(spec), seconds=deadlines.INSTALL, what=what)
-        forget()
     if not update(state, host, stage, spec):
         return False
     ready = _fetched(state, host, request)

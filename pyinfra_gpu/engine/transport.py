@@ -31,24 +31,19 @@ from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import one_line, shortened
 
-DEAD_PEER_S = 20
-"""Seconds without an acknowledgement after which a connection is given up."""
-
-KEEPALIVE_S = 5
-"""Seconds between keepalive packets, so that an idle wait notices a dead peer too."""
-
-LOGIN_S = 60.0
-"""Seconds to the end of the login, with a touch of a hardware key."""
-
-_BEFORE_LOGIN = 1 << 17
-"""Bytes that a peer may send before the login is done; keys and banners come to a tenth."""
-
+DEAD_PEER_S = 20  # without an acknowledgement, after which a connection is given up
+KEEPALIVE_S = 5  # between packets that let an idle wait notice a dead peer too
+LOGIN_S = 60.0  # to the end of the login, with a touch of a hardware key
+_BEFORE_LOGIN = 1 << 17  # bytes that a peer may send until then; keys and banners come to a tenth
 _READS = 16  # in a row, after which other hosts have their turn
 _LONGEST = 500  # characters of why there is no connection
 _USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _FOUND = re.compile(r"# Host .* found: line (\d+) ?(CA|REVOKED|)")
 _connect = pyinfra_ssh.SSHConnector.connect
+
+Channel = paramiko.Channel
+"""A program that was begun on a host."""
 
 
 class HostKeyError(paramiko.SSHException):

@@ -6,17 +6,29 @@ What is installed into an environment is wheels, from an index, a folder or by a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.engine.steps import quoted
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import HostSpec
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+
+def install_command(spec: HostSpec, *requirements: str) -> list[str]:
+    """Return uv's command line for installing into the virtual environment.
+
+    uv leaves bytecode to the first import, and every process that may not write into the
+    environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
+    """
+    return [*_uv_install(spec), "--compile-bytecode", *requirements]
+
+
+def _uv_install(spec: HostSpec) -> list[str]:
+    paths = spec.paths
+    words = (paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache)
+    return [*words, "--python", paths.python, *sources(spec)]
 
 
 def lock_commands(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -> tuple[str, str]:
@@ -26,19 +38,14 @@ def lock_commands(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -
       all of it is installed anew
     + folders: on the host, in which some of it lies
     """
-    command = [*uv_install(spec), *by_lock(new_lock(spec))]
-    for each in folders:
-        command += ["--find-links", each]
-    fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
-    command += ["--compile-bytecode", *(["--reinstall"] if there else [])]
-    noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
-    return fetch, marked(spec, command, after=noted)
-
-
-def by_lock(path: str) -> list[str]:
-    """Return the options by which exactly what a lock on the host names is installed."""
     exactly = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
-    return [*exactly, "--requirement", path]
+    wanted = [*exactly, "--requirement", new_lock(spec)]
+    wanted += [word for each in folders for word in ("--find-links", each)]
+    fetched = f"{spec.paths.cache}/pyinfra-gpu-fetched"
+    fetch = program("pytorch/fetch.sh", fetched, *_uv_install(spec), *wanted)
+    install = install_command(spec, *wanted, *(["--reinstall"] if there else []))
+    noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
+    return fetch, marked(spec, install, after=noted)
 
 
 def new_lock(spec: HostSpec) -> str:
@@ -65,24 +72,6 @@ def installing_mark(spec: HostSpec) -> str:
     return f"{spec.paths.venv}/.pyinfra-gpu-installing"
 
 
-def install_command(spec: HostSpec, *requirements: str) -> list[str]:
-    """Return uv's command line for installing into the virtual environment.
-
-    uv leaves bytecode to the first import, and every process that may not write into the
-    environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
-    """
-    return [*uv_install(spec), "--compile-bytecode", *requirements]
-
-
-def uv_install(spec: HostSpec) -> list[str]:
-    """Return uv's command line for installing something from the declared places."""
-    paths = spec.paths
-    return [
-        *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
-        *("--python", paths.python, *sources(spec)),
-    ]
-
-
 def constraint(spec: HostSpec, record: Record) -> list[str]:
     """Return the options that hold what the lock names to its version and digest; none without.
 
@@ -94,25 +83,21 @@ def constraint(spec: HostSpec, record: Record) -> list[str]:
 
 def sources(spec: HostSpec) -> list[str]:
     """Return where a host's packages come from, as options that pip and uv spell alike."""
-    if spec.pytorch.wheels:
-        return _trusting(["--no-index", "--find-links", spec.pytorch.wheels])
-    return index_options(spec)
+    wheels = spec.pytorch.wheels
+    return _options({"--find-links": wheels}, "--no-index") if wheels else index_options(spec)
 
 
 def index_options(spec: HostSpec) -> list[str]:
     """Return the declared indexes, as options that pip and uv spell alike."""
-    torch, options = spec.pytorch, list[str]()
-    if torch.index_url:
-        options += ["--index-url", torch.index_url]
-    if torch.extra_index_url:
-        options += ["--extra-index-url", torch.extra_index_url]
-    return _trusting(options)
+    torch = spec.pytorch
+    return _options({"--index-url": torch.index_url, "--extra-index-url": torch.extra_index_url})
 
 
-def _trusting(options: list[str]) -> list[str]:
-    """Add what pip needs to read plain http, which only data can ask for."""
-    plain = [urlsplit(each).netloc for each in options if each.startswith("http:")]
-    return [*options, *(word for each in plain for word in ("--trusted-host", each))]
+def _options(urls: dict[str, str | None], *words: str) -> list[str]:
+    """Return options, with what pip needs to read plain http, which only data can ask for."""
+    known = [(option, url) for option, url in urls.items() if url]
+    plain = [("--trusted-host", urlsplit(x).netloc) for _, x in known if x.startswith("http:")]
+    return [*words, *(word for pair in (*known, *plain) for word in pair)]
 
 
 def folder(spec: HostSpec) -> str:

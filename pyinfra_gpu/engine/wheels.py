@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
 from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
@@ -22,10 +24,6 @@ from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened
 from pyinfra_gpu.whole_file import replacing
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
 _FETCHING = RLock()
 _MOST = 4

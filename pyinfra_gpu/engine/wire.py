@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from gevent.subprocess import PIPE, STDOUT, Popen  # type: ignore[import-untyped]
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
 from pyinfra.api.output import echo
+from pyinfra.api.state import State
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import (
@@ -31,17 +33,8 @@ from pyinfra_gpu.engine import deadlines, transport
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
-if TYPE_CHECKING:
-    import paramiko
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-LONGEST_OUTPUT = 32 << 20
-"""Bytes that a command may print; the log of a long installation comes to a tenth of that."""
-
-SETTLE_S = 10.0
-"""Without a byte, after a command has ended: then something else holds its output."""
-
+LONGEST_OUTPUT = 32 << 20  # bytes that a command may print; a long installation's log has a tenth
+SETTLE_S = 10.0  # without a byte after a command's end: then something else holds its output
 _CHUNK = 32768
 _LONGEST_LINE = 1 << 20  # bytes
 _LINE = 128  # bytes that a line costs beyond its text
@@ -166,9 +159,9 @@ class _Here:
                 each.close()
 
 
-def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> paramiko.Channel:
+def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> transport.Channel:
     if isinstance(connector, LocalConnector):
-        return cast("paramiko.Channel", _Here(text, as_one=as_one))
+        return cast("transport.Channel", _Here(text, as_one=as_one))
     connection = transport.transport_of(connector)
     if connection is None or not connection.is_active():
         raise OSError("the connection is gone")
@@ -274,9 +267,11 @@ def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> Stri
 
 def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any]:
     """Return the connector's arguments; those of the operation carry sudo's password, the shell."""
-    ours = dict(host.current_op_global_arguments or {}) | given
-    known, _ = pop_global_arguments(state, host, dict(ours))
-    return {key: ours.get(key, known.get(key)) for key in CONNECTOR_ARGUMENT_KEYS}
+    known: Any = host.current_op_global_arguments
+    if known is None:  # outside of any operation
+        known, _ = pop_global_arguments(state, host, dict(given))
+    ours = {**known, **given}
+    return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
 
 
 def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:

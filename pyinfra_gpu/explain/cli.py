@@ -1,16 +1,18 @@
-"""The verb `explain` of the command line."""
+"""The command `explain`."""
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
-from collections.abc import Sequence
+import zlib
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
-from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.on_host.diagnosis import writing
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 from pyinfra_gpu.output import show
@@ -24,15 +26,30 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
 
 EXPLAINED, MISTAKE, UNEXPLAINED = 0, 1, 2
+HEAD, TAIL = 1 << 20, 7 << 20  # bytes kept of a longer log: the cause is near one of its ends
+LARGEST = 4 << 30  # bytes read at all, unpacked
+_BLOCK = 1 << 20
+_LOOKED_AT, _MOST_ODD = 4096, 0.3  # characters; the share of control characters in no text
 _STDIN = "standard input"
 
 
-class _MistakeError(Exception):
+class MistakeError(Exception):
     """What was typed cannot be done; the message is a sentence."""
 
 
+@dataclass(frozen=True)
+class Log:
+    """A log's text.
+
+    + unread: which part of it was not read, a sentence; empty if all was
+    """
+
+    text: str
+    unread: str = ""
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``explain``."""
+    """Add the command ``explain``."""
     parser = subparsers.add_parser(
         "explain",
         help="explain why a run failed, from its log and its host",
@@ -42,30 +59,28 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         " look at the run's host as well (read-only), and decide by what it shows.",
         epilog="exit code: 0 explained; 2 nothing known explains it; 1 a log could not be read.",
     )
-    parser.add_argument(
-        "words",
-        metavar="LOG",
-        nargs="*",
-        help="a log; - or none: standard input. The last word is the INVENTORY if it ends with .py"
-        " or --limit is given",
+    text = (
+        "a log; - or none: standard input. The last word is the INVENTORY if it ends with .py or"
+        " --limit is given"
     )
-    parser.add_argument(
-        "--limit", metavar="HOST", help="the host of the inventory on which the run failed"
-    )
-    parser.add_argument(
-        "--same-sudo-password", action="store_true", help="ask for the host's sudo password"
-    )
+    parser.add_argument("words", metavar="LOG", nargs="*", help=text)
+    text = "the host of the inventory on which the run failed"
+    parser.add_argument("--limit", metavar="HOST", help=text)
+    text = "ask for the host's sudo password"
+    parser.add_argument("--same-sudo-password", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(handler=handle)
 
 
 def handle(options: argparse.Namespace) -> int:
     """Explain the logs, print the answer, and return the exit code."""
-    names, inventory = _sorted(options.words, options.limit)
+    names, inventory = [*options.words], ""
+    if names and (options.limit or names[-1].endswith(".py")):
+        inventory = names.pop()
     try:
         logs = {_STDIN if name == "-" else name: _log(name) for name in names or ["-"]}
         facts = _facts(inventory, options) if inventory else None
-    except _MistakeError as error:
+    except MistakeError as error:
         print(f"pyinfra-gpu explain: {error}", file=sys.stderr)
         return MISTAKE
     answer = explain({name: log.text for name, log in logs.items()}, catalogue(), facts)
@@ -73,33 +88,60 @@ def handle(options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps({**answer.as_json(), "unread": unread}, indent=2)
     else:
-        shown = writing.lines(answer, colour=draws(sys.stdout))
         notes = [f"{name}: {what}" for name, what in unread.items()]
+        shown = writing.lines(answer, colour=draws(sys.stdout))
         text = "\n".join([*shown, *([""] if notes else []), *notes])
     return show(text, "explain") or (EXPLAINED if answer.found else UNEXPLAINED)
 
 
-def _sorted(words: Sequence[str], limit: str | None) -> tuple[Sequence[str], str]:
-    """Return the names of the logs, and the inventory; empty where none is given."""
-    if words and (limit or words[-1].endswith(".py")):
-        return words[:-1], words[-1]
-    return words, ""
-
-
 def _log(name: str) -> Log:
+    shown = _STDIN if name == "-" else name
     try:
         if name != "-":
             with Path(name).open("rb") as file:
                 return read_log(file)
         if sys.stdin is None:
-            raise _MistakeError(f"{_STDIN} is closed: name a LOG")
+            raise MistakeError(f"{_STDIN} is closed: name a LOG")
         if sys.stdin.isatty():
             print("paste the log here, then press Ctrl-D on a line of its own:", file=sys.stderr)
         return read_log(sys.stdin.buffer)
-    except UnreadableError as error:
-        raise _MistakeError(f"{_STDIN if name == '-' else name} {error}") from None
+    except ValueError as error:
+        raise MistakeError(f"{shown} {error}") from None
     except OSError as error:
-        raise _MistakeError(f"{name} cannot be read: {error.strerror}") from None
+        raise MistakeError(f"{shown} cannot be read: {error.strerror}") from None
+
+
+def read_log(stream: BinaryIO) -> Log:
+    """Return the log in `stream`, packed with gzip or not; of a long one its head and tail.
+
+    Raises ValueError if it is in another form, damaged at its start or far too long.
+    """
+    plain = BufferedReader(cast(Any, stream))
+    packed = plain.peek(2).startswith(b"\x1f\x8b")
+    blocks: BinaryIO = cast(Any, gzip.GzipFile(fileobj=plain) if packed else plain)
+    head, tail, length, unread = b"", b"", 0, []
+    try:
+        while block := blocks.read1(_BLOCK):  # type: ignore[attr-defined]
+            length += len(block)
+            if length > LARGEST:
+                raise ValueError(f"is longer than {LARGEST >> 30} GiB: give a part of it")
+            room = HEAD - len(head)
+            head += block[:room]
+            tail = (tail + block[room:])[-TAIL:]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not head:
+            raise ValueError(f"is damaged: {error}") from None
+        unread.append(f"what follows the first {length} bytes, which is damaged ({error})")
+    plain.detach()
+    text = (head + tail).decode("utf-8", "replace")
+    if (middle := length - HEAD - TAIL) > 0:  # a character may have been cut in two
+        text = f"{head.decode('utf-8', 'ignore')}\n{tail.decode('utf-8', 'ignore')}"
+        unread.insert(0, f"of its {length / 2**20:.0f} MiB the middle {middle / 2**20:.0f} MiB")
+    start = text[:_LOOKED_AT]
+    odd = sum(each == "\ufffd" or (each < " " and each not in "\t\n\r\x1b") for each in start)
+    if odd > _MOST_ODD * len(start):
+        raise ValueError("is not a text: unpack it (gzip is read as it is), or give the output")
+    return Log(text.removeprefix("\ufeff"), f"Not read: {' and '.join(unread)}." if unread else "")
 
 
 def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None:
@@ -116,11 +158,11 @@ def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None
     hosts = [*known(request)[1]]
     if len(hosts) > 1:
         example = f"such as --limit {hosts[0]}"
-        raise _MistakeError(f"{inventory} has {len(hosts)} hosts: name one with --limit, {example}")
+        raise MistakeError(f"{inventory} has {len(hosts)} hosts: name one with --limit, {example}")
     seen: list[Record | Unanswered] = []
     _, reasons = visit(request, _look, lambda found, names: seen.append(found))
     if reasons or not seen:
-        raise _MistakeError("; ".join(reasons) or f"{inventory} has no such host")
+        raise MistakeError("; ".join(reasons) or f"{inventory} has no such host")
     if isinstance(seen[0], Unanswered):
         print(f"{hosts[0]} {seen[0].reason}; this is explained by the log alone", file=sys.stderr)
         return None

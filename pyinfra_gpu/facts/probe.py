@@ -138,7 +138,7 @@ class ProbeRequest:
             build=paths.build if built else "",
             entries=(*request.entries, *folders, *((paths.build_bundle,) if built else ())),
             owner="-" if spec.privilege == "none" else spec.owner or "",
-            python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
+            python=spec.pytorch.interpreter,
             seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         )
         if not request.nvidia:

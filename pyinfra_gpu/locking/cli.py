@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +39,7 @@ class Wanted(NamedTuple):
     """What one lock is to hold: all that its hosts have in common, and so they share it.
 
     + requirements: what uv is asked for: torch and uv
-    + glibc: the second number of the oldest that torch's wheels load on, 0 where it is not known
+    + glibc: the second number of the oldest that torch's wheels load on
     + indexes: options that name the declared ones, for pip and uv
     """
 
@@ -85,36 +84,36 @@ def handle(options: argparse.Namespace) -> int:
     platforms = [Platform.parse(each) for each in options.platform]
     if None in platforms:
         return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
-    found: dict[str, tuple[Wanted, ...] | str] = {}
-    names, problems = visit(
-        request_of(options),
-        partial(_of_host, [each for each in platforms if each]),
-        lambda one, _: found.update({one[0]: one[1]}),
-    )
+    found: dict[str, list[Wanted]] = {}
+    failed: list[str] = []
+    code = 0
+
+    def of_host(state: State, host: Host) -> str:
+        try:
+            with ctx_host.use(host):
+                found[host.name] = _wanted(state, host, [each for each in platforms if each])
+        except Exception as error:  # one host's failure is one host's failure
+            why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+            sentence = f"{host.name}: its Python and machine are not known: {why}"
+            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+        return host.name
+
+    names, problems = visit(request_of(options), of_host, lambda *_: None)
     hosts: dict[Wanted, list[str]] = {}
     for name in names:
-        wanted = found[name]
-        if isinstance(wanted, str):
-            problems = (*problems, wanted)
-            continue
-        for each in wanted:
+        for each in found.get(name, ()):
             hosts.setdefault(each, []).append(name)
-    failed = bool([_problem(each) for each in problems])
+    failed = [*problems, *sorted(failed)]
     if not hosts and not failed:
-        return _problem("nothing to lock: hosts ignore locks, or build torch from source")
+        failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
-            failed = bool(show(_lock(each, of, upgrade=options.upgrade), "lock")) or failed
+            code = show(_lock(each, of, upgrade=options.upgrade), "lock") or code
             if options.download:
-                named = ["--require-hashes", "--requirement", str(each.path)]
-                place, glibc = Path(options.download), each.glibc or _OLDEST_GLIBC
-                download(named, each.platform, each.indexes, place, glibc)
-        except DownloadError as error:
-            what = f"what {each.path} names cannot be fetched into {options.download}"
-            failed = bool(_problem(f"{what}: {shortened(str(error), _LONGEST_REASON)}"))
+                _download(each, Path(options.download))
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
-            failed = bool(_problem(f"{', '.join(of)}: {error}"))
-    return 1 if failed else 0
+            failed.append(f"{', '.join(of)}: {error}")
+    return max([code, *map(_problem, failed)])
 
 
 def _problem(sentence: str) -> int:
@@ -122,62 +121,67 @@ def _problem(sentence: str) -> int:
     return 1
 
 
-def _of_host(
-    platforms: Sequence[Platform], state: State, host: Host
-) -> tuple[str, tuple[Wanted, ...] | str]:
-    """Return a host's name and which locks it needs, or why that is not known."""
-    try:
-        with ctx_host.use(host):
-            spec = declared(host)
-            torch = spec.pytorch
-            if torch.lock == "ignore" or torch.building is not None:
-                return host.name, ()
-            seen: Sequence[Platform] = platforms
-            if not seen:
-                record = answer(state, host, spec)
-                if isinstance(record, Unanswered):
-                    raise SpecError(record.reason)
-                its = platform_of(spec, record)
-                if its is None:
-                    raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
-                seen = (its,)
-    except Exception as error:  # one host's failure is one host's failure
-        why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
-        sentence = f"{host.name}: its Python and machine are not known: {why}"
-        return host.name, one_line(f"{sentence}; name them: --platform 3.12-x86_64")
+def _wanted(state: State, host: Host, platforms: Sequence[Platform]) -> list[Wanted]:
+    """Return which locks a host needs. Raises SpecError where that is not known."""
+    spec = declared(host)
+    torch = spec.pytorch
+    if torch.lock == "ignore" or torch.building is not None:
+        return []
+    if not platforms:
+        record = answer(state, host, spec)
+        if isinstance(record, Unanswered):
+            raise SpecError(record.reason)
+        its = platform_of(spec, record)
+        if its is None:
+            raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
+        platforms = [its]
     release = catalogue().torch.get(torch.version)
-    glibc = int(((release and release.glibc) or "2.0").partition(".")[2])
-    asked = (torch.requirement, f"{INSTALLER}=={torch.uv_version}")
-    indexes = tuple(index_options(spec))
-    return host.name, tuple(
-        Wanted(path_of(torch.full_version, each), each, asked, glibc, indexes) for each in seen
-    )
+    glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC
+    asked, indexes = (torch.requirement, f"{INSTALLER}=={torch.uv_version}"), index_options(spec)
+    return [
+        Wanted(path_of(torch.full_version, each), each, asked, glibc, tuple(indexes))
+        for each in platforms
+    ]
 
 
 def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
     """Have uv write a lock, and return a line about it. Raises SpecError."""
     path, platform = wanted.path, wanted.platform
     before = load(path) if path.exists() else None
-    libc = f"manylinux_2_{wanted.glibc}" if wanted.glibc else "unknown-linux-gnu"
     command = [
-        *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never", "--refresh"),
-        *("--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),
+        *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never"),
+        *("--refresh", "--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),
         *("--only-binary", ":all:", "--no-python-downloads", "--python", sys.executable),
-        *("--python-version", platform.python, "--python-platform", f"{platform.machine}-{libc}"),
+        *("--python-version", platform.python, "--python-platform"),
+        f"{platform.machine}-manylinux_2_{wanted.glibc}",
         *(*wanted.indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
     ]
     path.parent.mkdir(exist_ok=True)
+    asked = "\n".join(wanted.requirements)
     done = subprocess.run(
-        command, input="\n".join(wanted.requirements), capture_output=True, text=True,
-        timeout=_DEADLINE_S, check=False,
-    )  # fmt: skip
+        command, input=asked, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
     if done.returncode != 0:
-        why = shortened(done.stderr or done.stdout, _LONGEST_REASON)
-        asked = ", ".join(wanted.requirements)
+        why, asked = (
+            shortened(done.stderr or done.stdout, _LONGEST_REASON),
+            asked.replace("\n", ", "),
+        )
         raise SpecError(f"{asked} cannot be locked for {platform}: {why}")
     after = load(path)
     said = "new" if before is None else "unchanged" if before == after else "changed"
     return f"{path}: {said}, {len(after.lines)} packages, for {', '.join(hosts)}"
+
+
+def _download(wanted: Wanted, folder: Path) -> None:
+    """Fetch every file that a lock names. Raises SpecError."""
+    named = ["--require-hashes", "--requirement", str(wanted.path)]
+    try:
+        download(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
+    except DownloadError as error:
+        why = shortened(str(error), _LONGEST_REASON)
+        raise SpecError(
+            f"what {wanted.path} names cannot be fetched into {folder}: {why}"
+        ) from None
 
 
 def _uv() -> str:

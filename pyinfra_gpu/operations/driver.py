@@ -75,11 +75,36 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         for file in drift.twice(record, source):
             what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
-    for ours in drift.declared(spec, record):
+    pins, *others = (ours for ours in drift.declared(spec, record))
+    # Pins come first, but where they name a version: it has to be on offer before they are written.
+    files = [pins, *others] if spec.driver.version is None else others
+    for ours in files:
         if differs(record, ours):
             yield write(STAGE, ours, root)
     if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
         yield FunctionCommand(update, (STAGE, spec), {})
+    if pins not in files and differs(record, pins):
+        yield FunctionCommand(_on_offer, (spec, record), {})
+        yield write(STAGE, pins, root)
+
+
+def _on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
+    found, version = packages(spec, record), spec.driver.version
+    names = [name for name in found.wanted if name not in found.apart]
+    offered: set[str] = set()
+    for stale in (True, False):
+        answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
+        offer = (each for versions in apt.on_offer_in(answer.stdout).values() for each in versions)
+        offered = {driver_version(each) or "" for each in offer}
+        if version in offered or (stale and not update(state, host, STAGE, spec)):
+            return version in offered
+    there = sorted(filter(lambda each: branch_of(each) == spec.driver.branch, offered), key=Version)
+    if not there:
+        return True
+    said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
+    said += f" {', '.join(there)}; the pins and the driver are as they were"
+    return failed(host, STAGE, f"{host.name}: {said}")
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
@@ -120,6 +145,8 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if found.of(Id.DRIVER_HEADERS_MISSING):
         yield from _headers(spec, record)
     if found.of(*drift.MOVES):
+        if spec.driver.version is not None:
+            yield FunctionCommand(_on_offer, (spec, record), {})
         if archive(spec, record) is None:
             yield from install(STAGE, spec, requests(spec, record))
         else:

@@ -19,11 +19,10 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import forget_reboots, restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.engine.transaction import wait_for_lock
+from pyinfra_gpu.engine.transaction import settled
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
@@ -56,31 +55,37 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     record = look(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    owed = judged.owed(drift.judge(spec, record))
-    if owed is None:
-        _forget_cured(state, host, spec, record)
+    if (owed := _owed(state, host, spec, record)) is None:
         return True
-    if not _can_be_exchanged(record) or not (record.driver.loaded is None or users(record) == ()):
-        return _reboot(state, host, spec, record, owed)
-    what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
-    answer = ask(state, host, command, as_root(spec), seconds=deadlines.MODULE, what=what)
-    forget()
-    record = look(spec) or record
-    if answer.ok and judged.owed(drift.judge(spec, record)) is None:
-        _forget_cured(state, host, spec, record)
-        return True
-    failure = f"; loading it failed ({reason(answer.lines)})"
-    return _reboot(state, host, spec, record, owed, failure)
+    busy, why = users(record), owed
+    if _can_be_exchanged(record) and (record.driver.loaded is None or busy == ()):
+        what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
+        answer = ask(state, host, command, as_root(spec), seconds=deadlines.MODULE, what=what)
+        forget()
+        record = look(spec) or record
+        if answer.ok and _owed(state, host, spec, record) is None:
+            return True
+        busy, why = users(record), f"{owed}; loading it failed ({reason(answer.lines)})"
+    if busy and spec.driver.reboot != "always" and _can_be_exchanged(record):
+        who = (
+            f"who uses the GPUs cannot be told ({busy.reason})"
+            if isinstance(busy, Unknown)
+            else f"the GPUs are in use by {', '.join(busy[:4])}"
+        )
+        sentence = f"{host.name}: the installed module cannot be loaded now ({why}), {who}"
+        return failed(host, STAGE, f"{sentence}: run again when they are idle")
+    return _reboot(state, host, spec, record, owed, why)
 
 
-def _forget_cured(state: State, host: Host, spec: HostSpec, record: Record | None) -> None:
-    """Have the host forget what it was rebooted for, where that is gone; the rest is judged later.
+def _owed(state: State, host: Host, spec: HostSpec, record: Record) -> str | None:
+    """Return what a reload or reboot is owed for; with nothing owed, have old reboots forgotten.
 
     The reason may come again in half a year, and then one reboot may help.
     """
-    noted = record is not None and record.power.reboots
-    if noted and record and judged.owed(drift.judge(spec, record)) is None:
+    owed = judged.owed(drift.judge(spec, record))
+    if owed is None and record.power.reboots:
         forget_reboots(state, host, spec)
+    return owed
 
 
 def _can_be_exchanged(record: Record) -> bool:
@@ -90,28 +95,20 @@ def _can_be_exchanged(record: Record) -> bool:
     return modules.get(str(record.system.kernel)) is not None and not taken
 
 
-def _reboot(
-    state: State, host: Host, spec: HostSpec, record: Record, owed: str, failure: str = ""
-) -> bool:
-    why = f"{owed}{failure}"
-    busy = users(record)
-    if busy and spec.driver.reboot != "always" and _can_be_exchanged(record):
-        who = (
-            f"who uses the GPUs cannot be told ({busy.reason})"
-            if isinstance(busy, Unknown)
-            else f"the GPUs are in use by {', '.join(busy[:4])}"
-        )
-        sentence = f"{host.name}: the installed module cannot be loaded now ({why}), {who}"
-        return failed(host, STAGE, f"{sentence}: run again when they are idle")
+def _reboot(state: State, host: Host, spec: HostSpec, record: Record, owed: str, why: str) -> bool:
+    """Reboot where data and the host's state allow it, behind whoever installs packages.
+
+    An installation that was cut off behind the driver's packages leaves none of them to install,
+    so it is finished here; who installs next comes behind the reboot.
+    """
     if not declined(spec, record):
-        if not _packages_done(state, host, spec, record):
+        if not settled(state, host, STAGE, spec):
             return False
         record = look(spec) or record
     if obstacle := unsafe(record) or declined(spec, record):
         return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
-    if not wait_for_lock(state, host, STAGE, spec):
-        return False
-    ended = _interrupted(record)
+    # With `driver_reboot = "always"` somebody may be at work; who that was is told.
+    ended = [text for one in _uses(record) for text in if_known(one, ())]
     for who in ended:
         host.log(f"the reboot ends {who}")
     if not restart(state, host, STAGE, spec, why, owed):
@@ -119,25 +116,8 @@ def _reboot(
     for who in ended:
         sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
         journal.warn(STAGE, f"{host.name}: {sentence}")
-    _forget_cured(state, host, spec, look(spec))
-    return True
-
-
-def _packages_done(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Finish an interrupted installation, as far as that can be; False where its lock is not free.
-
-    Where ours was cut off behind the driver's packages and before the triggers of others, nothing
-    of the driver's is left to install, and who installs next comes behind the reboot.
-    """
-    if not if_known(record.packages.half_configured, ()):
-        return True
-    if not wait_for_lock(state, host, STAGE, spec):
-        return False
-    record = look(spec) or record
-    if record.packages.half_configured:
-        what, seconds = "finish an interrupted installation", deadlines.INSTALL
-        ask(state, host, apt.finish(), as_root(spec), seconds=seconds, what=what)
-        forget()
+    if after := look(spec):
+        _owed(state, host, spec, after)
     return True
 
 
@@ -179,11 +159,6 @@ def declined(spec: HostSpec, record: Record) -> str | None:
 
 def _uses(record: Record) -> tuple[tuple[str, ...] | Unknown, ...]:
     return users(record), record.power.sessions, record.power.inhibitors
-
-
-def _interrupted(record: Record) -> list[str]:
-    """Return whom a reboot would interrupt, as far as that is known."""
-    return [text for one in _uses(record) for text in if_known(one, ())]
 
 
 @converging(

@@ -5,37 +5,35 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
+from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
-from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, reason, step
 from pyinfra_gpu.engine.together import executing, together
+from pyinfra_gpu.engine.torch_install import given_up
 from pyinfra_gpu.engine.uv import sources
 from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import build_bundle, program
 from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, SAYS, Plan
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 _KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
@@ -63,19 +61,10 @@ def _acts(spec: HostSpec, record: Record) -> bool:
 def built(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the wheel of the declared build lies on the host, proven, where it is needed.
 
-    + spec: the host's resolved specification; without `pytorch_source = "source"` there is nothing
-      to do
-
     One host of each kind builds, and its wheel goes to the others by way of the controller's cache.
     The build runs as a unit of systemd's, as the owner, with a limit of memory: a connection that
     breaks, a controller that is killed or a second operator change nothing of it, and the next run
     follows it where it is. The same fingerprint is never built twice.
-
-    **Example:**
-
-    .. code:: python
-
-        pytorch_build.built(name="Build torch", spec=wanted)
     """
     found = note(drift, spec, record, drift.BUILD)
     if refusal := refused(drift, spec, record, found):
@@ -104,15 +93,14 @@ def _tell(spec: HostSpec, record: Record) -> None:
 
 def _have(spec: HostSpec, record: Record) -> Commands:
     """Take the wheel from the cache, from the host that has or builds it, or build it here."""
-    building, mine = spec.pytorch.building, drift.fingerprint(spec, record)
-    assert building is not None  # noqa: S101 - see drift/pytorch_build.py
+    build, mine = drift.building(spec), drift.fingerprint(spec, record)
     if cached(mine):
         yield FunctionCommand(_placed, (spec, record, host.name), {})
         return
-    builder = building.builder
+    builder = build.builder
     if builder is None:  # of its kind the one that has the wheel, else the inventory's first
-        said = together().hear(_KINDS, building.members, _PATIENCE_S)
-        same = [name for name in building.members if said.get(name, ("", 0))[0] == mine]
+        said = together().hear(_KINDS, build.members, _PATIENCE_S)
+        same = [name for name in build.members if said.get(name, ("", 0))[0] == mine]
         builder = min(same, key=lambda name: bool(said[name][1]))
     if builder == host.name:
         yield from _start(spec, record)
@@ -128,10 +116,9 @@ def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: s
     + builder: the host that has it or builds it
     """
     name, run_as = f"{host.name}: the wheel of torch", as_owner(spec, record)
-    fingerprint = drift.fingerprint(spec, record)
+    fingerprint, build = drift.fingerprint(spec, record), spec.paths.build
     try:
-        wheel = cached(fingerprint)
-        if wheel is None:
+        if (wheel := cached(fingerprint)) is None:
             told = together().hear(_WHEELS, [builder], deadlines.BUILD).get(builder)
             if told is None or told.manifest.fingerprint != fingerprint:
                 other = "has none" if told is None else "builds another torch"
@@ -141,13 +128,12 @@ def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: s
             wheel = fetch(state, source, told.run_as, told.build, told.manifest)
         path, manifest = wheel
         host.log(f"bring {path.name} from the cache ({manifest.size} bytes) ...")
-        send(state, host, run_as, f"{spec.paths.build}/wheels", path, manifest.sha256)
+        send(state, host, run_as, f"{build}/wheels", path, manifest.sha256)
     except (TransferError, OSError) as error:
         return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
-    together().say(_WHEELS, host.name, _Wheel(manifest, run_as, spec.paths.build))
+    together().say(_WHEELS, host.name, _Wheel(manifest, run_as, build))
     content = (manifest.model_dump_json(indent=1) + "\n").encode()
-    file = File(path=f"{spec.paths.build}/wheel.json", content=content)
-    return written(state, host, STAGE, file, run_as)
+    return written(state, host, STAGE, File(path=f"{build}/wheel.json", content=content), run_as)
 
 
 def _start(spec: HostSpec, record: Record) -> Commands:
@@ -174,19 +160,18 @@ def _start(spec: HostSpec, record: Record) -> Commands:
 
 def plan(spec: HostSpec, record: Record) -> Plan:
     """Return what the program on the host is to build."""
-    building, torch, paths = spec.pytorch.building, spec.pytorch, spec.paths
-    assert building and building.git_url and building.commit  # noqa: S101 - the spec has looked
+    build, paths = drift.building(spec), spec.paths
     name, _, major = (spec.cuda.host_compiler or "").partition("-")
     second = "g++" if name == "gcc" else "clang++"
     return Plan(
         fingerprint=drift.fingerprint(spec, record),
         ingredients=drift.ingredients(spec, record),
-        git=building.git_url,
-        commit=building.commit,
-        version=torch.full_version,
-        settings=building.settings,
-        archs=building.archs,
-        cuda=f"/usr/local/cuda-{spec.cuda.release}" if building.cuda else None,
+        git=str(build.git_url),
+        commit=str(build.commit),
+        version=spec.pytorch.full_version,
+        settings=build.settings,
+        archs=build.archs,
+        cuda=home(spec) if build.cuda else None,
         compiler=[f"{name}-{major}", f"{second}-{major}"] if name else None,
         python=paths.python,
         uv=paths.uv,

@@ -21,7 +21,6 @@ COMMAND = "pyinfra-gpu lock"
 INSTALLER = "uv"
 
 _LINE = re.compile(r"([a-z0-9][a-z0-9-]*)==([A-Za-z0-9.!+_-]+)(?: +--hash=sha256:[0-9a-f]{64})+")
-_PLATFORM = re.compile(r"(3\.\d{1,2})-([a-z0-9_]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -34,7 +33,7 @@ class Platform:
     @classmethod
     def parse(cls, text: str) -> Platform | None:
         """Return the platform of a text such as "3.12-x86_64"; None for any other text."""
-        match = _PLATFORM.fullmatch(text)
+        match = re.fullmatch(r"(3\.\d{1,2})-([a-z0-9_]+)", text)
         return cls(python=match[1], machine=match[2]) if match else None
 
     def __str__(self) -> str:
@@ -100,30 +99,26 @@ def read(folder: Path, torch: str) -> tuple[Lock, ...]:
 def load(path: Path) -> Lock:
     """Return the lock in a file. Raises SpecError with one sentence where it cannot be read."""
     try:
-        text = whole_file.read(path).decode("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _wrong(path, f"it cannot be read ({error})") from None
-    lines = {}
+        return _parsed(path, whole_file.read(path).decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise SpecError(
+            f"the lock {path}: {error}; restore it from version control, or delete it and run"
+            f" `{COMMAND}`"
+        ) from None
+
+
+def _parsed(path: Path, text: str) -> Lock:
+    torch, _, rest = path.stem.removeprefix("torch-").rpartition("-py")
+    lines, platform = {}, Platform.parse(rest)
     for line in re.sub(r" *\\\n *", " ", text).splitlines():
         if package := _LINE.fullmatch(line):
             lines[package[1]] = line
         elif line and not line.lstrip().startswith("#"):
             name = line.partition(" ")[0][:80]
-            raise _wrong(path, f"{name!r} is not a package with its version and SHA-256 hashes")
-    torch, _, rest = path.stem.removeprefix("torch-").rpartition("-py")
-    platform, installer = Platform.parse(rest), lines.pop(INSTALLER, None)
-    if platform is None:
-        raise _wrong(path, "its name has to end with -pyPYTHON-MACHINE.txt")
-    if installer is None:
-        raise _wrong(path, f"it does not name {INSTALLER}")
+            raise ValueError(f"{name!r} is not a package with its version and SHA-256 hashes")
+    installer = lines.pop(INSTALLER, None)
     # The package index calls torch 2.14.1+cu130 just 2.14.1.
-    if _version(lines.get("torch", "")) not in (torch, torch.partition("+")[0]):
-        raise _wrong(path, f"it does not name torch {torch}")
+    named = _version(lines.get("torch", "")) in (torch, torch.partition("+")[0])
+    if platform is None or installer is None or not named:
+        raise ValueError(f"its name or content is not that of a lock of torch and {INSTALLER}")
     return Lock(path=FOLDER / path.name, platform=platform, lines=lines, installer=installer)
-
-
-def _wrong(path: Path, problem: str) -> SpecError:
-    return SpecError(
-        f"the lock {path}: {problem}; restore it from version control, or delete it and run"
-        f" `{COMMAND}`"
-    )

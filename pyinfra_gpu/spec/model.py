@@ -7,6 +7,7 @@ Fields without a key are derived, in `resolving.py`. Pydantic checks each, by ty
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -30,8 +31,8 @@ SmokeMode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 
 # A table: two or three lines a key.
 # fmt: off
-_GIT_URL = "a git URL (https, http, ssh, git, file, user@host:path or alias:path), or None"
-_URL = "an http, https or file URL"
+_GIT_URL = "a git URL (https, http, ssh, git, file:///PATH, user@host:path, alias:path), or None"
+_URL = "an http or https URL, or file:///PATH"
 _STACKS = "the stack's"
 
 
@@ -279,6 +280,12 @@ class PytorchSpec(Section):
     def full_fallback(self) -> str | None:
         """What `torch.__version__` says where the fallback is installed; None without one."""
         return None if self.fallback is None else f"{self.fallback}+{self.build}"
+
+    @property
+    def interpreter(self) -> str:
+        """Where the declared Python has to be; "" where data names none of a version."""
+        named = re.fullmatch(r"(?:python)?(3\.\d+)(?:\.\d+)?", self.python)
+        return f"/usr/bin/python{named[1]}" if named else self.python * self.python.startswith("/")
 
     @property
     def nightly(self) -> bool:

@@ -12,9 +12,6 @@ from pyinfra_gpu.on_host.train import presets as runs
 from pyinfra_gpu.spec.types import Bad, Text, refuse
 from pyinfra_gpu.spec.variables import Variable
 
-LONGEST_CHAIN = 50
-"""Presets that one may extend, each through the next."""
-
 Short = Annotated[Text, StringConstraints(min_length=1, max_length=runs.LONGEST)]
 
 
@@ -38,13 +35,6 @@ Inside = Annotated[Short, refuse(r"^[/-]|(^|/)\.\.(/|$)", "leads out of the repo
 Factor = Annotated[int, Field(gt=0)] | Short
 
 
-def _no_secrets(variables: dict[str, str]) -> dict[str, str]:
-    for name, value in variables.items():
-        if runs.is_secret(name, value):
-            raise Bad(f"gives {name} what looks secret", runs.ELSEWHERE)
-    return variables
-
-
 class Preset(BaseModel):
     """What may be given for a preset; `on_host.train.presets.Preset` is what becomes of it."""
 
@@ -56,7 +46,7 @@ class Preset(BaseModel):
     launch: Literal["torchrun", "python"] = "torchrun"
     arguments: dict[Argument, Value] = {}
     words: Annotated[list[Short], Field(strict=False)] = []
-    variables: Annotated[dict[Variable, Short], AfterValidator(_no_secrets)] = {}
+    variables: dict[Variable, Short] = {}
     ranks: Annotated[int, Field(ge=1, le=64)] | None = None
     gpu_gib: Gib = 0
     ram_gib: Gib = 0
@@ -74,26 +64,22 @@ class Preset(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
-_MERGED = ("arguments", "variables", "resume", "multiples", "try_with")
-
-
 def resolved(known: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """Return a preset with all that it has of those that it extends."""
-    chain: list[str] = []
-    following: str | None = name
-    while following is not None:
-        if following in chain or len(chain) > LONGEST_CHAIN:
+    """Return a preset with all that it has of those that it extends: dicts are merged."""
+    chain = [name]
+    while (following := known[chain[-1]].get("extends")) is not None:
+        last = chain[-1]
+        if following in chain:
             way = " -> ".join([*chain[:5], following])
-            raise _wrong(name, f"extends too many ({way})", f"take 'extends' out of {chain[-1]}")
+            raise _wrong(name, f"extends itself ({way})", f"take 'extends' out of {last}")
         if following not in known:
             hint = runs.nearest(following, known, "presets are")
-            raise _wrong(chain[-1], f"extends {following}, which is not there", hint)
+            raise _wrong(last, f"extends {following}, which is not there", hint)
         chain.append(following)
-        following = known[following].get("extends")
     merged: dict[str, Any] = {}
     for each in reversed(chain):
         for key, given in known[each].items():
-            merged[key] = {**merged.get(key, {}), **given} if key in _MERGED else given
+            merged[key] = {**merged.get(key, {}), **given} if isinstance(given, dict) else given
     merged.pop("extends", None)
     return merged
 
@@ -107,8 +93,7 @@ def _whole(declared: dict[str, Preset]) -> dict[str, Preset]:
     known = {name: each.as_json() for name, each in declared.items()}
     found = {name: resolved(known, name) for name in known}
     for name, given in found.items():
-        preset = runs.from_json(name, given)
-        for problem, remedy in [*_unfit(preset), *_unknown_places(preset)]:
+        for problem, remedy in _unfit(runs.from_json(name, given)):
             raise _wrong(name, problem, remedy)
     return {
         name: Preset.model_construct(_fields_set={*given}, **given) for name, given in found.items()
@@ -120,36 +105,35 @@ def _unfit(preset: runs.Preset) -> Iterator[tuple[str, str]]:
     if (preset.module is None) is (preset.file is None):
         names = "neither a module nor a file" if preset.module is None else "a module and a file"
         yield f"names {names}", "give one of 'module' and 'file'"
-    if word := runs.secret_in([*runs.argument_words(preset.arguments, {}), *preset.words]):
-        yield f"has a secret in {word}", runs.ELSEWHERE
+    secret = runs.secret_in([*runs.argument_words(preset.arguments, {}), *preset.words])
+    secret = secret or next(
+        (n for n, text in preset.variables.items() if runs.is_secret(n, text)), ""
+    )
+    if secret:
+        yield f"has a secret in {secret}", runs.ELSEWHERE
     if (preset.resume or preset.complete) and not preset.checkpoints:
         problem = "has 'resume' or 'complete' and no 'checkpoints'"
         yield problem, "give the glob that matches them"
     if preset.resume_after_reboot and not preset.resume:
         yield "has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
     for argument, factors in preset.multiples.items():
-        for each in (argument, *factors):
-            counts = isinstance(each, str) and each != "ranks"
-            if counts and type(preset.arguments.get(str(each))) is not int:
+        for each in {argument, *factors} - {"ranks"}:
+            if isinstance(each, str) and type(preset.arguments.get(each)) is not int:
                 problem = f"counts with {each} in 'multiples', which is no whole number"
                 yield problem, f"give its arguments a number for {each}"
+    yield from _unknown_places(preset)
 
 
 def _unknown_places(preset: runs.Preset) -> Iterator[tuple[str, str]]:
-    own, resume = runs.PLACES, runs.RESUME_PLACES
+    own, resume = (*runs.PLACES, *preset.arguments), (*runs.RESUME_PLACES, *preset.arguments)
     plain = [*preset.arguments.values(), *preset.try_with.values(), *preset.words]
     plain += [*preset.variables.values(), preset.checkpoints or ""]
-    asked: list[tuple[object, tuple[str, ...]]] = [(text, own) for text in plain]
-    asked += [(text, resume) for text in preset.resume.values()]
-    asked += [(text, (*resume, "rank")) for text in preset.complete]
-    for text, known in asked:
-        if place := runs.unknown_place(str(text), (*known, *preset.arguments)):
-            hint = runs.nearest(place, [*known, *preset.arguments], "places are")
-            yield f"has {{{place}}} in {text!r:.80}", hint
-
-
-PresetName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,39}$")]
-Presets = Annotated[dict[PresetName, Preset], AfterValidator(_whole)]
+    for texts, known in (
+        (plain, own), (preset.resume.values(), resume), (preset.complete, (*resume, "rank")),
+    ):  # fmt: skip
+        for text in texts:
+            if place := runs.unknown_place(str(text), known):
+                yield f"has {{{place}}} in {text!r:.80}", runs.nearest(place, known, "places are")
 
 
 def _runnable(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -160,4 +144,6 @@ def _runnable(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+PresetName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,39}$")]
+Presets = Annotated[dict[PresetName, Preset], AfterValidator(_whole)]
 Command = Annotated[tuple[Short, ...], Field(strict=False), AfterValidator(_runnable)]

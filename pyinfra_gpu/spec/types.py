@@ -9,9 +9,7 @@ import ipaddress
 import posixpath
 import re
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
 
@@ -176,13 +174,10 @@ Prefix = Annotated[
     # Linux reads 255 bytes of a script's first line, and we append up to 40.
     refuse("^.{201}", "is longer than 200 characters"),
     refuse(
-        "^/((home|media|mnt|opt|root|srv|tmp|usr/local|var(/(cache|lib|opt|tmp))?|home/[^/]+)?)$",
-        "is a directory that others use too",
-    ),
-    refuse(
-        "^/(bin|boot|dev|etc|lib(32|64|x32)?|lost[+]found|proc|run|sbin|snap|sys|usr(?!/local/)"
+        "^/((home|media|mnt|opt|root|srv|tmp|usr/local|var(/(cache|lib|opt|tmp))?|home/[^/]+)?)$"
+        "|^/(bin|boot|dev|etc|lib(32|64|x32)?|lost[+]found|proc|run|sbin|snap|sys|usr(?!/local/)"
         "|var/(lib/(apt|dpkg)|log|run))(/|$)",
-        "belongs to the system",
+        "is a directory of the system's, or one that others use too",
     ),
 ]
 RequirementsFile = Annotated[
@@ -193,75 +188,46 @@ RequirementsFile = Annotated[
 ]
 
 
-def _url(value: str, *, schemes: str, secrets: str) -> str:
-    """Accept a URL without a secret in it, which belongs into `secrets` on the host."""
-    try:
-        parts = urlsplit(value)
-        _ = parts.port  # a malformed port shows only when it is read
-    except ValueError as error:
-        raise Bad(f"is not a URL ({error})") from None
-    # An SSH user is no secret; before an https host stands a token as often as a name.
-    named = parts.password is not None or ("@" in parts.netloc and parts.scheme != "ssh")
-    absolute = not parts.netloc and re.match("/.", parts.path)
-    if parts.scheme not in schemes.split():
-        raise Bad(f"is not an {schemes.replace(' ', ' or ')} URL")
-    if named or SECRET_NAME.search(parts.query):
-        raise _in_logs(secrets)
-    if parts.scheme == "file" and not absolute:
-        raise Bad("names no absolute path", "write file:///ABSOLUTE/PATH, with three slashes")
-    if parts.scheme != "file" and not re.match("[^-]", parts.hostname or ""):
-        raise Bad("names no host")
-    if " " in value or parts.netloc.startswith("-"):
-        raise Bad("contains a space, or begins as an option")
-    return value
+def _no_secret(where: str) -> AfterValidator:
+    """Return a check for a URL that holds none; `where` is the file on the host for them."""
+    return refuse(
+        # An SSH user is no secret; before an https host stands a token as often as a name.
+        rf"^(?!ssh:)\w+://[^/]*@|://[^/@:]*:[^/@]*@|^[^/@:]+:[^/@]+@|[?&].*({SECRET_NAME.pattern})",
+        "contains a user, password or token, which would end up in logs",
+        f"remove it from the URL and put it into {where} on the host",
+    )
 
 
-def _in_logs(secrets: str) -> Bad:
-    problem = "contains a user, password or token, which would end up in logs"
-    return Bad(problem, f"remove it from the URL and put it into {secrets} on the host")
-
-
-_WEB = "http https file"
+_HOST = r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:]+\])(:\d{1,5})?"
+_USER = "([A-Za-z0-9_][A-Za-z0-9_.-]*@)?"
+_IN_APT = r"[A-Za-z0-9._~:%+\[\]/-]|\{distro\}|\{arch\}"
 IndexUrl = Annotated[
     Text,
-    AfterValidator(partial(_url, schemes=_WEB, secrets="~/.netrc")),
-    refuse("#", "has a # part, which indexes do not use"),
+    _no_secret("~/.netrc"),
+    like(rf"https?://{_HOST}(/[^#\s]*)?|file:///[^#\s]+"),
 ]
 RepositoryUrl = Annotated[
     Text,
-    AfterValidator(partial(_url, schemes=_WEB, secrets="/etc/apt/auth.conf.d")),
+    _no_secret("/etc/apt/auth.conf.d"),
     # What stands in an apt source line without being read as its end, an option or a comment.
-    like(r"[A-Za-z]+://[A-Za-z0-9._:\[\]-]*(/([A-Za-z0-9._~:%+\[\]/-]|\{distro\}|\{arch\})*)?"),
+    like(rf"https?://{_HOST}(/({_IN_APT})*)?|file:///({_IN_APT})+"),
     AfterValidator(lambda value: value.rstrip("/")),
 ]
-
-
-def _folder(value: str) -> str:
-    if "://" in value:
-        return _url(value, schemes="http https", secrets="~/.netrc")
-    if not re.fullmatch(f"(/+{_PART})+/*", value):
-        raise Bad("is neither a URL nor an absolute path of plain characters")
-    return posixpath.normpath(value)
-
-
-def _git(value: str) -> str:
-    secrets = "~/.netrc or git's credential store, or use an SSH key,"
-    if re.match("[^/@:]+:[^@/]+@", value):
-        raise _in_logs(secrets)
-    if "://" in value:
-        _url(value, schemes="https http ssh git file", secrets=secrets)
-        if not urlsplit(value).path.strip("/"):
-            raise Bad("names no repository on that host")
-    elif value.startswith("/"):
-        raise Bad("is a path, not a URL", suggestion=f"file://{value}")
+WheelsFolder = Annotated[
+    Text,
+    _no_secret("~/.netrc"),
+    like(rf"https?://{_HOST}(/[^#\s]*)?|(/+{_PART})+/*"),
+    AfterValidator(lambda value: value if "://" in value else posixpath.normpath(value)),
+]
+GitUrl = Annotated[
+    Text,
+    _no_secret("~/.netrc or git's credential store, or use an SSH key,"),
     # Neither an option nor, with two colons, a program for git to run.
-    elif not re.fullmatch(r"(\w[\w.-]*@)?[A-Za-z0-9][\w.-]*:[^: ][^ ]*", value, re.ASCII):
-        raise Bad("is not a git URL")
-    return value
-
-
-WheelsFolder = Annotated[Text, refuse("#", "has a # part"), AfterValidator(_folder)]
-GitUrl = Annotated[Text, AfterValidator(_git)]
+    like(
+        rf"(https?|git|ssh)://{_USER}{_HOST}/[^/\s]\S*|file:///\S+"
+        rf"|{_USER}[A-Za-z0-9][A-Za-z0-9_.-]*:(/[^/\s]|[^:/\s])\S*"
+    ),
+]
 """What `git clone` accepts: https, http, ssh, git, file, user@host:path, alias:path."""
 
 

@@ -56,23 +56,8 @@ def _readable(value: SecretStr) -> SecretStr:
     return value
 
 
-def _meant(found: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Refuse values that do the opposite of what they seem to say."""
-    texts = {name: secret.get_secret_value() for name, secret in found.items()}
-    if {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} <= texts.keys():
-        problem = "sets PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF, and torch reads one"
-        raise Bad(problem, "remove one of the two")
-    name = "TORCHDYNAMO_SUPPRESS_ERRORS"
-    if texts.get(name, "1").casefold() in ("0", "false", "no", "off"):
-        problem = f"seems to switch {name} off, and torch takes any text for on"
-        raise Bad(problem, f"remove {name} from it")
-    name = "TRITON_LIBCUDA_PATH"
-    if {"stubs", "compat"} & set(texts.get(name, "").split("/")):
-        problem = f"points {name} into stubs or compat, where libcuda is not the driver's"
-        raise Bad(problem, f"remove {name}, or name the folder of the driver's libcuda.so.1")
-    return dict(sorted(found.items()))
-
-
 Variable = Annotated[str, like("[A-Za-z_][A-Za-z0-9_]*"), AfterValidator(_allowed)]
 Value = Annotated[SecretStr, Field(max_length=LONGEST_VALUE), AfterValidator(_readable)]
-Variables = Annotated[dict[Variable, Value], AfterValidator(_meant)]
+Variables = Annotated[
+    dict[Variable, Value], AfterValidator(lambda found: dict(sorted(found.items())))
+]

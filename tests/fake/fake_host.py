@@ -25,15 +25,8 @@ from pyinfra_gpu.engine import settled
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
-from tasks.base import base
-from tasks.cuda import cuda
-from tasks.driver import driver
-from tasks.environment import environment as environment_task
-from tasks.libcuda import libcuda
-from tasks.preflight import preflight
-from tasks.pytorch import pytorch
-from tasks.smoke import smoke
-from tasks.training import training
+from tasks.stages import base, cuda, driver, libcuda, preflight, pytorch, smoke, training
+from tasks.stages import environment as environment_task
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA: dict[str, object] = {

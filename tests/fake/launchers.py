@@ -20,21 +20,20 @@ DATA = {
     "fake_delay_jitter": 0.0,
 }
 Answers = Mapping[str, Any]
+Ask = Callable[..., tuple[int, str]]
+REFUSED = {"success": False, "stderr": "this run cannot start: no smoke test has passed here"}
 _NUMBERS = count()
 
 
-def run(name: str = "20261122-200000-balanced", **fields: Any) -> dict[str, Any]:
+def run(outcome: str = "running", **fields: Any) -> dict[str, Any]:
+    ended = outcome in ("finished", "failed", "lost", "stopped")
     return {
-        "schema": 1,
-        "run": name,
-        "host": "ws1",
+        "run": "20261122-200000-balanced",
+        "state": "ended" if ended else outcome,
+        "outcome": outcome,
+        "wrong": outcome in ("failed", "lost"),
         "preset": "balanced",
-        "gpus": ["GPU-1"],
-        "created": "2026-11-22T20:00:00Z",
-        "state": "running",
-        "attempts": [{"number": 1, "outcome": None}],
         "last": {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0},
-        "stalled_seconds": None,
         **fields,
     }
 
@@ -43,17 +42,10 @@ def listed(*runs: Any) -> dict[str, Any]:
     return {"list --json": json.dumps({"schema": 1, "runs": list(runs)})}
 
 
-def ended(outcome: str, **fields: Any) -> dict[str, Any]:
-    return run(state="ended", attempts=[{"number": 1, "outcome": outcome}], **fields)
-
-
-Ask = Callable[..., tuple[int, str]]
-
-
 def asking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Ask:
-    """Return what runs the command: (hosts, words) -> (exit code, what it said)."""
+    """Return what runs the command: (hosts, words) -> (exit code, what it said, one blank each)."""
     monkeypatch.chdir(tmp_path)
     Path("deploy.py").touch()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from gpu_host import DATA, GpuHost
+from gpu_host import DATA, GpuHost, bare_gpu_host
 
 from pyinfra_gpu.drift import cuda, libcuda
 from pyinfra_gpu.facts.parse import parse
@@ -43,3 +44,16 @@ def proven_host(
     return GpuHost(
         data=declared, plain={**proofs(declared), **(plain or {})}, lists=lists or {}, **more
     )
+
+
+def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> GpuHost:
+    """A proven host, but for `changes`, or a bare one.
+
+    + changes: data by its key; what the probe says by FACT.NAME, a list or one value; the row of
+      what stands at a path by that
+    """
+    kinds: dict[str, dict[str, Any]] = {"data": {}, "plain": {}, "lists": {}, "entries": {}}
+    for key, value in changes.items():
+        told = "lists" if isinstance(value, list) else "plain"
+        kinds["entries" if key[0] == "/" else told if "." in key else "data"][key] = value
+    return (bare_gpu_host if bare else proven_host)(**kinds, **more)

@@ -57,11 +57,14 @@ SMALL = {"system.memory": "MemTotal:        5242880 kB"}
 WHEEL = ["__version__ = '2.14.1+cu130'", "cuda = '13.0'", "git_version = 'cf30'"]
 
 
-def gpu(data: dict[str, object] | None = None, **changes: object) -> GpuHost:
+def gpu(
+    data: dict[str, object] | None = None, plain: dict[str, str | None] | None = None
+) -> GpuHost:
     """Return a GPU host with a published torch, which is to build one now."""
     declared = {**SOURCE, "preflight_min_ram_gib": 1, **(data or {})}
     lists = {"torch.version_line": WHEEL}
-    return proven_host(data=declared, lists=lists, **changes)  # type: ignore[arg-type]
+    plain = {"build.state": None, "build.wheel": None, "build.stamp": None, **(plain or {})}
+    return proven_host(data=declared, lists=lists, plain=plain)
 
 
 HOSTS: dict[str, tuple[FakeHost, list[str]]] = {

@@ -10,9 +10,7 @@ from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
 from proven_host import proven_host
 
 from pyinfra_gpu.engine import journal
-from tasks.cuda import cuda
-from tasks.libcuda import libcuda
-from tasks.preflight import preflight
+from tasks.stages import cuda, libcuda, preflight
 
 INSTALL, CHOOSE, COMPILE = (
     "CUDA | Install the CUDA toolkit",
@@ -84,8 +82,7 @@ def offered(name: str, version: str) -> dict[str, dict[str, list[str]]]:
 
 RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     "a declared version is asked for exactly": (
-        proven_host(data={"cuda_version": "13.0.2"}),
-        ["cuda-toolkit-13-0=13.0.2-*"],
+        proven_host(data={"cuda_version": "13.0.2"}), ["cuda-toolkit-13-0=13.0.2-*"],
     ),
     "gone files come back with their packages, after an interrupted dpkg is finished": (
         proven_host(
@@ -131,7 +128,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         proven_host(plain={"libcuda.proof": None}),
         ['"kind": "proof"', f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", RUNS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +29,7 @@ from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
-from tasks.driver import driver
-from tasks.environment import environment
+from tasks.stages import driver, environment
 
 TRUST = "Driver | Add NVIDIA's apt repository"
 INSTALL, SETTLE = "Driver | Install the driver", "Driver | Build modules and update the initramfs"
@@ -123,42 +123,20 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
     assert made.failed() == set()
 
 
-UNKNOWN: dict[str, GpuHost] = {
-    "the sources": GpuHost(
-        plain={"nvidia.source_line": "?no permission"}, lists={"nvidia.source_line": []}
-    ),
-    "the packages": GpuHost(plain={"nvidia.package": "?no dpkg"}, lists={"nvidia.package": []}),
-    "persistenced": GpuHost(plain={"driver.persistenced": "?systemctl is not there"}),
-}
+PINS = {files.PREFERENCES: b"x"}
+ON_OFFER = [f"libcuda1 | {each}-1 | http://x Packages" for each in (OLD, VERSION, "590.48.01")]
 
 
-@pytest.mark.parametrize("what", UNKNOWN)
-def test_what_cannot_be_read_is_refused_and_never_acted_upon(what: str) -> None:
-    made, told = executed(UNKNOWN[what])
-    assert made.failed() == {"ws1"}
-    assert made.commands("ws1") == []
-    assert "cannot tell what is there" in told.problem
-
-
-PRESENT: dict[str, object] = {
-    "stack": "r580-cu130",
-    "gpu_model": "RTX 5090",
-    "gpu_count": 2,
-    "smoke": "skip",
-    "driver_source": "present",
-}
-
-
-def test_somebody_elses_driver_is_never_touched() -> None:
-    drifted = GpuHost(
-        data=PRESENT,
-        keyring=None,
-        texts=dict.fromkeys((*system_files.ALL, *files.ALL)),
-        lists=packages(f"nvidia-modprobe {OLD}-1 0 1"),
-    )
-    made = run(drifted).prepare().execute()
-    assert made.commands("ws1") == []
-    assert made.failed() == set()
+def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> None:
+    offer = {"apt-cache madison": {"stdout": ON_OFFER}}
+    for version, pins in ((VERSION, {}), ("580.999.01", {}), ("580.999.01", {"texts": PINS})):
+        data = {**GpuHost().data, "driver_version": version}
+        made, told = executed(GpuHost(data=data, responses=offer, **pins))
+        assert (made.failed() == set()) is (version == VERSION)
+        assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+        if version != VERSION:
+            said = f"is not on offer; of branch 580 there is {OLD}, {VERSION}; the pins and the"
+            assert said in told.problem
 
 
 MARK = "== pyinfra-gpu =="
@@ -182,13 +160,6 @@ def deploy(
 
 
 GOOD = f"Inst nvidia-modprobe [{OLD}-1] ({VERSION}-1 {NVIDIA})"
-
-
-def test_what_would_go_ahead_of_the_rest_is_refused() -> None:
-    made, told, commands = deploy(answer(f"Inst libcuda1 [{VERSION}-1] (580.105.08-1 {NVIDIA})"))
-    assert made.failed() == {"ws1"}
-    assert "as the rest" in told.problem
-    assert "Pre-Install-Pkgs" not in commands
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
@@ -215,10 +186,6 @@ def held_in(transaction: str) -> str:
     return inner[inner.index("transaction.sh") + 4]
 
 
-def keyring_answer(keyring: bytes) -> dict[str, Any]:
-    return {"apt-helper": [base64.b64encode(keyring).decode()]}
-
-
 def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
 
@@ -235,55 +202,138 @@ def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None
     assert base64.b64decode(sent[0]) == KEYRING
 
 
-@pytest.mark.parametrize("keyring", [KEYRING[:-1] + b"x", KEYRING * 2, b"", b"<html>"])
-def test_another_key_is_never_put_in_place(keyring: bytes) -> None:
-    made, told = executed(GpuHost(keyring=None, responses=keyring_answer(keyring)))
-    assert made.failed() == {"ws1"}
-    assert "before you trust it" in told.problem
-    assert not [c for c in made.executed("ws1") if system_files.KEYRING in c]
-
-
 BUSY = {"driver.user": ["pid 812 (python3)"]}
 SOMEBODY = {"power.session": ["alice on pts/0"]}
 NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
-REBOOTS: dict[str, tuple[GpuHost, str]] = {
-    "never": (GpuHost(plain=NOUVEAU, data={**GpuHost().data, "driver_reboot": "never"}), "reboot`"),
-    "a job": (GpuHost(plain=OTHER_LOADED, lists=BUSY), "pid 812 (python3)"),
-    "a person": (GpuHost(plain=NOUVEAU, lists=SOMEBODY), "alice on pts/0"),
-    "who knows": (
-        GpuHost(plain={**OTHER_LOADED, "driver.user": "?no permission"}, lists={"driver.user": []}),
-        "no permission",
-    ),
-    "an unfinished dpkg": (
-        GpuHost(plain=NOUVEAU, lists={"packages.half_configured": ["python3"]}),
-        "dpkg --configure -a",
-    ),
+OTHER_BOOT = "77777777-1d37-47dd-ab61-25ad81ad7603"
+NEVER = {**GpuHost().data, "driver_reboot": "never"}
+HALF = {"packages.half_configured": ["libc-bin"]}
+NOTED = f"1763777520 {'7' * 36} nouveau is bound to the GPUs\n"
+FOLLOWING = "6.1.0-31-amd64"
+SIMULATED, RESTART = "--simulate", "pyinfra-gpu-restart"
+PRESENT: dict[str, object] = {
+    **{k: v for k, v in GpuHost().data.items() if not k.startswith("driver_")},
+    "driver_source": "present",
 }
 
 
-@pytest.mark.parametrize("why", REBOOTS)
-def test_a_host_that_may_not_reboot_now_is_stopped_with_the_reason(why: str) -> None:
-    host, words = REBOOTS[why]
+def kernels(module: str, running: str = "1") -> dict[str, list[str]]:
+    """A newer kernel beside the running one, with this module; whether that has its headers."""
+    both = {"kernel.installed": [KERNEL, FOLLOWING], "kernel.module": [f"{FOLLOWING} {module}"]}
+    return {**both, "kernel.headers": [f"{KERNEL} {running}", f"{FOLLOWING} 1"]}
+
+
+def keyring_answer(keyring: bytes) -> dict[str, Any]:
+    return {"apt-helper": [base64.b64encode(keyring).decode()]}
+
+
+def told_by_the_host(**told: object) -> dict[str, Any]:
+    return {RESTART: {"stdout": short.answered(told)}}
+
+
+def apt(*lines: str, **told: Any) -> dict[str, Any]:
+    return {SIMULATED: answer(*lines), **told}
+
+
+# name: host, what is run, what is not, what is said where that fails (nothing: it does not)
+RUNS: dict[str, tuple[GpuHost, list[str], list[str], str]] = {
+    "sources that cannot be read": (
+        GpuHost(plain={"nvidia.source_line": "?no"}, lists={"nvidia.source_line": []}),
+        [], ["apt"], "cannot tell what is there",
+    ),
+    "packages that cannot be read": (
+        GpuHost(plain={"nvidia.package": "?no dpkg"}, lists={"nvidia.package": []}),
+        [], ["apt"], "cannot tell what is there",
+    ),
+    "persistenced that cannot be read": (
+        GpuHost(plain={"driver.persistenced": "?systemctl is not there"}),
+        [], ["systemctl"], "cannot tell what is there",
+    ),
+    "somebody else's driver": (
+        GpuHost(
+            data=PRESENT, keyring=None, texts=dict.fromkeys((*system_files.ALL, *files.ALL)),
+            lists=packages(f"nvidia-modprobe {OLD}-1 0 1"),
+        ),
+        [], ["apt", "write.sh"], "",
+    ),
+    "what would go ahead of the rest": (
+        GpuHost(
+            lists=packages(f"nvidia-modprobe {OLD}-1 1 1"),
+            responses=apt(f"Inst libcuda1 [{VERSION}-1] (580.105.08-1 {NVIDIA})"),
+        ),
+        [], ["Pre-Install-Pkgs"], "as the rest",
+    ),
+    **{
+        f"another key {keyring[:9]!r}": (
+            GpuHost(keyring=None, responses=keyring_answer(keyring)),
+            [], [system_files.KEYRING], "before you trust it",
+        )
+        for keyring in (KEYRING[:-1] + b"x", KEYRING * 2, b"", b"<html>")
+    },
+    "headers that do not exist": (
+        GpuHost(
+            lists=kernels(VERSION, running="0"),
+            responses=apt("E: Unable to locate package linux-headers"),
+        ),
+        [], ["Pre-Install-Pkgs"],
+        f"no headers for the running kernel {KERNEL}; reboot into {FOLLOWING}",
+    ),
+    "an idle host with another module": (
+        GpuHost(plain=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is owed",
+    ),
+    "no reboot is allowed": (
+        GpuHost(plain=NOUVEAU, data=NEVER), [], ["reboot", "modprobe"], "systemctl reboot`",
+    ),
+    "a job": (
+        GpuHost(plain=OTHER_LOADED, lists=BUSY), [], ["reboot", "modprobe"],
+        "the GPUs are in use by pid 812 (python3): run again when they are idle",
+    ),
+    "a person": (
+        GpuHost(plain=NOUVEAU, lists=SOMEBODY), [], ["reboot", "modprobe"], "alice on pts/0",
+    ),
+    "nobody knows who is at work": (
+        GpuHost(plain={**OTHER_LOADED, "driver.user": "?no right"}, lists={"driver.user": []}),
+        [], ["reboot", "modprobe"], "who uses the GPUs cannot be told (no right)",
+    ),
+    # A power cut behind the driver's packages left a trigger of libc-bin's to be run.
+    "an installation that cannot be finished": (
+        GpuHost(plain=NOUVEAU, lists=HALF), ["--configure -a"], [RESTART],
+        "an installation is not done (libc-bin): run `sudo dpkg --configure -a`",
+    ),
+    "nothing is finished for a reboot that is not allowed": (
+        GpuHost(plain=NOUVEAU, lists=HALF, data=NEVER), [], ["--configure -a"], "a reboot is owed",
+    ),
+    "no reboot is owed, and the package is somebody's": (GpuHost(lists=HALF), [], ["apt"], ""),
+    "somebody began to install between our look and the reboot": (
+        GpuHost(
+            plain=NOUVEAU, responses=told_by_the_host(done="busy", against=["pid 7 (dpkg)"]),
+        ),
+        [RESTART], [], "pid 7 (dpkg)",
+    ),
+    "what one reboot did not cure": (
+        GpuHost(plain={**NOUVEAU, "power.reboots": NOTED.replace("7" * 36, OTHER_BOOT)}),
+        [], ["restart", "modprobe"],
+        "the reboot of 2025-11-22 02:12 UTC did not help, so none follows",
+    ),
+    "a reboot that helped, and whose run was cut off": (
+        GpuHost(plain={"power.reboots": NOTED}), [f"rm -f {system_files.REBOOTS}"], [RESTART],
+        "a reboot is noted that has helped",
+    ),
+    "the next kernel has no module": (
+        GpuHost(plain=NOUVEAU, lists=kernels("-")), [], ["reboot"], "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_run_and_what_is_said(name: str) -> None:
+    host, parts, never, said = RUNS[name]
     made, told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert words in told.problem
-    assert "a reboot is owed" in told.problem or "run again when they are idle" in told.problem
-    commands = "\n".join(made.executed("ws1"))
-    assert "reboot" not in commands
-    assert "modprobe" not in commands
-
-
-def test_an_installation_that_was_cut_off_is_finished_before_a_reboot() -> None:
-    """A power cut behind the driver's packages left a trigger of libc-bin's to be run."""
-    half = {"packages.half_configured": ["libc-bin"]}
-    made, told = executed(GpuHost(plain=NOUVEAU, lists=half))
-    assert [c for c in made.executed("ws1") if "--configure -a" in c]
-    assert "an installation is not done (libc-bin)" in told.problem  # that did not help
-    never = {**GpuHost().data, "driver_reboot": "never"}
-    made, told = executed(GpuHost(plain=NOUVEAU, lists=half, data=never))
-    assert not [c for c in made.executed("ws1") if "--configure -a" in c]
-    made, _ = executed(GpuHost(lists=half))
-    assert made.executed("ws1") == []  # no reboot is owed, and the package is somebody's
+    text = "\n".join(made.executed("ws1"))
+    assert [part for part in parts if part not in text] == []
+    assert [part for part in never if part in text] == []
+    assert said in told.problem
+    assert not said or made.failed() == {"ws1"}
 
 
 def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,79 +341,22 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
         parse(GpuHost(plain=NOUVEAU, lists=lists).probe_lines())
         for lists in ({"packages.half_configured": ["libc-bin"]}, {})
     )
-    seen, asked = [half], []
+    seen, done_of = [half], list[str]()
 
-    def finish(*words: Any, **_: Any) -> None:
-        asked.append(words[2])
+    def settled(*_: Any) -> bool:
+        done_of.append("settled")
         seen[0] = done
+        return True
 
-    def reboot(*words: Any) -> bool:
-        asked.append("reboot")
+    def reboot(*_: Any) -> bool:
+        done_of.append("reboot")
         return False
 
     monkeypatch.setattr(driver_running, "look", lambda spec: seen[0])
-    monkeypatch.setattr(driver_running, "forget", lambda: None)
-    monkeypatch.setattr(driver_running, "ask", finish)
+    monkeypatch.setattr(driver_running, "settled", settled)
     monkeypatch.setattr(driver_running, "restart", reboot)
-    monkeypatch.setattr(driver_running, "wait_for_lock", lambda *_: True)
-    driver_running._load(None, None, GpuHost().spec())  # type: ignore[arg-type]
-    assert [("--configure -a" in each, each == "reboot") for each in asked] == [
-        (True, False),
-        (False, True),
-    ]
-
-
-def told_by_the_host(**told: object) -> dict[str, Any]:
-    return {"pyinfra-gpu-restart": {"stdout": short.answered(told)}}
-
-
-def test_an_idle_host_is_asked_once_and_has_the_last_word() -> None:
-    """Between our look and the reboot somebody began to install packages."""
-    busy = told_by_the_host(done="busy", against=["pid 7 (dpkg)"])
-    made, told = executed(GpuHost(plain=NOUVEAU, responses=busy))
-    assert made.failed() == {"ws1"}
-    assert len([c for c in made.executed("ws1") if "pyinfra-gpu-restart" in c]) == 1
-    assert "pid 7 (dpkg)" in told.problem
-
-
-def test_what_one_reboot_did_not_cure_fails_the_host_and_nothing_is_tried_again() -> None:
-    noted = "1763777520 77777777-1d37-47dd-ab61-25ad81ad7603 nouveau is bound to the GPUs\n"
-    made, told = executed(GpuHost(plain={**NOUVEAU, "power.reboots": noted}))
-    assert made.failed() == {"ws1"}
-    assert "the reboot of 2025-11-22 02:12 UTC did not help, so none follows" in told.problem
-    commands = "\n".join(made.executed("ws1"))
-    assert "restart" not in commands
-    assert "modprobe" not in commands
-
-
-def test_a_run_that_was_cut_off_behind_its_reboot_has_the_next_one_forget_it() -> None:
-    host = GpuHost(plain={"power.reboots": f"1 {'7' * 36} nouveau is bound to the GPUs\n"})
-    made, _ = executed(host)
-    commands = [each for each in made.executed("ws1") if "reboots" in each]
-    assert [each for each in commands if f"rm -f {system_files.REBOOTS}" in each]
-    assert not [each for each in made.executed("ws1") if "pyinfra-gpu-restart" in each]
-
-
-def test_no_reboot_into_a_kernel_without_a_module() -> None:
-    following = "6.1.0-31-amd64"
-    host = GpuHost(
-        plain=NOUVEAU,
-        lists={
-            "kernel.installed": [KERNEL, following],
-            "kernel.module": [f"{following} -"],
-            "kernel.headers": [f"{KERNEL} 1", f"{following} 1"],
-        },
-    )
-    made, _told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert not [command for command in made.executed("ws1") if "reboot" in command]
-
-
-def test_an_idle_host_is_reloaded_and_nobodys_process_is_ended() -> None:
-    made, _ = executed(GpuHost(plain=OTHER_LOADED))
-    commands = "\n".join(made.executed("ws1"))
-    assert "modprobe -r" in commands
-    assert "kill" not in commands
+    driver_running._load(None, SimpleNamespace(name="ws1"), GpuHost().spec())  # type: ignore[arg-type]
+    assert done_of == ["settled", "reboot"]
 
 
 UPDATED = [
@@ -377,21 +370,6 @@ def test_what_happened_is_told_by_apts_own_log() -> None:
     assert since is not None
     assert (since.name, since.old, since.new) == ("libcuda1", f"{OLD}-1", f"{VERSION}-1")
     assert "unattended-upgrade" in str(since.command)
-
-
-def test_headers_that_do_not_exist_are_told_with_the_way_out() -> None:
-    following = "6.1.0-31-amd64"
-    host = GpuHost(
-        lists={
-            "kernel.installed": [KERNEL, following],
-            "kernel.module": [f"{following} {VERSION}"],
-            "kernel.headers": [f"{KERNEL} 0", f"{following} 1"],
-        },
-        responses={"--simulate": answer("E: Unable to locate package linux-headers")},
-    )
-    made, told = executed(host)
-    assert made.failed() == {"ws1"}
-    assert f"no headers for the running kernel {KERNEL}; reboot into {following}" in told.problem
 
 
 def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> None:

@@ -11,8 +11,7 @@ from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
 from pyinfra_gpu.facts.parse import parse
-from tasks.driver import driver
-from tasks.preflight import preflight
+from tasks.stages import driver, preflight
 
 PREFIX = "/opt/pyinfra-gpu"
 INSTALL = "Training | Install the train launcher"

@@ -9,7 +9,7 @@ from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine import lease
 from pyinfra_gpu.packages import files
-from tasks.driver import driver
+from tasks.stages import driver
 
 DRIFTED: dict[str, Any] = {"texts": {files.UNATTENDED: None}}
 

@@ -15,7 +15,7 @@ from locks import UV, locked, written
 from pyinfra_gpu.drift import pytorch, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
-from pyinfra_gpu.engine import nightlies
+from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.parse import parse
@@ -204,7 +204,7 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
 def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
     """The environment is made first, and says which Python it has: one without a lock."""
     data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True)
+    of = FakeHost(data={**DATA, **data}, bare=True, plain={"torch.declared": "/opt/own/python"})
     run = FakeRun(of, FakeHost(name="ws2")).prepare()
     assert "PyTorch | Install torch" in run.changing("ws1")
     run.execute()
@@ -252,7 +252,7 @@ def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
         came.extend(names)
         return True
 
-    monkeypatch.setattr(nightlies, "brought", brought)
+    monkeypatch.setattr(torch_install, "bring_nightly", brought)
     run = FakeRun(host(data=NIGHTLY), FakeHost(name="ws2")).prepare().execute()
     commands = [each for each in run.executed("ws1") if "--require-hashes" in each]
     assert len(commands) == 2  # fetched and compared, then installed

@@ -10,7 +10,7 @@ from test_driver import Told, answer
 
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.stacks import catalogue
-from tasks.driver import driver
+from tasks.stages import driver
 
 LABEL = "Ubuntu:24.04/noble [amd64]"
 OLDER = "580.173.02"

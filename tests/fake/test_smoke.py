@@ -16,7 +16,7 @@ from gpu_host import DATA, GpuHost, GpuRun, unwrapped
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host.smoke.options import parse
 from pyinfra_gpu.operations import smoke as operations
-from tasks.smoke import smoke
+from tasks.stages import smoke
 
 ONE_GPU = {**DATA, "smoke": "auto", "gpu_count": 1}
 TWO_GPUS = {**DATA, "smoke": "auto"}

@@ -23,7 +23,7 @@ from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
 from pyinfra_gpu.operations import smoke_across as operations
-from tasks.smoke import smoke
+from tasks.stages import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
 TWO = ("@fake/ws1", "@fake/ws2")

@@ -14,7 +14,7 @@ from fake_host import FakeHost, FakeRun
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import ask, fallback
+from pyinfra_gpu.engine import ask, torch_install
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke, training
@@ -37,9 +37,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         [BUILD, INSTALL],
     ),
     "another torch is installed": (
-        built_host(wheel={}),
-        {"pytorch.build-differs": "torch that was not built here"},
-        [INSTALL],
+        built_host(wheel={}), {"pytorch.build-differs": "torch that was not built here"}, [INSTALL],
     ),
     "the wheel of another build lies there": (
         built_host(wheel=OTHER, stamp={**OTHER, "ingredients": {}}),
@@ -50,20 +48,23 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         [BUILD, INSTALL],
     ),
     "a torch of another commit was put over it": (
-        built_host(stamp={}, wheel={}, lists={"torch.version_line": [
-            "__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"]}),
-        {"pytorch.build-differs": "torch of commit cf30"},
-        [INSTALL],
+        built_host(
+            stamp={}, wheel={},
+            lists={
+                "torch.version_line": [
+                    "__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'",
+                ],
+            },
+        ),
+        {"pytorch.build-differs": "torch of commit cf30"}, [INSTALL],
     ),
     "a library was copied into it by hand": (
         built_host(stamp={}, wheel={}, lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
-        {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"},
-        [INSTALL],
+        {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"}, [INSTALL],
     ),
     "a library was copied beside its own by hand": (
         built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
-        {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"},
-        [INSTALL],
+        {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"}, [INSTALL],
     ),
     "the build goes on": (
         built_host(state=BUILDING),
@@ -99,13 +100,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
             data={"pytorch_fallback": "2.12.0"}, wheel={},
             lists={"torch.version_line": ["__version__ = '2.11.0+cpu'", "cuda = None"]},
         ),
-        {"pytorch.version-differs": "torch 2.11.0+cpu"},
-        [INSTALL],
+        {"pytorch.version-differs": "torch 2.11.0+cpu"}, [INSTALL],
     ),
     "a stand-in is installed": (
         built_host(stamp={"stand_in": True}),
-        {"pytorch.build-stand-in": "the rehearsal's stand-in"},
-        [],
+        {"pytorch.build-stand-in": "the rehearsal's stand-in"}, [],
     ),
 }  # fmt: skip
 
@@ -217,7 +216,7 @@ class Build:
         meeting = SimpleNamespace(say=say)
         monkeypatch.setattr(operations, "together", lambda: meeting)
         monkeypatch.setattr(operations, "executing", lambda: True)
-        for module in (operations, fallback):
+        for module in (operations, torch_install):
             note = lambda host, stage, text: bool(self.failed.append(text))  # noqa: E731
             monkeypatch.setattr(module, "failed", note)
         pyinfra: Any = SimpleNamespace(name="ws1", log=self.said.append)

@@ -96,10 +96,7 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     "the wrapper is a user's": (entry("/bin/torchrun", "81ed 1000 ubuntu 9"), [FILES]),
     "the wrapper is missing": (entry("/bin/torchrun", None), [FILES]),
     "the wrapper cannot be executed": (entry("/bin/torchrun", "81a4 0 root 9"), [FILES]),
-    "the environment file is a user's": (
-        entry("/env/training.env", "81a4 1000 ubuntu 9"),
-        [FILES],
-    ),
+    "the environment file is a user's": (entry("/env/training.env", "81a4 1000 ubuntu 9"), [FILES]),
     "an environment file with variables of the user's is root's": (
         FakeHost(
             data={**USUAL, "environment_variables": {"A": "1"}},
@@ -109,22 +106,25 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     ),
     "without root nothing can be given to anybody, and nobody is asked for linger": (
         FakeHost(
-            data={**USUAL, "privilege": "none"},
-            plain={"launcher.linger": "0"},
+            data={**USUAL, "privilege": "none"}, plain={"launcher.linger": "0"},
             entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"},
         ),
         [],
     ),
     "uv has another version": (FakeHost(plain={"torch.uv": "uv 0.1.0"}), ["PyTorch | Install uv"]),
-    "another Python": (FakeHost(data={**USUAL, "pytorch_python": "3.12"}), [VENV, TORCH]),
+    "another Python": (
+        FakeHost(
+            data={**USUAL, "pytorch_python": "3.12"},
+            plain={"torch.declared": "/usr/bin/python3.12"},
+        ),
+        [VENV, TORCH],
+    ),
     "a cut installation": (FakeHost(plain={"torch.installing": "1"}), [TORCH, REQUIRE]),
     "a library of torch was exchanged": (
-        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
-        [TORCH],
+        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}), [TORCH],
     ),
     "a library was copied beside torch's": (
-        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
-        [TORCH],
+        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}), [TORCH],
     ),
     "a file of what torch needs is gone": (
         FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"], "torch.need": ["numpy"]}),
@@ -138,11 +138,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     "the smoke stamp is gone": (FakeHost(plain={"smoke.stamp": None}), [TRAIN]),
     "the smoke stamp is cut off": (FakeHost(plain={"smoke.stamp": '{"fingerprint": "12'}), [TRAIN]),
     "the last smoke test failed": (
-        FakeHost(plain={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}),
-        [TRAIN],
+        FakeHost(plain={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}), [TRAIN],
     ),
     "the smoke test is always wanted": (FakeHost(data={**USUAL, "smoke": "always"}), [TRAIN]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("deviation", DEVIATIONS)
@@ -202,24 +201,22 @@ REFUSED: dict[str, FakeHost] = {
     "no systemd": FakeHost(plain={"system.init": "tini"}),
     "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
     "a prefix that root cannot trust": FakeHost(
-        data={**USUAL, "prefix": "/home/ubuntu/gpu"},
-        bare=True,
+        data={**USUAL, "prefix": "/home/ubuntu/gpu"}, bare=True,
         plain={"layout.open": "/home/ubuntu"},
     ),
     "an owner whom the host does not know": FakeHost(
-        data={**USUAL, "owner": "alice"},
-        bare=True,
+        data={**USUAL, "owner": "alice"}, bare=True,
         plain={"layout.owner_problem": "there is no user alice on this host"},
     ),
     "something of somebody's in the place of a directory": entry("/cache", "81a4 1000 ubuntu 9"),
     "local changes at another commit": FakeHost(
-        plain={**DIRTY, "training.commit": "f" * 40}, lists=DIRTY_ROW
+        plain={**DIRTY, "training.commit": "f" * 40}, lists=DIRTY_ROW,
     ),
     "uv that cannot be read": FakeHost(plain={"torch.uv": "?no permission"}),
     "torch's files that cannot be read": FakeHost(plain={"torch.installing": "?no permission"}),
     "a checkout that cannot be read": FakeHost(plain={"training.commit": "?no git"}),
     "a host that does not answer": FakeHost(answers=False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("why", REFUSED)

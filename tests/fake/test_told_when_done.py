@@ -7,8 +7,7 @@ from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.operations import driver_running
-from tasks.driver import driver
-from tasks.training import training
+from tasks.stages import driver, training
 
 MINE = "f" * 40
 KEPT = "/opt/x was at ffffffffffff, which no branch or tag had: branch y keeps it"

@@ -134,8 +134,7 @@ def _another(machine: Machine) -> None:
 
 SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
     "no link": (
-        lambda machine: (machine.root / "lib/libcuda.so").unlink(),
-        "cc cannot link with -lcuda: ",
+        lambda machine: (machine.root / "lib/libcuda.so").unlink(), "cc cannot link with -lcuda: ",
     ),
     "no soname": (_no_soname, "a program that is linked with -lcuda does not run: "),
     "another version": (
@@ -162,7 +161,7 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         lambda machine: machine.output.with_name("libcuda.json.new").mkdir(),
         "[Errno 21] Is a directory: 'ROOT/libcuda.json.new'",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", SPOILS)

@@ -46,7 +46,7 @@ def test_all_that_is_in_the_way_is_said_at_once_with_its_remedy_and_no_secret(he
         "two checkpoints need",
         "of memory are free",
         "--api-key looks like a secret",
-        "no NCCL_DEBUG, no WANDB_API_KEY, OTHER besides",
+        "is not as declared (NCCL_DEBUG, OTHER, WANDB_API_KEY)",
     ):
         assert words in done.stderr
     assert "0123456789" not in done.stdout + done.stderr
@@ -243,4 +243,5 @@ def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     assert isinstance(taken, claims.Held)
     taken.release()
     assert done.returncode == 1
-    assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
+    refused = json.loads((folder / "run.json").read_text())["refused"]
+    assert refused.startswith("what it needs is taken by 2026")

@@ -4,8 +4,7 @@ from pyinfra import host
 
 from pyinfra_gpu import report
 from pyinfra_gpu.engine.declared import declared
-from tasks.driver import driver
-from tasks.preflight import preflight
+from tasks.stages import driver, preflight
 
 report.attach()
 wanted = declared(host)

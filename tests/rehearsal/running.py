@@ -290,9 +290,9 @@ class OnlyDriver(Deployer):
 
 @dataclass(frozen=True)
 class OnlyStage(Deployer):
-    """Runs one of tasks/ alone.
+    """Runs one stage of tasks/stages.py alone.
 
-    + stage: its name, as that of its file
+    + stage: its name
     """
 
     stage: str = ""

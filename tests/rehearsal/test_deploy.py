@@ -145,7 +145,7 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "smoke",
         "cannot be read",
     ),
-    "our directory's mode is changed": (f"chmod 0700 {PREFIX}", "layout", "has mode 0700"),
+    "our directory's mode is changed": (f"chmod 0700 {PREFIX}", "layout", "mode 0700"),
     "a needed package is removed": (
         "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y python3-venv >/dev/null",
         "packages",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+import gevent  # type: ignore[import-untyped]
 import pytest
+from pyinfra.api import Config
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from pyinfra_gpu.engine import ask as capture
 
 
 class State:
+    config = Config()
     print_output = print_input = False
 
 
@@ -23,10 +25,12 @@ class Host:
         self.logged: list[str] = []
         self.connector_data: dict[str, Any] = {}
         self.connector = object()
+        self.current_deploy_kwargs: dict[str, Any] = {}
+        self.data: dict[str, Any] = {}
 
     def run_shell_command(self, command: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
         self.arguments = arguments
-        time.sleep(self.lasts)
+        gevent.sleep(self.lasts)
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
@@ -76,7 +80,7 @@ def test_a_long_command_is_told_to_be_alive(monkeypatch: pytest.MonkeyPatch) -> 
     assert host.logged[0] == "install it ..."
     assert len(host.logged) > 2
     told = len(host.logged)
-    time.sleep(0.1)
+    gevent.sleep(0.1)
     assert len(host.logged) == told
 
 

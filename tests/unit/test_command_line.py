@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from pyinfra.api.state import State
 from pyinfra.context import ctx_state
@@ -188,18 +187,3 @@ def test_pyinfra_itself_exits_1_and_contacts_no_host(tmp_path: Path) -> None:
             assert "Traceback" not in done.stderr
         with pytest.raises(TimeoutError):
             listening.accept()
-
-
-def test_a_refusal_fits_the_terminal_and_is_one_line_elsewhere(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit = f"no{'such' * 9}host"
-    (whole,) = sentences(capsys, 'cpu = ["h"]', LAB, "--limit", limit)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        command_line.check([LAB, "deploy.py", "--limit", limit])
-    lines = click.unstyle(capsys.readouterr().err).splitlines()
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 80
-    assert " ".join(" ".join(lines).split()) == click.unstyle(whole)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_host import bare_gpu_host
-from proven_host import proofs, proven_host, record_of
+from proven_host import changed, proofs, record_of
 
 from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.proof import outdated
@@ -20,6 +20,7 @@ LINK, SHELL, META, UNPROVEN = "link-differs", "shell-path", "metapackage-install
 NO_TOOLKIT = {"cuda_toolkit": False}
 NO_LINK: dict[str, str | None] = {"cuda.link": None, "cuda.alternative": None}
 Lists = dict[str, list[str]]
+NONE = {"cuda.nvcc": None, **NO_LINK, "cuda.toolkit": [], "nvidia.package": []}
 
 
 def packages(*rows: str) -> Lists:
@@ -36,148 +37,93 @@ def shell(line: str) -> Lists:
 
 
 # What changes the compiler, or a package of the release, is proven again as well.
-CASES: dict[str, tuple[dict[str, Any], dict[str, str | None], Lists, str]] = {
-    "nothing changed": ({}, {}, {}, ""),
-    "another toolkit stands beside it": ({}, {}, {"cuda.toolkit": ["13.0", "13.1"]}, ""),
-    "the alternative ends in a slash": ({}, {"cuda.alternative": f"{HOME}/"}, {}, ""),
-    "its own nvcc is on PATH": ({}, {"cuda.nvcc_on_path": f"{HOME}/bin/nvcc"}, {}, ""),
-    "the version is the declared one": ({"cuda_version": "13.0.3"}, {}, {}, ""),
-    "the oldest gcc": ({"host_compiler": "gcc-6"}, {"cuda.compiler": "6.5.0"}, {}, UNPROVEN),
-    "the newest gcc": ({"host_compiler": "gcc-15"}, {"cuda.compiler": "15.2"}, {}, UNPROVEN),
-    "clang in range": ({"host_compiler": "clang-20"}, {"cuda.compiler": "20.1"}, {}, UNPROVEN),
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing changed": ({}, ""),
+    "another toolkit stands beside it": ({"cuda.toolkit": ["13.0", "13.1"]}, ""),
+    "the alternative ends in a slash": ({"cuda.alternative": f"{HOME}/"}, ""),
+    "its own nvcc is on PATH": ({"cuda.nvcc_on_path": f"{HOME}/bin/nvcc"}, ""),
+    "the version is the declared one": ({"cuda_version": "13.0.3"}, ""),
+    "the oldest gcc": ({"host_compiler": "gcc-6", "cuda.compiler": "6.5.0"}, UNPROVEN),
+    "the newest gcc": ({"host_compiler": "gcc-15", "cuda.compiler": "15.2"}, UNPROVEN),
+    "clang in range": ({"host_compiler": "clang-20", "cuda.compiler": "20.1"}, UNPROVEN),
     "a gcc that nvcc would refuse, beside a declared one": (
-        {"host_compiler": "gcc-13"},
-        {"cuda.gcc": "16.1.0", "cuda.compiler": "13.2.0"},
-        {},
-        UNPROVEN,
+        {"host_compiler": "gcc-13", "cuda.gcc": "16.1.0", "cuda.compiler": "13.2.0"}, UNPROVEN,
     ),
     "none is wanted, and none is there": (
-        NO_TOOLKIT,
-        {"cuda.nvcc": None, "cuda.gxx": "0", "cuda.gcc": "16.1.0", **NO_LINK},
-        {"cuda.toolkit": [], **packages()},
-        "",
+        {**NONE, "cuda_toolkit": False, "cuda.gxx": "0", "cuda.gcc": "16.1.0"}, "",
     ),
-    "no toolkit at all": (
-        {},
-        {"cuda.nvcc": None, **NO_LINK},
-        {"cuda.toolkit": [], "cuda.missing": ["bin/nvcc"], **packages()},
-        f"{MISSING} {UNPROVEN}",
-    ),
+    "no toolkit at all": ({**NONE, "cuda.missing": ["bin/nvcc"]}, f"{MISSING} {UNPROVEN}"),
     "only the runtime of the release": (
-        {},
-        {},
-        packages("cuda-cudart-13-0 13.0.96-1 0 1"),
-        f"{MISSING} {UNPROVEN}",
+        packages("cuda-cudart-13-0 13.0.96-1 0 1"), f"{MISSING} {UNPROVEN}",
     ),
-    "of no package": ({}, {}, packages(), f"{DIFFERS}! {UNPROVEN}"),
-    "another version than the declared one": ({"cuda_version": "13.0.2"}, {}, {}, DIFFERS),
-    "a file is gone": ({}, {}, {"cuda.missing": ["bin/ptxas"]}, DIFFERS),
+    "of no package": (packages(), f"{DIFFERS}! {UNPROVEN}"),
+    "another version than the declared one": ({"cuda_version": "13.0.2"}, DIFFERS),
+    "a file is gone": ({"cuda.missing": ["bin/ptxas"]}, DIFFERS),
     "the whole folder is gone": (
-        {},
-        {"cuda.nvcc": None, "cuda.link": "/etc/alternatives/cuda"},
-        {"cuda.missing": ["bin/nvcc"], "cuda.toolkit": []},
+        {
+            "cuda.nvcc": None, "cuda.link": "/etc/alternatives/cuda", "cuda.missing": ["bin/nvcc"],
+            "cuda.toolkit": [],
+        },
         f"{DIFFERS} {UNPROVEN}",
     ),
     "a package is half installed": (
-        {},
-        {},
-        packages(TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0"),
-        DIFFERS,
+        packages(TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0"), DIFFERS,
     ),
-    "its folder is root's alone": ({}, {"cuda.nvcc": None}, {}, f"{DIFFERS}! {UNPROVEN}"),
+    "its folder is root's alone": ({"cuda.nvcc": None}, f"{DIFFERS}! {UNPROVEN}"),
     "its nvcc is another release's": (
-        {},
-        {"cuda.nvcc": "Cuda compilation tools, release 13.1, V13.1.80"},
-        {},
-        f"{DIFFERS} {UNPROVEN}",
+        {"cuda.nvcc": "Cuda compilation tools, release 13.1, V13.1.80"}, f"{DIFFERS} {UNPROVEN}",
     ),
-    "a library of it is gone": ({}, {}, lost("13.0"), DIFFERS),
-    "a library of another toolkit is gone": ({}, {}, lost("12.9"), ""),
+    "a library of it is gone": (lost("13.0"), DIFFERS),
+    "a library of another toolkit is gone": (lost("12.9"), ""),
     "the alternative was moved": (
-        {},
-        dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1"),
-        {},
-        LINK,
+        dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1"), LINK,
     ),
-    "there is no plain path": ({}, NO_LINK, {}, LINK),
-    "the plain path was removed": ({}, {"cuda.link": None}, {}, LINK),
-    "a link by hand to the same toolkit": ({}, {"cuda.alternative": None}, {}, LINK),
-    "a link by hand that dangles": ({}, {**NO_LINK, "cuda.link": "/opt/cuda"}, {}, LINK),
-    "a folder is in the way": ({}, {"cuda.link": "/usr/local/cuda"}, {}, f"{LINK}!"),
-    "another nvcc is first on PATH": ({}, {"cuda.nvcc_on_path": "/usr/bin/nvcc"}, {}, f"{SHELL}!"),
+    "there is no plain path": (NO_LINK, LINK),
+    "the plain path was removed": ({"cuda.link": None}, LINK),
+    "a link by hand to the same toolkit": ({"cuda.alternative": None}, LINK),
+    "a link by hand that dangles": ({**NO_LINK, "cuda.link": "/opt/cuda"}, LINK),
+    "a folder is in the way": ({"cuda.link": "/usr/local/cuda"}, f"{LINK}!"),
+    "another nvcc is first on PATH": ({"cuda.nvcc_on_path": "/usr/bin/nvcc"}, f"{SHELL}!"),
     "one whose name begins alike": (
-        {},
-        {"cuda.nvcc_on_path": "/usr/local/cuda-13.01/bin/nvcc"},
-        {},
-        f"{SHELL}!",
+        {"cuda.nvcc_on_path": "/usr/local/cuda-13.01/bin/nvcc"}, f"{SHELL}!",
     ),
     "a profile puts another first": (
-        {},
-        {},
-        shell("export PATH=/usr/local/cuda-12.4/bin:$PATH"),
-        f"{SHELL}!",
+        shell("export PATH=/usr/local/cuda-12.4/bin:$PATH"), f"{SHELL}!",
     ),
     "a profile puts the declared one first": (
-        {},
-        {},
-        shell("PATH=/usr/local/cuda-13.0/bin:/usr/local/cuda/bin"),
-        "",
+        shell("PATH=/usr/local/cuda-13.0/bin:/usr/local/cuda/bin"), "",
     ),
     "a profile has its libraries loaded in the place of torch's": (
-        {},
-        {},
-        shell("export LD_LIBRARY_PATH=/usr/local/cuda/lib64"),
-        f"{SHELL}!",
+        shell("export LD_LIBRARY_PATH=/usr/local/cuda/lib64"), f"{SHELL}!",
     ),
-    "gcc is too new": ({}, {"cuda.gcc": "16.1.0"}, {}, f"{COMPILER}! {UNPROVEN}"),
-    "gcc is too old": ({}, {"cuda.gcc": "5.4.0"}, {}, f"{COMPILER}! {UNPROVEN}"),
-    "there is no gcc": (
-        {},
-        {"cuda.gcc": None, "cuda.gxx": "0"},
-        {},
-        f"{COMPILER} {UNPROVEN}",
-    ),
-    "there is no g++": ({}, {"cuda.gxx": "0"}, {}, COMPILER),
-    "the declared compiler is not there": ({"host_compiler": "gcc-13"}, {}, {}, COMPILER),
+    "gcc is too new": ({"cuda.gcc": "16.1.0"}, f"{COMPILER}! {UNPROVEN}"),
+    "gcc is too old": ({"cuda.gcc": "5.4.0"}, f"{COMPILER}! {UNPROVEN}"),
+    "there is no gcc": ({"cuda.gcc": None, "cuda.gxx": "0"}, f"{COMPILER} {UNPROVEN}"),
+    "there is no g++": ({"cuda.gxx": "0"}, COMPILER),
+    "the declared compiler is not there": ({"host_compiler": "gcc-13"}, COMPILER),
     "no toolkit is wanted, and there is no gcc": (
-        NO_TOOLKIT,
-        {"cuda.gcc": None, "cuda.gxx": "0"},
-        {},
-        COMPILER,
+        {**NO_TOOLKIT, "cuda.gcc": None, "cuda.gxx": "0"}, COMPILER,
     ),
     "nothing may be installed, and there is no gcc": (
-        {"privilege": "none", "prefix": "/home/u/p"},
-        {"cuda.gcc": None, "cuda.gxx": "0"},
-        {},
+        {"privilege": "none", "prefix": "/home/u/p", "cuda.gcc": None, "cuda.gxx": "0"},
         f"{COMPILER}!",
     ),
     "the package that pulls drivers": (
-        {},
-        {},
-        packages(*TOOLKIT, "cuda-13-0 13.0.3-1 0 1"),
-        f"{META}! {UNPROVEN}",
+        packages(*TOOLKIT, "cuda-13-0 13.0.3-1 0 1"), f"{META}! {UNPROVEN}",
     ),
-    "the package that pulls anything": (
-        {},
-        {},
-        packages(*TOOLKIT, "cuda 13.1.0-1 0 1"),
-        f"{META}!",
-    ),
-    "never proven": ({}, {"cuda.proof": None}, {}, UNPROVEN),
+    "the package that pulls anything": (packages(*TOOLKIT, "cuda 13.1.0-1 0 1"), f"{META}!"),
+    "never proven": ({"cuda.proof": None}, UNPROVEN),
     "other GPUs are to be compiled for": (
-        {"cuda_archs": ["9.0"]},
-        {**proofs({**bare_gpu_host().data})},
-        {},
-        UNPROVEN,
+        {"cuda_archs": ["9.0"], **proofs({**bare_gpu_host().data})}, UNPROVEN,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
     """`!` marks what is left alone, with a command for a person."""
-    data, plain, lists, expected = CASES[name]
-    host = proven_host(data=data, plain=plain, lists=lists)
+    changes, expected = CASES[name]
+    host = changed(changes)
     found = cuda.judge(host.spec(), record_of(host))
     assert all(each.found and each.expected and each.action for each in found)
     assert all(each.command for each in found if each.effect == "report")
@@ -202,52 +148,47 @@ PLAIN = ("cuda.gcc", "cuda.compiler", "cuda.gxx", "cuda.nvcc", "cuda.link", "cud
 
 @pytest.mark.parametrize("key", sorted((*LISTS, *PLAIN)))
 def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
-    silent = {"lists": {key: ["?no permission"]}} if key in LISTS else {"plain": {key: "?no"}}
-    host = proven_host(**silent)
+    host = changed({key: ["?no permission"] if key in LISTS else "?no"})
     spec, record = host.spec(), record_of(host)
     assert {each.id for each in cuda.judge(spec, record)} <= {"cuda.unproven"}
     assert cuda.judge.unread(spec, record)
 
 
+NO_GCC = {"cuda.gcc": None, "cuda.gxx": "0"}
+
+
 @pytest.mark.parametrize(
-    ("declared", "plain", "name", "packages"),
+    ("changes", "name", "packages"),
     [
-        (None, {"cuda.gcc": None, "cuda.gxx": "0"}, "g++", ["g++"]),
-        (None, {"cuda.gxx": "0"}, "g++", ["g++"]),
-        (None, {}, "g++", []),
-        ("gcc-13", {}, "g++-13", ["gcc-13", "g++-13"]),
-        ("gcc-13", {"cuda.compiler": "13.2.0"}, "g++-13", []),
-        ("clang-18", {}, "clang++-18", ["clang-18"]),
-        ("clang-18", {"cuda.gcc": None, "cuda.gxx": "0"}, "clang++-18", ["clang-18", "g++"]),
+        (NO_GCC, "g++", ["g++"]),
+        ({"cuda.gxx": "0"}, "g++", ["g++"]),
+        ({}, "g++", []),
+        ({"host_compiler": "gcc-13"}, "g++-13", ["gcc-13", "g++-13"]),
+        ({"host_compiler": "gcc-13", "cuda.compiler": "13.2.0"}, "g++-13", []),
+        ({"host_compiler": "clang-18"}, "clang++-18", ["clang-18"]),
+        ({"host_compiler": "clang-18", **NO_GCC}, "clang++-18", ["clang-18", "g++"]),
     ],
 )
 def test_nvcc_gets_the_declared_compiler_and_what_it_needs(
-    declared: str | None, plain: dict[str, str | None], name: str, packages: list[str]
+    changes: dict[str, Any], name: str, packages: list[str]
 ) -> None:
-    host = proven_host(data={"host_compiler": declared}, plain=plain)
+    host = changed(changes)
     assert cuda.compiler_name(host.spec()) == name
     assert cuda.compiler_packages(host.spec(), record_of(host)) == packages
 
 
-@pytest.mark.parametrize(
-    ("rows", "lacks"),
-    [
-        (["cuda-cccl-13-0 13.0.85-1 0 0"], True),  # a power cut while apt unpacked
-        ([TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0"], False),
-    ],
-)
-def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too(
-    rows: list[str], lacks: bool
-) -> None:
-    host = proven_host(lists=packages(*rows, "libcublas-13-1 1 0 0"))
-    spec, record = host.spec(), record_of(host)
-    assert cuda.lacks_package(spec, record) is lacks
-    assert cuda.damaged(spec, record) == [rows[-1].split()[0]]
+def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too() -> None:
+    unpacked, half = "cuda-cccl-13-0 13.0.85-1 0 0", "cuda-nvcc-13-0 13.0.88-1 0 0"
+    for rows, lacks in (([unpacked], True), ([TOOLKIT[0], half], False)):
+        host = changed(packages(*rows, "libcublas-13-1 1 0 0"))
+        spec, record = host.spec(), record_of(host)
+        assert cuda.lacks_package(spec, record) is lacks
+        assert cuda.damaged(spec, record) == [rows[-1].split()[0]]
 
 
 def test_the_packages_of_nvcc_are_those_of_the_release_and_its_own_even_if_forced_off() -> None:
     rows = [TOOLKIT[0], "libnvvm-13-0 13.0.88-1 0 1", "cuda-nvcc-13-1 13.1.80-1 0 0"]
-    host = proven_host(lists=packages(*rows, "cuda-cudart-13-0 13.0.96-1 0 1"))
+    host = changed(packages(*rows, "cuda-cudart-13-0 13.0.96-1 0 1"))
     found = cuda.nvcc_packages(host.spec(), record_of(host))
     assert found == ["cuda-nvcc-13-0", "libnvvm-13-0"]
 

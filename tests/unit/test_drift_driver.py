@@ -112,17 +112,14 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "an empty keyring": (["keyring-replaced"], {"keyring": b""}),
     "a keyring that is garbage": (["keyring-replaced"], {"keyring": b"<html>"}),
     "the key in small letters": (
-        [],
-        {"data": {"driver_key_fingerprint": str(FINGERPRINT).lower()}},
+        [], {"data": {"driver_key_fingerprint": str(FINGERPRINT).lower()}},
     ),
     "no source list": (["source-differs"], text(files.SOURCES)),
     "another release": (
-        ["source-differs"],
-        text(files.SOURCES, files.sources(URL.replace("12", "11")).encode()),
+        ["source-differs"], text(files.SOURCES, files.sources(URL.replace("12", "11")).encode()),
     ),
     "listed twice": (
-        ["source-differs"],
-        {"lists": {"nvidia.source_line": [OWN_SOURCE, f"{OTHERS} {URL}/ /"]}},
+        ["source-differs"], {"lists": {"nvidia.source_line": [OWN_SOURCE, f"{OTHERS} {URL}/ /"]}},
     ),
     "another repository of NVIDIA's": (
         [],
@@ -130,8 +127,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "no pins": (["pins-differ"], text(files.PREFERENCES)),
     "pins of another version": (
-        ["pins-differ"],
-        text(files.PREFERENCES, files.preferences(580, OLD, None).encode()),
+        ["pins-differ"], text(files.PREFERENCES, files.preferences(580, OLD, None).encode()),
     ),
     "unattended-upgrades free": (["pins-differ"], text(files.UNATTENDED)),
     "no blacklist": (["blacklist-differs"], text(system_files.MODPROBE)),
@@ -140,20 +136,16 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
         text(system_files.MODPROBE, BLACKLIST.replace("nouveau", "x").encode()),
     ),
     "one wanted package is missing": (
-        ["not-installed"],
-        of(*(row for row in rows() if not row.startswith("nvidia-persist"))),
+        ["not-installed"], of(*(row for row in rows() if not row.startswith("nvidia-persist"))),
     ),
     "a package nobody declared is missing": (
-        [],
-        of(*(row for row in rows() if not row.startswith("nvidia-smi"))),
+        [], of(*(row for row in rows() if not row.startswith("nvidia-smi"))),
     ),
     "the other flavour": (
-        ["not-installed"],
-        of(*(row.replace("kernel-open-dkms", "kernel-dkms") for row in rows())),
+        ["not-installed"], of(*(row.replace("kernel-open-dkms", "kernel-dkms") for row in rows())),
     ),
     "the other flavour is declared": (
-        ["not-installed"],
-        {"data": {"driver_modules": "proprietary", "gpu_model": None}},
+        ["not-installed"], {"data": {"driver_modules": "proprietary", "gpu_model": None}},
     ),
     "another branch": (["version-differs"], whole(NEXT)),
     "one package of another branch": (["version-differs"], of(*rows(nvidia_modprobe=NEXT))),
@@ -164,10 +156,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
             **text(files.PREFERENCES, files.preferences(580, OLD, None).encode()),
         },
     ),
-    "the declared version": (
-        [],
-        {"data": {"driver_version": VERSION}},
-    ),
+    "the declared version": ([], {"data": {"driver_version": VERSION}}),
     "a driver that is too old": (["version-differs"], whole(TOO_OLD)),
     "a newer driver of the branch": ([], whole(NEWER)),
     "a companion is older": (["version-differs"], of(*rows(nvidia_modprobe=OLD))),
@@ -175,55 +164,40 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "NVIDIA's other packages have other versions": (
         [],
         of(
-            *rows(),
-            "nvidia-container-toolkit 1.18.0-1 0 1",
-            "cuda-compat-13-0 580.65.06-1 0 1",
-            "nvidia-kernel-common 20220217+3 0 1",
-            f"nvidia-firmware-580-{OLD} {OLD}-1 0 1",
+            *rows(), "nvidia-container-toolkit 1.18.0-1 0 1", "cuda-compat-13-0 580.65.06-1 0 1",
+            "nvidia-kernel-common 20220217+3 0 1", f"nvidia-firmware-580-{OLD} {OLD}-1 0 1",
         ),
     ),
     "a package of another architecture": (
-        ["version-differs", "hold-differs"],
-        of(*rows(), f"libcuda1:i386 {OLD}-1 0 1"),
+        ["version-differs", "hold-differs"], of(*rows(), f"libcuda1:i386 {OLD}-1 0 1"),
     ),
     "a package is half installed": (
-        ["files-damaged"],
-        of(*(row[:-1] + "0" if "smi" in row else row for row in rows())),
+        ["files-damaged"], of(*(row[:-1] + "0" if "smi" in row else row for row in rows())),
     ),
     "a hold is missing": (
-        ["hold-differs"],
-        of(*(row[:-3] + "0 1" if "libcuda1" in row else row for row in rows())),
+        ["hold-differs"], of(*(row[:-3] + "0 1" if "libcuda1" in row else row for row in rows())),
     ),
     "holds that are not wanted": (["hold-differs"], {"data": {"driver_hold": False}}),
-    "no holds, and none wanted": (
-        [],
-        {"data": {"driver_hold": False}, **of(*rows(held="0"))},
-    ),
+    "no holds, and none wanted": ([], {"data": {"driver_hold": False}, **of(*rows(held="0"))}),
     # files
     "nvidia-smi is gone": (["files-damaged"], lost("libcuda1 gone /usr/bin/nvidia-smi")),
     "root alone may run it": (["files-damaged"], lost("libcuda1 closed /usr/bin/nvidia-smi")),
     "a file of a package that is none of the driver's is gone": (
-        [],
-        lost("nvidia-container-toolkit gone /usr/bin/nvidia-ctk"),
+        [], lost("nvidia-container-toolkit gone /usr/bin/nvidia-ctk"),
     ),
     "a file is gone while somebody installs packages": (
         [],
-        {
-            "plain": {"packages.lock": "pid 9 (dpkg)"},
-            **lost("libcuda1 gone /usr/bin/nvidia-smi"),
-        },
+        {"plain": {"packages.lock": "pid 9 (dpkg)"}, **lost("libcuda1 gone /usr/bin/nvidia-smi")},
     ),
     "another library": (["files-damaged"], plain(**libraries(OLD))),
     "one other library": (["files-damaged"], plain(libml=f"{LIB}/libnvidia-ml.so.{OLD}")),
     "a library without a version": ([], plain(libcuda="/opt/x/libcuda.so.1")),
     "no library": ([], plain(libcuda=None, libml=None)),
     "somebody chose that root alone runs nvidia-smi": (
-        ["closed report"],
-        {"lists": {"owned.closed": ["/usr/bin/nvidia-smi"]}},
+        ["closed report"], {"lists": {"owned.closed": ["/usr/bin/nvidia-smi"]}},
     ),
     "root alone may open the devices": (
-        ["closed report"],
-        {"lists": {"owned.closed": ["/dev/nvidia0", "/dev/nvidiactl"]}},
+        ["closed report"], {"lists": {"owned.closed": ["/dev/nvidia0", "/dev/nvidiactl"]}},
     ),
     "the owner may not write in shared memory": ([], {"lists": {"owned.closed": ["/dev/shm"]}}),
     # the kernel's side
@@ -232,8 +206,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "no headers for the next kernel": (["headers-missing"], kernel(VERSION, headers="0")),
     "no module": (["module-not-built"], plain(on_disk=None, license=None)),
     "a module of another version": (
-        ["module-not-built", "module-differs restart"],
-        plain(on_disk=OLD),
+        ["module-not-built", "module-differs restart"], plain(on_disk=OLD),
     ),
     "no module for the next kernel": (["module-not-built"], kernel("-")),
     "an older module for the next kernel": (["module-not-built"], kernel(OLD)),
@@ -246,8 +219,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "nothing loaded": (["module-differs restart"], plain(loaded=None, version_line=None)),
     "an older module loaded": (["module-differs restart"], plain(**loaded(OLD))),
     "the proprietary module loaded": (
-        ["module-differs restart"],
-        plain(**loaded(VERSION, "x86_64 Kernel Module")),
+        ["module-differs restart"], plain(**loaded(VERSION, "x86_64 Kernel Module")),
     ),
     "persistenced is off": (["persistenced-differs"], plain(persistenced="inactive")),
     "persistenced waits for the module": (
@@ -255,12 +227,10 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
         plain(persistenced="inactive", **loaded(OLD)),
     ),
     "persistenced is not there": (
-        ["persistenced-differs"],
-        plain(persistenced=None, persistenced_enabled=None),
+        ["persistenced-differs"], plain(persistenced=None, persistenced_enabled=None),
     ),
     "persistenced ends with this boot": (
-        ["persistenced-differs"],
-        plain(persistenced_enabled="disabled"),
+        ["persistenced-differs"], plain(persistenced_enabled="disabled"),
     ),
     "persistenced is masked": (
         ["persistenced-differs report"],
@@ -279,7 +249,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     # what people do on the host is no deviation
     "a job on the GPUs": ([], {"lists": {"driver.user": ["pid 812 (python3)"]}}),
     "somebody is logged in": ([], {"lists": {"power.session": ["alice on pts/0"]}}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -343,15 +313,13 @@ TARGETS: dict[str, tuple[list[str], dict[str, object], str | None]] = {
     "all of one version": (rows(), {}, VERSION),
     "a companion is newer": (rows(nvidia_modprobe=NEWER), {}, VERSION),
     "the declared packages are newer": (
-        rows(OLD, nvidia_driver_cuda=VERSION, nvidia_kernel_open_dkms=VERSION),
-        {},
-        VERSION,
+        rows(OLD, nvidia_driver_cuda=VERSION, nvidia_kernel_open_dkms=VERSION), {}, VERSION,
     ),
     "only companions": ([f"nvidia-modprobe {OLD}-1 0 1"], {}, None),
     "another branch": (rows(NEXT), {}, None),
     "too old": (rows(TOO_OLD), {}, None),
     "declared": (rows(), {"driver_version": OLD}, OLD),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -401,26 +369,21 @@ DEBIAN_11 = {"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=deb
 REPOSITORIES: dict[str, tuple[dict[str, object], dict[str, list[str]], str]] = {
     "NVIDIA's own": (
         dict.fromkeys(("driver_repository_url", "driver_key_fingerprint", "driver_keyring_sha256")),
-        {},
-        "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64",
+        {}, "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64",
     ),
     "a mirror with a slash": (
-        {"driver_repository_url": "http://mirror.example/nvidia/{distro}/{arch}/"},
-        {},
-        URL,
+        {"driver_repository_url": "http://mirror.example/nvidia/{distro}/{arch}/"}, {}, URL,
     ),
     "an unknown release": ({}, DEBIAN_11, "NVIDIA's repository for Debian 11 is not known"),
     "an unknown release with a whole URL": (
-        {"driver_repository_url": "http://mirror.example/own"},
-        DEBIAN_11,
+        {"driver_repository_url": "http://mirror.example/own"}, DEBIAN_11,
         "http://mirror.example/own",
     ),
     "an unknown release without a key": (
         {"driver_repository_url": "http://mirror.example/own", "driver_key_fingerprint": None},
-        DEBIAN_11,
-        "declare `driver_key_fingerprint`",
+        DEBIAN_11, "declare `driver_key_fingerprint`",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)

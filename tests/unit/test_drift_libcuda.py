@@ -51,15 +51,13 @@ CASES: dict[str, Case] = {
     "the cache names the folder without /usr": (
         cache(
             f"libcuda.so.1 => {LIB.removeprefix('/usr')}/libcuda.so.1 => {FILE}",
-            f"libnvidia-ml.so.1 => {LIB.removeprefix('/usr')}/libnvidia-ml.so.1 => {ML}",
-            so1="",
+            f"libnvidia-ml.so.1 => {LIB.removeprefix('/usr')}/libnvidia-ml.so.1 => {ML}", so1="",
             ml="",
         ),
         {},
     ),
     "a libcuda.so elsewhere, which no program loads by that name": (
-        cache("libcuda.so => /opt/x/libcuda.so => /opt/x/l"),
-        {},
+        cache("libcuda.so => /opt/x/libcuda.so => /opt/x/l"), {},
     ),
     "the link goes to the whole path": (links(dev=f"link {LIB}/libcuda.so.1 => {FILE}"), {}),
     "Debian's alternatives": (
@@ -68,8 +66,7 @@ CASES: dict[str, Case] = {
                 dev=f"link /etc/alternatives/nvidia--libcuda.so => {DEEPER}",
                 so1=f"link /etc/alternatives/nvidia--libcuda.so.1 => {DEEPER}",
             ),
-            **cache(so1=DEEPER),
-            "libcuda.file": [],
+            **cache(so1=DEEPER), "libcuda.file": [],
         },
         {},
     ),
@@ -79,20 +76,17 @@ CASES: dict[str, Case] = {
                 dev=f"link libcuda.so.1 => {TWO_PARTS}",
                 so1=f"link libcuda.so.580.142 => {TWO_PARTS}",
             ),
-            **cache(so1=TWO_PARTS),
-            "libcuda.file": [TWO_PARTS],
+            **cache(so1=TWO_PARTS), "libcuda.file": [TWO_PARTS],
         },
         {},
     ),
     "another path to the driver's own file comes first": (cache(f"{OPT}{FILE}"), {ANOTHER: NOTE}),
     "another libcuda.so.1 comes last": (
-        {"libcuda.cache": [*cache()["libcuda.cache"], f"{OPT}/opt/x/l"]},
-        {ANOTHER: NOTE},
+        {"libcuda.cache": [*cache()["libcuda.cache"], f"{OPT}/opt/x/l"]}, {ANOTHER: NOTE},
     ),
     "a foreign library comes first": (cache(f"{OPT}/opt/x/l.so"), {ANOTHER: REPORT}),
     "a compat folder on the loader's path": (
-        {"libcuda.loader_path": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"]},
-        {ANOTHER: REPORT},
+        {"libcuda.loader_path": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"]}, {ANOTHER: REPORT},
     ),
     "a second library in a folder that a file sets, which is said once": (
         {**cache(f"{OPT}{FILE}"), "libcuda.loader_path": ["/etc/ld.so.conf.d/x.conf: /opt/x"]},
@@ -101,45 +95,37 @@ CASES: dict[str, Case] = {
     "libcuda.so is missing": (links(dev="absent"), {LINK: REPAIR}),
     "libcuda.so dangles": (links(dev="link libcuda.so.570.00 => -"), {LINK: REPAIR}),
     "libcuda.so.1 leads to a stub": (
-        links(so1=f"link {STUB} => {STUB}"),
-        {LINK: REPAIR, STALE: REPAIR},
+        links(so1=f"link {STUB} => {STUB}"), {LINK: REPAIR, STALE: REPAIR},
     ),
     "libcuda.so leads to a compat library": (
-        links(dev=f"link {COMPAT} => {COMPAT}"),
-        {LINK: REPAIR},
+        links(dev=f"link {COMPAT} => {COMPAT}"), {LINK: REPAIR},
     ),
     "libcuda.so leads to a version": (
-        links(dev=f"link libcuda.so.{VERSION} => {FILE}"),
-        {LINK: REPAIR},
+        links(dev=f"link libcuda.so.{VERSION} => {FILE}"), {LINK: REPAIR},
     ),
     "libcuda.so leads to somebody's library": (
-        links(dev="link /opt/x/libcuda.so => /opt/x/libcuda.so"),
-        {LINK: REPAIR},
+        links(dev="link /opt/x/libcuda.so => /opt/x/libcuda.so"), {LINK: REPAIR},
     ),
     "libcuda.so is a copy": (links(dev=f"file - => {LIB}/libcuda.so"), {LINK: REPAIR}),
     "libnvidia-ml.so.1 is missing": (links(ml="absent"), {LINK: REPAIR}),
     "the files are gone, the package says it is there": (
-        {**links(dev="absent", so1="absent"), **cache(so1=""), "libcuda.file": []},
-        {LINK: REPAIR},
+        {**links(dev="absent", so1="absent"), **cache(so1=""), "libcuda.file": []}, {LINK: REPAIR},
     ),
     "the cache lacks libcuda": (cache(so1=""), {STALE: REPAIR}),
     "the cache lacks libnvidia-ml": (cache(ml=""), {STALE: REPAIR}),
     "the cache names what is gone": (cache(f"libcuda.so => {INSIDE} => -"), {STALE: REPAIR}),
     "an undeclared link in the toolkit that leads to the driver": (
-        links(toolkit=f"link {LIB}/libcuda.so.1 => {FILE}"),
-        {},
+        links(toolkit=f"link {LIB}/libcuda.so.1 => {FILE}"), {},
     ),
     "an undeclared link in the toolkit that leads to a compat library": (
-        links(toolkit=f"link {COMPAT} => {COMPAT}"),
-        {LINK: REPORT},
+        links(toolkit=f"link {COMPAT} => {COMPAT}"), {LINK: REPORT},
     ),
-}
+}  # fmt: skip
 WITH_DATA: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "a driver of somebody else's, wherever it is": (
         PRESENT,
         {
-            **NO_FILES,
-            "libcuda.link": [],
+            **NO_FILES, "libcuda.link": [],
             **cache(f"{OPT}/opt/x/libcuda.so.{VERSION}", so1="", ml=""),
         },
         {},
@@ -150,22 +136,16 @@ WITH_DATA: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {LINK: REPORT},
     ),
     "nothing may be written outside the prefix": (
-        {"privilege": "none", "prefix": "/home/u/p"},
-        links(dev="absent"),
-        {LINK: REPORT},
+        {"privilege": "none", "prefix": "/home/u/p"}, links(dev="absent"), {LINK: REPORT},
     ),
     "the declared link in the toolkit": (
-        TOOLKIT_LINK,
-        links(toolkit=f"link {LIB}/libcuda.so.1 => {FILE}"),
-        {},
+        TOOLKIT_LINK, links(toolkit=f"link {LIB}/libcuda.so.1 => {FILE}"), {},
     ),
     "the declared link in the toolkit is missing": (TOOLKIT_LINK, {}, {LINK: REPAIR}),
     "the declared link in the toolkit leads to a compat library": (
-        TOOLKIT_LINK,
-        links(toolkit=f"link {COMPAT} => {COMPAT}"),
-        {LINK: REPAIR},
+        TOOLKIT_LINK, links(toolkit=f"link {COMPAT} => {COMPAT}"), {LINK: REPAIR},
     ),
-}
+}  # fmt: skip
 
 
 def judged(**changes: Any) -> list[Finding]:

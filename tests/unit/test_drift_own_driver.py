@@ -30,36 +30,27 @@ CASES: dict[str, tuple[GpuHost, list[str]]] = {
         ["pins-differ"],
     ),
     "unattended upgrades that leave the modules behind": (
-        ubuntu(texts={files.UNATTENDED: files.unattended().encode()}),
-        ["pins-differ"],
+        ubuntu(texts={files.UNATTENDED: files.unattended().encode()}), ["pins-differ"],
     ),
     "what has a version of its own": (
         ubuntu(
             lists={
-                "nvidia.package": [
-                    *signed_rows(NOBLE_KERNEL),
-                    "nvidia-modprobe 570.133.07-1 0 1",
-                ]
-            }
+                "nvidia.package": [*signed_rows(NOBLE_KERNEL), "nvidia-modprobe 570.133.07-1 0 1"],
+            },
         ),
         [],
     ),
     "no module for the running kernel": (
-        ubuntu(lists={"nvidia.package": signed_rows()}),
-        ["not-installed"],
+        ubuntu(lists={"nvidia.package": signed_rows()}), ["not-installed"],
     ),
-    "no module for the next kernel": (
-        ubuntu(lists=NEXT),
-        ["not-installed", "module-not-built"],
-    ),
+    "no module for the next kernel": (ubuntu(lists=NEXT), ["not-installed", "module-not-built"]),
     "a module's file is gone": (ubuntu(plain={"driver.on_disk": None}), ["module-not-built"]),
     "somebody forbade the module": (ubuntu(plain=SOMEBODYS), ["module-name-differs"]),
     "somebody forbade NVIDIA's module": (GpuHost(plain=SOMEBODYS), ["module-name-differs"]),
     "a rule that loads the module itself": (
-        GpuHost(plain={"driver.module": "nvidia /etc/modprobe.d/x.conf"}),
-        [],
+        GpuHost(plain={"driver.module": "nvidia /etc/modprobe.d/x.conf"}), [],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -21,7 +21,7 @@ PRODUCT = PROJECT / "pyinfra_gpu"
 ROOMS = (
     "completion", "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
     "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
-    "report", "explain", "locking", "cli",
+    "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
 

@@ -16,7 +16,7 @@ from test_wheels import be_the_host
 from wheels import index, server, wheel
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.engine import fallback, nightlies
+from pyinfra_gpu.engine import torch_install
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 DATE = "2.16.0.dev20261120"
@@ -49,7 +49,7 @@ class Nightly:
         record = record_of(FakeHost())
         put = lambda here, there, **more: shutil.copy(here, there)  # noqa: E731
         host: Any = SimpleNamespace(name="ws1", log=self.said.append, put_file=put)
-        return nightlies.brought(host, host, resolve(data, "ws1"), record, [])
+        return torch_install.bring_nightly(host, host, resolve(data, "ws1"), record, [])
 
     def files(self) -> list[str]:
         """Return the wheels that the host has."""
@@ -62,9 +62,10 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly
 
     be_the_host(monkeypatch)
     said: list[str] = []
-    for module in (fallback, nightlies):
-        monkeypatch.setattr(module, "failed", lambda host, stage, text: bool(said.append(text)))
-    monkeypatch.setattr(nightlies, "as_owner", lambda spec, record: {})
+    for name in ("failed", "given_up"):
+        told = lambda *given: bool(said.append(given[-1]))  # noqa: E731
+        monkeypatch.setattr(torch_install, name, told)
+    monkeypatch.setattr(torch_install, "as_owner", lambda spec, record: {})
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     wheels = tmp_path / "wheels"
     needs = "pytorch-triton==3.6.0; platform_system == 'Linux'"
@@ -96,7 +97,7 @@ def test_the_wheel_and_its_triton_are_kept_and_the_index_is_asked_once(nightly: 
 def test_a_date_that_never_was_is_one_sentence_and_no_other_is_taken(nightly: Nightly) -> None:
     assert not nightly.brought("2.16.0.dev20261121")
     (sentence,) = nightly.said[-1:]
-    assert "has no torch 2.16.0.dev20261121+cpu for Python 3.11 on x86_64" in sentence
+    assert "no torch==2.16.0.dev20261121+cpu for Python 3.11 on x86_64 is there" in sentence
     assert "are 2.16.0.dev20261120+cpu, 2.16.0.dev20261122+cpu: set pytorch_version" in sentence
     assert nightly.files() == []
 
@@ -112,7 +113,7 @@ def test_what_was_kept_and_is_damaged_is_refused_and_never_replaced(
     nightly: Nightly, name: str, sentence: str
 ) -> None:
     assert nightly.brought()
-    (kept,) = nightlies.folder().rglob(name)
+    (kept,) = torch_install.nightlies().rglob(name)
     kept.write_bytes(b'{"files": [{"name"')
     assert not nightly.brought()
     assert sentence in nightly.said[-1]

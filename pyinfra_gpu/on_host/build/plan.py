@@ -24,9 +24,8 @@ MIB_PER_FLASH_JOB = 6144
 
 
 class BuildError(Exception):
-    """A build stopped.
+    """A build stopped: what was found, what was expected, what helps, in one sentence.
 
-    + sentence: what was found, what was expected, what helps
     + lines: of what a program printed, the first error first
     """
 
@@ -37,39 +36,24 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """One build, as FOLDER/plan.json holds it.
+    """One build, as FOLDER/plan.json holds it."""
 
-    + fingerprint: of all that is declared for it; another one is another build
-    + ingredients: what the fingerprint is made of, by name
-    + git, commit: the source
-    + version: that the wheel is to have, e.g. "2.14.1+cu130"
-    + settings: CMake's options by name, all that are declared and all that would be found by chance
-    + archs: compute capabilities, e.g. ["12.0"]; empty without CUDA
-    + cuda: the toolkit's folder, or None
-    + compiler: C and C++ compiler, or None for the host's own
-    + python: the interpreter the wheel is for; uv: the installer; sources: its options for where
-      packages come from
-    + tools: requirements of the build beside the tree's own, with their versions
-    + memory_mib: that the build may use
-    + rehearsal: a tree that calls itself a stand-in is allowed
-    """
-
-    fingerprint: str
-    ingredients: Mapping[str, Any]
+    fingerprint: str  # of all that is declared for it; another one is another build
+    ingredients: Mapping[str, Any]  # what the fingerprint is made of, by name
     git: str
     commit: str
-    version: str
-    settings: Mapping[str, str]
-    archs: Sequence[str]
-    cuda: str | None
-    compiler: Sequence[str] | None
-    python: str
+    version: str  # that the wheel is to have, e.g. "2.14.1+cu130"
+    settings: Mapping[str, str]  # CMake's options: declared, or else found by chance
+    archs: Sequence[str]  # compute capabilities, e.g. ["12.0"]; empty without CUDA
+    cuda: str | None  # the toolkit's folder
+    compiler: Sequence[str] | None  # C and C++ compiler; None for the host's own
+    python: str  # the interpreter that the wheel is for
     uv: str
-    cache: str
-    sources: Sequence[str]
-    tools: Sequence[str]
-    memory_mib: int
-    rehearsal: bool
+    cache: str  # of uv's
+    sources: Sequence[str]  # uv's options for where packages come from
+    tools: Sequence[str]  # requirements of the build beside the tree's own, with their versions
+    memory_mib: int  # that the build may use
+    rehearsal: bool  # a tree that calls itself a stand-in is allowed
 
     @property
     def text(self) -> str:

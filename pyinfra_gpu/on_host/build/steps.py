@@ -147,6 +147,7 @@ class Build:
         """The variables of all that a build runs; of the owner's own HOME alone."""
         plan = self.plan
         path = [str(self.tools / "bin"), *([f"{plan.cuda}/bin"] if plan.cuda else [])]
+        launchers = ("C", "CXX", *(["CUDA"] if plan.cuda else []))
         made = {
             "PATH": ":".join([*path, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]),
             "HOME": os.environ.get("HOME", "/"),
@@ -164,21 +165,17 @@ class Build:
             # In a first build most files are not in the cache: without this each would be
             # preprocessed twice. The compiler's own list of headers serves as well.
             "CCACHE_DEPEND": "1",
-            "CMAKE_C_COMPILER_LAUNCHER": "ccache",
-            "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+            **{f"CMAKE_{each}_COMPILER_LAUNCHER": "ccache" for each in launchers},
         }
         if plan.compiler is not None:
             compiler, second = plan.compiler
             made |= {"CC": compiler, "CXX": second, "CUDAHOSTCXX": second}
         if plan.cuda is not None:
-            made |= {
-                "CMAKE_CUDA_COMPILER_LAUNCHER": "ccache",
-                "CUDA_HOME": plan.cuda,
-                "CUDACXX": f"{plan.cuda}/bin/nvcc",
-                "TORCH_CUDA_ARCH_LIST": ";".join(plan.archs),
-                # Newer trees count these files apart; older ones meet the limit of memory instead.
-                "FLASH_ATTENTION_MAX_JOBS": str(max(1, plan.memory_mib // MIB_PER_FLASH_JOB)),
-            }
+            # Newer trees count these files apart; older ones meet the limit of memory instead.
+            flash = str(max(1, plan.memory_mib // MIB_PER_FLASH_JOB))
+            made |= {"CUDA_HOME": plan.cuda, "CUDACXX": f"{plan.cuda}/bin/nvcc"}
+            made |= {"TORCH_CUDA_ARCH_LIST": ";".join(plan.archs)}
+            made |= {"FLASH_ATTENTION_MAX_JOBS": flash}
         return made
 
     def tried(self, words: Sequence[str], **more: str) -> tuple[int, list[str]]:
@@ -353,32 +350,35 @@ class Build:
         CMake's summary cannot prove libuv or the architectures: with a system TensorPipe it says
         "distributed 1, tensorpipe 1", and not one file is compiled with TORCH_USE_LIBUV.
         """
-        plan = self.plan
-        if self.is_stand_in and not plan.rehearsal:
-            raise BuildError(
-                "the source calls itself a stand-in for rehearsals, and this host is declared as a"
-                " real one: set pytorch_git_url to PyTorch's repository, or rehearsal = True"
-            )
-        version = _VERSION.search(said)
-        if version and version[1] != plan.version:
-            raise BuildError(
-                f"the tree would build torch {version[1]}, and {plan.version} is declared: it does"
-                " not take PYTORCH_BUILD_VERSION, as a distribution's patched source does not"
-            )
+        plan, version = self.plan, _VERSION.search(said)
         commands = [self.build / "build.ninja", *self.build.glob("CMakeFiles/rules.ninja")]
         text = "".join(map(text_of, commands))
-        if plan.wants("USE_DISTRIBUTED") and _LIBUV not in text:
-            raise BuildError(
+        made, found = sorted(set(_CODE.findall(text))), version[1] if version else plan.version
+        for wrong, sentence in (
+            (
+                self.is_stand_in and not plan.rehearsal,
+                "the source calls itself a stand-in for rehearsals, and this host is declared as a"
+                " real one: set pytorch_git_url to PyTorch's repository, or rehearsal = True",
+            ),
+            (
+                found != plan.version,
+                f"the tree would build torch {found}, and {plan.version} is declared: it does not"
+                " take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
+            ),
+            (
+                plan.wants("USE_DISTRIBUTED") and _LIBUV not in text,
                 f"no command in build.ninja defines {_LIBUV}, so this torch would have no libuv,"
                 " and torchrun could not run: use the TensorPipe of the tree, with USE_TENSORPIPE"
-                " and USE_DISTRIBUTED on and no USE_SYSTEM_LIBS or USE_SYSTEM_TENSORPIPE"
-            )
-        made = sorted(set(_CODE.findall(text)))
-        if plan.cuda is not None and made != plan.code:
-            raise BuildError(
+                " and USE_DISTRIBUTED on and no USE_SYSTEM_LIBS or USE_SYSTEM_TENSORPIPE",
+            ),
+            (
+                plan.cuda is not None and made != plan.code,
                 f"nvcc would make code for {', '.join(made) or 'nothing'}, and pytorch_archs"
-                f" declares {', '.join(plan.code)}"
-            )
+                f" declares {', '.join(plan.code)}",
+            ),
+        ):
+            if wrong:
+                raise BuildError(sentence)
 
     def compile_all(self) -> None:
         """Have everything compiled that ninja knows of; where memory runs out, half as many go on.

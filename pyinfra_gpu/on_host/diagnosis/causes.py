@@ -35,9 +35,6 @@ from typing import Any
 FILE = "catalogue.json"
 """The packed catalogue, beside this module in a program packed for hosts."""
 
-REGULAR = "re:"
-"""What a message begins with that is a regular expression."""
-
 FIELD = re.compile(r"\{([a-z][a-z_]*)\}")
 _VALUE = r"[^\s,;()'\"`<>]{1,160}"
 # Of a regular expression: an escape, a class, a bound, plain text, or a character with a meaning.
@@ -130,42 +127,43 @@ def packed(entries: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 def unpacked(data: bytes) -> Catalogue:
     """Return the catalogue in packed data."""
-    return Catalogue({name: _entry(name, **each) for name, each in json.loads(data).items()})
+    return Catalogue({name: _entry(name, each) for name, each in json.loads(data).items()})
 
 
 def carried() -> Catalogue:
     """Return the catalogue that was packed beside this module; an empty one where none was."""
     try:
-        data = pkgutil.get_data(__package__, FILE)
+        return unpacked(pkgutil.get_data(__package__, FILE) or b"{}")
     except OSError:
-        data = None
-    return unpacked(data) if data else Catalogue()
+        return Catalogue()
 
 
-def _entry(name: str, match: Any, fix: Any, when: Any = (), hides: Any = (), **more: Any) -> Entry:
-    more.pop("source", None)
-    hints = tuple(map(_hint, when))
-    messages, steps = tuple(map(message, match)), tuple(map(_step, fix))
-    return Entry(name, messages, fix=steps, when=hints, hides=frozenset(hides), **more)
+def _entry(name: str, written: Mapping[str, Any]) -> Entry:
+    known = {key: value for key, value in written.items() if key != "source"}
+    known["match"] = tuple(map(message, written["match"]))
+    known["hides"] = frozenset(written.get("hides", ()))
+    known["when"] = tuple(Hint(**_read(each)) for each in written.get("when", ()))
+    return Entry(name, **_read(known))
+
+
+def _read(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an entry or a hint, with its steps and its line of the log as types."""
+    known = {**written, "fix": tuple(map(_step, written.get("fix", ())))}
+    return {**known, "log": message(known["log"])} if "log" in known else known
 
 
 def _step(written: str | Mapping[str, Mapping[str, str]]) -> Step:
-    if isinstance(written, str):
-        return Step(written)
-    ((text, command),) = written.items()
-    return Step(text, **command)
-
-
-def _hint(written: Mapping[str, Any]) -> Hint:
-    log = written.get("log")
-    steps = tuple(map(_step, written.get("fix", ())))
-    return Hint(written["cause"], steps, message(log) if log else None, written.get("host", ""))
+    return (
+        Step(written)
+        if isinstance(written, str)
+        else next(Step(text, **command) for text, command in written.items())
+    )
 
 
 def message(source: str) -> Message:
     """Return a message ready to be searched for."""
-    if source.startswith(REGULAR):
-        source = source.removeprefix(REGULAR).strip()
+    if source.startswith("re:"):
+        source = source.removeprefix("re:").strip()
         parts = _PART.findall(source)
         broken = (p.replace(" ", r"[ \n]") if _PLAIN.match(p) else p for p in parts)
         return Message(source, max(_literals(parts), key=len, default=""), "".join(broken))

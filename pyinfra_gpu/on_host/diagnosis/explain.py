@@ -2,13 +2,12 @@
 
 The rules, in this order:
 
-1. torchrun says which rank failed first; if that rank says anything, the others are collateral.
-2. What was only warned of, or survived, is no cause, unless it hides what ended the run.
-3. An exception that no entry explains makes a log unexplained. Only the kernel, an earlier
+1. What was only warned of, or survived, is no cause, unless it hides what ended the run.
+2. An exception that no entry explains makes a log unexplained. Only the kernel, an earlier
    exception or an error printed right before it outweighs that.
-4. A consequence (`hides`) gives way to its cause.
-5. Exceptions and the kernel come before other lines, and the first of them before later ones.
-6. Weak entries count only where there is nothing better.
+3. A consequence (`hides`) gives way to its cause.
+4. Exceptions and the kernel come before other lines, and the first of them before later ones.
+5. Weak entries count only where there is nothing better.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ _ENDED_WELL = re.compile(
     r"|^(?:Installed|Audited) \d{1,5} packages? in|\bDKMS: install completed|^\[100%\] Built target"
 )
 _REBOOT = re.compile(r"[#$] (?:sudo )?(?:systemctl )?reboot\b|[#$] sudo shutdown -r\b")
-_FAILED = re.compile(r"\b(?:error|failed|failure|fatal|killed|abort(?:ed|ing)|exception)\b", re.I)
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Answer:
 
     + found: the root cause, then what follows from it or was not shown to be the cause
     + unexplained: the last lines, where no cause was found
-    + failed: whether anything failed, as far as the logs show
+    + failed: whether an exception ended a program, or a known failure is there
     """
 
     found: tuple[Found, ...] = ()
@@ -129,15 +127,14 @@ def explain(
     + texts: source -> its text, such as "rank 1"; those that are believed first come first
     + host: fact -> detail, which decide between the causes of one message
     """
-    lines, first_rank = text.attributed(text.read(texts))
+    lines = text.read(texts)
     streams = text.streams(lines)
     hits, failed = _search(streams, catalogue)
-    roots = _decide(hits, failed, first_rank, catalogue)
+    roots = _decide(hits, failed, catalogue)
     if not roots:
-        shown = "\n".join(text.tail(lines, _TAIL))
+        shown = "\n".join(line.whole.rstrip() for line in lines[-_TAIL:])
         lasting = any(not hit.overcome for hit in hits)
-        trouble = bool(failed) or lasting or any(map(_complains, streams))
-        return Answer(unexplained=shown, failed=trouble)
+        return Answer(unexplained=shown, failed=bool(failed) or lasting)
     whole = [stream.text for stream in streams]
     root = min(roots, key=lambda hit: (hit.standing not in ("exception", "kernel"), hit.number))
     others: dict[str, _Hit] = {}
@@ -215,16 +212,6 @@ def _went_on(stream: Stream, last: int) -> bool:
     return stream.progress(last + 1, end) >= _STILL_WORKING
 
 
-def _complains(stream: Stream) -> bool:
-    """Tell whether a line speaks of a failure after which the program did not go on."""
-    return not _ended_well(stream) and any(
-        _FAILED.search(shown[:LOOKED_AT])
-        and not _WARNING.search(stream.lines[place].whole[:LOOKED_AT])
-        and not _went_on(stream, place)
-        for place, shown in enumerate(stream.shown)
-    )
-
-
 def _ended_well(stream: Stream) -> bool:
     return any(_ENDED_WELL.search(shown[:LOOKED_AT]) for shown in stream.shown[-3:])
 
@@ -245,20 +232,10 @@ def _last(streams: Sequence[Stream], what: re.Pattern[str]) -> int:
 # -- deciding
 
 
-def _decide(
-    hits: Sequence[_Hit], failed: Sequence[Failure], first_rank: int | None, known: Catalogue
-) -> list[_Hit]:
+def _decide(hits: Sequence[_Hit], failed: Sequence[Failure], known: Catalogue) -> list[_Hit]:
     """Return the hits that may be the root cause; none where it is not known."""
     roots = [hit for hit in hits if not hit.entry.wrapper]
     unknown = [each for each in failed if each not in {hit.failure for hit in hits}]
-    heard = {hit.stream.rank for hit in roots} | {each.stream.rank for each in unknown}
-    if first_rank is not None and first_rank in heard:
-        of_first = (first_rank, None)
-        own = [hit for hit in roots if hit.stream.rank in of_first]
-        unknown = [each for each in unknown if each.stream.rank in of_first]
-        if own and not unknown and all(hit.entry.weak for hit in own):
-            own = [h for h in roots if h in own or _earlier_exception(h, own[0])]
-        roots = own
     lasting = [hit for hit in roots if not hit.overcome]
     if unknown:
         lasting = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
@@ -270,13 +247,9 @@ def _decide(
     counted = [hit for hit in lasting if not hit.entry.weak or hit.standing == "kernel"]
     pool = _without_effects(counted or lasting, known)
     pool = [hit for hit in pool if not hit.entry.weak] or pool
-    if not pool and not failed and first_rank is None:
+    if not pool and not failed:
         pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
     return pool
-
-
-def _earlier_exception(hit: _Hit, other: _Hit) -> bool:
-    return hit.number < other.number and hit.standing == "exception" and not hit.entry.weak
 
 
 def _without_effects(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..terminal import without_escapes
 
@@ -21,28 +21,17 @@ _QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0"
 _BLANKS = re.compile(r"[ \t]+")
 _RANK_OF_SOURCE = re.compile(r"(?i)\brank[ _-]?(\d{1,5})\b")
 
-_DATE = r"\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_DAY = r"[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d"
-_WORD = r"[\w./@-]{1,64}"
 _PREFIX = re.compile(
-    rf"""
-    \[rank(?P<rank>\d{{1,5}})\]:[ ]?                             # PyTorch, torchrun --tee, Open MPI
-  | \[default(?P<local>\d{{1,4}})\]:[ ]?
-  | \[?[Rr]ank[ :=]{{0,2}}(?P<said>\d{{1,5}})\]?[ ]\|[ ]
-  | \[[\w.@-]{{1,80}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
-  | [\[(]?{_DATE}[\])]?:?[ ]{{1,4}}                              # clocks
-  | \[?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\]?[ ]
-  | {_DAY}[ ]{_WORD}[ ]{_WORD}(?:\[\d{{1,8}}\])?:[ ]             # journald, syslog, the kernel
-  | \[[ ]{{0,10}}\d{{1,10}}\.\d{{3,9}}\][ ]
-  | \[[A-Z][a-z]{{2}}[ ]{_DAY}[ ]\d{{4}}\][ ]
-  | kernel:[ ]
-  | \[?(?P<host>[\w.@-]{{1,60}})\]?:?[ ](?=\[(?:rank|default)\d) # pdsh, srun and scripts
-  | (?P<label>[\w.-]{{1,60}})[ ]{{0,20}}\|(?:[ ]|$)              # docker compose, Ray
-  | \((?P<worker>[\w.=,:\ -]{{0,80}}pid=\d{{1,8}}[\w.=,:\ -]{{0,80}})\)[ ]
-  | \[?[IWEF]\d{{3,4}}[ ]\d\d:\d\d:\d\d[.\d]{{0,12}}[ ]{{1,2}}(?:\d{{1,8}}[ ])?
-    [\w/.-]{{1,120}}:\d{{1,6}}\][ ]?                             # glog, PyTorch, vLLM
+    r"""
+    \[(?:rank|default)(?P<rank>\d{1,5})\]:[ ]?                          # PyTorch, torchrun --tee
+  | \[?(?P<host>[\w.@-]{1,60})\]?:?[ ](?=\[(?:rank|default)\d)          # pdsh, srun and scripts
+  | (?P<label>[\w.-]{1,60})[ ]{0,20}\|(?:[ ]|$)                         # docker compose
+  | [\[(]?\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d[.,\d]{0,10}          # clocks
+    (?:Z|[+-]\d\d:?\d\d)?[\])]?:?[ ]{1,4}
+  | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ][\d:]{8}[ ][\w./@-]{1,64}            # journald, syslog
+    [ ][\w./@-]{1,64}(?:\[\d{1,8}\])?:[ ]
   | (?:INFO|DEBUG|WARNING|ERROR)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]
-    (?:\[?[\w/.]{{1,80}}:\d{{1,6}}\][ ]?)?
+    (?:\[?[\w/.]{1,80}:\d{1,6}\][ ]?)?                                  # vLLM
     """,
     re.VERBOSE,
 )
@@ -52,7 +41,6 @@ TYPED = re.compile(
     r"(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]|>>>) \S"
 )
 """A shell's prompt with a command behind it."""
-
 
 # What a training loop prints while it works.
 _PROGRESS = re.compile(
@@ -124,8 +112,7 @@ def _plain(text: str) -> str:
     if not text.startswith('{"message": {'):
         return text
     try:
-        message = json.loads(text)["message"]
-        return str(message["extraInfo"]["py_callstack"])
+        return str(json.loads(text)["message"]["extraInfo"]["py_callstack"])
     except (ValueError, KeyError, TypeError):
         return text
 
@@ -134,9 +121,8 @@ def _line(number: int, source: str, rank: int | None, whole: str) -> Line:
     label, place, count = "", 0, 0
     while count < _MOST_PREFIXES and (found := _PREFIX.match(whole, place)):
         place, count = found.end(), count + 1
-        said = next(filter(None, found.group("rank", "mpi", "said", "local")), None)
-        rank = rank if said is None else int(said)
-        label = label or next(filter(None, found.group("label", "host", "worker")), "")
+        rank = int(found["rank"]) if found["rank"] else rank
+        label = label or found["label"] or found["host"] or ""
     return Line(number, source, rank, "" if label.isdigit() else label, count, whole[place:], whole)
 
 
@@ -149,40 +135,6 @@ def streams(lines: Sequence[Line]) -> list[Stream]:
             writer = (line.source, None, "")
         writers.setdefault(writer, []).append(line)
     return [Stream(own) for own in writers.values()]
-
-
-# -- torchrun's summary
-
-ROOT_CAUSE = "Root Cause (first observed failure):"
-_ITEM = re.compile(r"\[\d{1,6}\]:$")
-_END = re.compile(r"={10,}$")
-_HEAD = re.compile(r"(rank|exitcode|time)\s{0,20}:\s{0,4}(-?[\w:.-]{1,40})")
-
-
-def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
-    """Give each line of torchrun's summary to its rank; return also the rank that failed first."""
-    result = list(lines)
-    roots: list[tuple[bool, str, int]] = []
-    for place, line in enumerate(lines):
-        text = line.text.strip()
-        if not _ITEM.match(text):
-            continue
-        following = (n for n in range(place + 1, len(lines)) if _ends_item(lines[n].text.strip()))
-        end = next(following, len(lines))
-        heads = (_HEAD.match(each.text.strip()) for each in lines[place + 1 : place + 7])
-        told = {found[1]: found[2] for found in heads if found}
-        if not told.get("rank", "").isdigit():
-            continue
-        rank = int(told["rank"])
-        result[place:end] = [replace(each, rank=rank) for each in result[place:end]]
-        if place and lines[place - 1].text.strip() == ROOT_CAUSE:
-            roots.append((told.get("exitcode") == "-15", told.get("time", ""), rank))
-    return result, min(roots)[2] if roots else None
-
-
-def _ends_item(text: str) -> bool:
-    """Tell whether this line closes what the summary says of one rank."""
-    return bool(_END.match(text) or _ITEM.match(text) or text == ROOT_CAUSE)
 
 
 # -- exceptions
@@ -206,6 +158,11 @@ _EXCEPTION = re.compile(
     r"|what\(\): "
 )
 _ANY_EXCEPTION = re.compile(rf"{_MODULE}[A-Za-z_]\w{{0,80}}(?::|$)")
+# What comes behind a message: another one, or a part of torchrun's summary.
+_NEXT = re.compile(
+    rf"Fatal Python error: |{_CHAINED.pattern}|{_EXCEPTION.pattern}|={{10,}}$|\[\d{{1,6}}\]:$"
+    r"|Root Cause \(first observed failure\):$"
+)
 
 
 @dataclass(eq=False)
@@ -258,24 +215,10 @@ def failures(stream: Stream) -> list[Failure]:
 
 
 def _end_of_message(stream: Stream, place: int) -> int:
-    end = place
-    for follower in range(place + 1, min(place + LONGEST_MESSAGE, len(stream.lines))):
-        line = stream.lines[follower]
-        text = line.text.strip()
-        if (
-            line.prefixes > stream.lines[place].prefixes
-            or text.endswith(_TRACEBACK)
-            or text.startswith("Fatal Python error: ")
-            or _CHAINED.match(text)
-            or _EXCEPTION.match(text)
-            or TYPED.match(text[:LOOKED_AT])
-            or _ends_item(text)
-        ):
-            break
-        end = follower
-    return end
-
-
-def tail(lines: Sequence[Line], count: int) -> Iterator[str]:
-    """Yield the last lines of a log as a person sees them."""
-    yield from (line.whole.rstrip() for line in lines[-count:])
+    end = min(place + LONGEST_MESSAGE, len(stream.lines))
+    for follower in range(place + 1, end):
+        line, text = stream.lines[follower], stream.lines[follower].text.strip()
+        other = line.prefixes > stream.lines[place].prefixes or text.endswith(_TRACEBACK)
+        if other or _NEXT.match(text) or TYPED.match(text[:LOOKED_AT]):
+            return follower - 1
+    return end - 1

@@ -7,11 +7,11 @@ import netrc
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..terminal import some
-from . import checkpoints, claims, code, host, presets, units
+from . import claims, code, host, presets, units
 from .host import AGAIN, CPU, Gpu, Site, TrainError, above, unwritable
 from .presets import Preset
 from .runs import Run
@@ -21,6 +21,7 @@ SHM_MIB = 128
 PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host"
 _GIB = 1 << 30
 _LOGS_GIB = 1.0
+Problems = Iterator[tuple[str, str]]
 
 
 def devices(site: Site, preset: Preset, gpus: str | None) -> tuple[list[str], int]:
@@ -39,31 +40,26 @@ def devices(site: Site, preset: Preset, gpus: str | None) -> tuple[list[str], in
     ranks = preset.ranks or len(found)
     if ranks > len(found):
         has = f"--gpus names {len(found)}" if gpus else f"this host has {len(found)}"
-        raise TrainError(
-            f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}:"
-            f" give --set ranks={len(found)}"
-        )
+        what = f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}"
+        raise TrainError(f"{what}: give --set ranks={len(found)}")
     return found, ranks
 
 
 def _named(given: str, known: list[Gpu]) -> list[str]:
-    has = f"this host has {', '.join(str(gpu.index) for gpu in known)}"
     found: list[str] = []
     for word in map(str.strip, given.split(",")):
         match = [gpu.uuid for gpu in known if word in (str(gpu.index), gpu.uuid)]
         if not match or match[0] in found:
             why = "names a GPU twice" if match else f"names no GPU by {word!r:.60}"
-            raise TrainError(f"--gpus {given:.80} {why}: {has}")
+            has = ", ".join(str(gpu.index) for gpu in known)
+            raise TrainError(f"--gpus {given:.80} {why}: this host has {has}")
         found += match
     return found
 
 
-Problems = Iterator[tuple[str, str]]
-
-
 def refuse(site: Site, run: Run) -> None:
     """Raise TrainError with all that is in the way of a run, written down already or not yet."""
-    preset = run.settings()
+    preset = run.settings
     found = [*_several(run, preset)] or [
         each for check in _CHECKS for each in check(site, run, preset)
     ]
@@ -74,16 +70,8 @@ def refuse(site: Site, run: Run) -> None:
 
 def warnings(site: Site, run: Run) -> Iterator[str]:
     """Yield what is no obstacle, and may be regretted."""
-    preset = run.settings()
-    if preset.checkpoints is None:
-        yield f"preset {preset.name} names no checkpoints, so this run cannot be resumed"
-    elif not preset.checkpoint_gib:
-        folder = above(_saves_in(run) or site.runs)
-        if (free := shutil.disk_usage(folder).free) < _LOGS_GIB * _GIB:
-            yield (
-                f"{free >> 20} MiB are free below {folder}, where its checkpoints go, and preset"
-                f" {preset.name} does not say how much one takes ('checkpoint_gib')"
-            )
+    if run.settings.checkpoints is None:
+        yield f"preset {run.preset} names no checkpoints, so this run cannot be resumed"
     if site.notify and not os.access(site.notify[0], os.X_OK):
         yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
 
@@ -93,12 +81,7 @@ def _several(run: Run, preset: Preset) -> Problems:
         return
     if preset.launch != "torchrun":
         yield f"preset {preset.name} is launched by python", "several hosts take launch: 'torchrun'"
-    arguments = preset.arguments
-    own = [name for name, value in arguments.items() if "{run}" in str(value)]
-    folder = checkpoints.argument(preset)
-    if folder and not str(arguments[folder]).startswith(("/", "{")):
-        own.append(folder)
-    for name in own:
+    for name in (name for name, value in preset.arguments.items() if "{run}" in str(value)):
         yield (
             f"preset {preset.name} has the run's own folder in {name}, and hosts do not share it",
             f"give --set {name}=FOLDER, one that all of them share, at the same path",
@@ -112,9 +95,6 @@ def _several(run: Run, preset: Preset) -> Problems:
 def _proven(site: Site, run: Run, preset: Preset) -> Problems:
     if not run.unproven and (why := host.unproven(site)):
         yield why, f"{PROVE}, or give --unproven"
-
-
-def _manager(site: Site, run: Run, preset: Preset) -> Problems:
     if found := units.problem():
         yield found
 
@@ -148,57 +128,43 @@ def _environment(site: Site, run: Run, preset: Preset) -> Problems:
         what, _, remedy = str(error).rpartition(": ")
         yield what, remedy
         return
-    told = [f"no {name}" for name in site.env_names if name not in found]
-    told += [f"{name} besides" for name in found if name not in site.env_names]
-    if told:
-        yield f"{site.env_file} is not as declared ({', '.join(told)})", AGAIN
-    if preset.wandb and not _wandb({**found, **preset.variables}):
+    if differ := sorted({*found} ^ {*site.env_names}):
+        yield f"{site.env_file} is not as declared ({some(differ, 5)})", AGAIN
+    known = {**found, **preset.variables}
+    offline = known.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
+    if preset.wandb and not (known.get("WANDB_API_KEY") or offline or _has_netrc()):
         yield (
             f"preset {preset.name} logs to Weights & Biases, and there is no key for it",
             "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables",
         )
 
 
-def _wandb(variables: Mapping[str, str]) -> bool:
-    offline = variables.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
+def _has_netrc() -> bool:
     try:
-        known = netrc.netrc().authenticators("api.wandb.ai") is not None
+        return netrc.netrc().authenticators("api.wandb.ai") is not None
     except (OSError, netrc.NetrcParseError):
-        known = False
-    return bool(variables.get("WANDB_API_KEY")) or offline or known
-
-
-def _saves_in(run: Run) -> Path | None:
-    pattern = checkpoints.pattern_of(run.settings(), run.places())
-    return checkpoints.folder_of(pattern) if pattern else None
+        return False
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
-    folder = _saves_in(run)
-    if why := unwritable(site.runs):
-        yield f"runs cannot be written down in {site.runs}: {why}", AGAIN
-    if folder and folder.is_relative_to(run.folder / code.WORKTREE / "~"):
-        yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
-    elif folder and not folder.is_relative_to(run.folder) and (why := unwritable(folder)):
-        argument = checkpoints.argument(preset)
-        other = f"give --set {argument}=FOLDER" if argument else "name another folder"
-        make = f"run `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
-        yield f"checkpoints cannot be saved in {folder}: {why}", f"{other}, or {make}"
-    logs, saves = above(site.runs), above(folder or site.runs)
-    wanted = {logs: ("a run's logs", _LOGS_GIB)}
+    saves = presets.folder_of(run.pattern) if run.pattern else site.runs
+    saves = site.runs if saves.is_relative_to(site.runs) else saves
+    needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
-        same = saves.stat().st_dev == logs.stat().st_dev
-        gib = 2 * preset.checkpoint_gib + (_LOGS_GIB if same else 0)
-        wanted[logs if same else saves] = ("two checkpoints", gib)
-    for place, (what, gib) in wanted.items():
-        if (free := shutil.disk_usage(place).free / _GIB) < gib:
-            told = f"{free:.1f} GiB are free below {place}, and {what} need {gib:g}"
+        own = _LOGS_GIB if saves == site.runs else 0
+        needs[saves] = ("two checkpoints", 2 * preset.checkpoint_gib + own)
+    for folder in dict.fromkeys((site.runs, saves)):
+        if why := unwritable(folder):
+            make = f"run `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
+            yield f"nothing can be written in {folder}: {why}", f"{make}, or name another folder"
+    for folder, (what, gib) in needs.items():
+        if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
+            told = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
             yield told, "delete what nobody needs there"
 
 
 def _memory(site: Site, run: Run, preset: Preset) -> Problems:
-    available = host.memory_gib()[1]
-    if available < preset.ram_gib:
+    if (available := host.memory_gib()[1]) < preset.ram_gib:
         free = f"{available:.1f} GiB of memory are free, and {preset.name} needs"
         yield f"{free} {preset.ram_gib:g}", "end what uses it"
     shared, need = Path("/dev/shm"), SHM_MIB * run.nproc  # noqa: S108 - it is looked at
@@ -246,7 +212,4 @@ def _in_use(site: Site, run: Run, preset: Preset) -> Problems:
             yield f"{has}, {needs}", "end what has it, give other --gpus, or a smaller preset"
 
 
-_CHECKS = (
-    *(_proven, _manager, _code, _numbers, _environment),
-    *(_room, _memory, _taken, _in_use),
-)
+_CHECKS = (_proven, _code, _numbers, _environment, _room, _memory, _taken, _in_use)

@@ -2,8 +2,8 @@
 
 A claim is a Unix socket with an abstract name, so it needs no file, it is one for all users and
 prefixes of a host, and it is gone with the process that has it. /proc/net/unix shows them all:
-`pyinfra-gpu/DEVICE` can be had by one only, `pyinfra-gpu/DEVICE/NUMBER/RUN` says by whom, and
-with a number above 0, who waits for it and in which order.
+`pyinfra-gpu/DEVICE/0/RUN` has a device, and a larger number in the place of 0 waits for it, the
+smallest first. Names are looked at and made while `pyinfra-gpu/lock` is held.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .host import CPU, Site
 _SEEN = re.compile(r"@pyinfra-gpu/([^/\s]+)/(\d+)/(\S+)$", re.MULTILINE)
 _LONGEST = 108  # bytes of a name, as Linux has it
 _DEVICE = 20  # characters of a GPU's UUID, which no two GPUs of a host share
+_LAST = 1 << 60
 
 
 @dataclass
@@ -54,36 +55,30 @@ def ahead(run: str) -> list[str]:
 def wait(site: Site, run: str, devices: Sequence[str]) -> Held:
     """Take a place in the queue for these devices, behind all that wait."""
     with _alone():
-        place = Held([*devices], number=max([0, *(number for _, number, _ in _seen())]) + 1)
-        named = (_bound(_name(site, each), f"{place.number:06}", run) for each in devices)
-        place.sockets = [each for each in named if each is not None]
-    return place
+        number = max((each for _, each, _ in _seen()), default=0) + 1
+        return _taken(site, run, devices, number)
 
 
 def claim(
     site: Site, run: str, devices: Sequence[str], count: int, place: Held | None
 ) -> Held | list[str]:
     """Take so many of these devices, or none: then return the runs that are before this one."""
-    held, before = Held(), []
     with _alone():
-        seen = _seen()
-        for device in devices:
-            name = _name(site, device)
-            waiting = [
-                each for other, number, each in seen
-                if other == name and number and each != run
-                and (place is None or number < place.number)
-            ]  # fmt: skip
-            own = None if waiting or len(held.devices) == count else _bound(name)
-            if own is not None:
-                shown = _bound(name, "0", run)
-                held.devices.append(device)
-                held.sockets += [own, *([shown] if shown else [])]
-            before += waiting or [each for other, n, each in seen if (other, n) == (name, 0)]
-        if len(held.devices) == count:
-            return held
-        held.release()
-    return [*dict.fromkeys(before)]
+        seen, behind = _seen(), place.number if place else _LAST
+        before = {
+            device: [who for name, number, who in seen if name == own and number < behind]
+            for device, own in zip(devices, (_name(site, each) for each in devices), strict=True)
+        }
+        free = [device for device in devices if not before[device]]
+        if len(free) >= count:
+            return _taken(site, run, free[:count], 0)
+    return [*dict.fromkeys(each for runs in before.values() for each in runs)]
+
+
+def _taken(site: Site, run: str, devices: Sequence[str], number: int) -> Held:
+    names = (f"{_name(site, each)}/{number:06}/{run}" for each in devices)
+    sockets = [each for name in names if (each := bound(name))]
+    return Held([*devices], sockets, number)
 
 
 def _name(site: Site, device: str) -> str:
@@ -98,11 +93,11 @@ def _seen() -> list[tuple[str, int, str]]:
     return sorted(found, key=lambda each: each[1:])
 
 
-def _bound(*parts: str) -> socket.socket | None:
+def bound(name: str) -> socket.socket | None:
     """Return a socket of that name; None where somebody has it."""
     own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        own.bind("\0pyinfra-gpu/{}".format("/".join(parts))[:_LONGEST])
+        own.bind(f"\0pyinfra-gpu/{name}"[:_LONGEST])
     except OSError as error:
         own.close()
         if error.errno != errno.EADDRINUSE:
@@ -113,6 +108,6 @@ def _bound(*parts: str) -> socket.socket | None:
 
 def _alone() -> socket.socket:
     """Return what lets nobody else claim or wait until it is closed."""
-    while (own := _bound("lock")) is None:
+    while (own := bound("lock")) is None:
         time.sleep(0.01)
     return own

@@ -8,15 +8,16 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..terminal import columns
-from . import host, presets, runs, several, starting
+from . import host, listing, presets, runs, starting
 from .host import TrainError
-from .listing import duration, loss_words, step_words, table
+from .listing import duration, loss_words, step_words
 from .metrics import sampled
 from .runs import Run
 
@@ -25,10 +26,12 @@ ENOUGH = 141
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
 _COMPLETES = "_TRAIN_COMPLETE"
+_Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
 
 def main(words: Sequence[str]) -> int:
     """Do what the words say; return 0 done, 1 refused, 2 a mistake in the words, 130 Ctrl-C."""
+    os.umask(0o077)
     at = words.index("--") if "--" in words else len(words)
     own, further = [*words[:at]], [*words[at + 1 :]]
     try:
@@ -53,58 +56,49 @@ def main(words: Sequence[str]) -> int:
         return ENOUGH
     except OSError as error:
         what = f": {error.filename}" if error.filename else ""
-        starting.say(f"train cannot go on{what}: {error.strerror}{host.no_room(error)}")
+        starting.say(f"train cannot go on{what}: {error.strerror}")
     return 1
 
 
-# -- what a shell completes
+# -- what a shell completes, and options of several commands
 
 
-def _offers(words: Callable[[click.Context, str], Iterable[str]]) -> Any:
+def _offers(words: Callable[[click.Context], Iterable[str]]) -> Any:
     """Return what offers words; none where the host cannot be asked."""
 
     def offers(context: click.Context, parameter: object, begun: str) -> list[CompletionItem]:
         try:
-            return [CompletionItem(w) for w in words(context, begun) if w.startswith(begun)]
+            return [CompletionItem(word) for word in words(context) if word.startswith(begun)]
         except (TrainError, OSError):
             return []
 
     return offers
 
 
-def _runs(meant: Callable[[Run], object] = lambda run: True) -> Any:
+def _names(meant: Callable[[Run], object] = lambda run: True) -> Any:
     return _offers(
-        lambda *_: [run.run for run in reversed(runs.all_of(host.load())[-50:]) if meant(run)]
+        lambda _: [run.run for run in runs.all_of(host.load())[:-50:-1] if meant(run)],
     )
 
 
-_presets = _offers(lambda *_: host.load().presets)
+def _run_argument(meant: Callable[[Run], object] = lambda run: True) -> _Decorator:
+    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_names(meant))
 
 
-@_offers
-def _settings(context: click.Context, begun: str) -> list[str]:
+def _arguments(context: click.Context) -> list[str]:
     name = context.params.get("preset") or next(iter(context.args), "")
-    known = host.load().presets.get(name, {}).get("arguments", {})
-    return [f"{each}=" for each in ("ranks", *known)]
+    return [f"{each}=" for each in host.load().presets.get(name, {}).get("arguments", {})]
 
 
-# -- the commands
-
-
-def _run_argument(
-    meant: Callable[[Run], object] = lambda run: True,
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs(meant))
-
-
+_presets = _offers(lambda _: host.load().presets)
 _SET = click.option(
-    "--set", "settings", multiple=True, metavar="K=V", shell_complete=_settings,
+    "--set", "settings", multiple=True, metavar="K=V", shell_complete=_offers(_arguments),
     help="Another value of an argument; may be given again for others.",
 )  # fmt: skip
 _COUNT = click.IntRange(0, 999)
 _JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
 _PART = click.option(  # by the controller
-    "--part", hidden=True, callback=lambda context, option, text: several.part_of(text)
+    "--part", hidden=True, callback=lambda context, option, text: starting.part_of(text)
 )
 
 
@@ -119,6 +113,9 @@ def _shared(command: Any) -> Any:
     return command
 
 
+# -- the commands
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def train() -> None:
     """Start, follow, stop and resume training runs on this host."""
@@ -128,7 +125,7 @@ def train() -> None:
 @click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
 @_SET
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
-@click.option("--like", metavar="RUN", shell_complete=_runs(), help="Repeat this run.")
+@click.option("--like", metavar="RUN", shell_complete=_names(), help="Repeat this run.")
 @click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
 @_PART
 @_shared
@@ -147,20 +144,26 @@ def _start(words: list[str], /, preset: str | None, like: str | None, **given: A
 @_shared
 def _try(names: tuple[str, ...], **given: Any) -> int:
     """Take a few steps of presets: do they fit, and how fast are they?"""
-    site = host.load()
+    site, rows, why, well = host.load(), [], [], []
     presets.chosen(site, next(iter(names or site.presets), None))
-    results = starting.try_presets(site, names, **given)
-    rows = []
-    for each in results:
-        peak, speed = each["peak_mib"], each["tokens_per_second"]
-        memory = f"{peak / 1024:.1f} of {each['total_mib'] / 1024:.1f} GiB" if peak else "-"
-        rows.append([each["preset"], each["outcome"], memory, f"{speed:,.0f}" if speed else "-"])
+    for name in dict.fromkeys(names or site.presets):
+        state, memory, speed = "left out", "-", "-"
+        if not presets.chosen(site, name).try_with:
+            why.append(f"{name}: it does not say how it is tried: give it 'try_with', arguments")
+        else:
+            try:
+                run, (peak, total) = starting.tried(site, name, **given)
+                state, rate = run.outcome, run.history.last.get("tokens_per_second")
+                memory = f"{peak / 1024:.1f} of {total / 1024:.1f} GiB" if peak else "-"
+                speed = f"{rate:,.0f}" if rate else "-"
+                why += [] if state == "finished" else [f"{name}: see `train why {run.run}`"]
+            except TrainError as error:
+                state, why = "not tried", [*why, f"{name}: {error}"]
+        rows.append([name, state, memory, speed])
+        well += [state == "finished"] if names or state != "left out" else []
     _print(["preset", "state", "peak memory", "tokens/s"], rows)
-    for each in results:
-        if each.get("why"):
-            print(f"{each['preset']}: {each['why']}")
-    meant = [each for each in results if names or each["outcome"] != "left out"]
-    return 0 if meant and all(each["outcome"] == "finished" for each in meant) else 1
+    print(*why, sep="\n", end="\n" if why else "")
+    return 0 if well and all(well) else 1
 
 
 @train.command("resume")
@@ -190,41 +193,38 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
     """Show the runs of this host."""
     site = host.load()
     known = runs.all_of(site)
-    told = [*_listed(known, everything, _POINTS if curves else 0)]
+    failed = runs.unresolved(known)
+    newest = known if everything else known[-_SHOWN:]
+    shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
+        told = [{**_told(run), "unresolved": run.run in failed} for run in shown]
+        for run, each in [*zip(shown, told, strict=True)][-_CURVES:] if curves else ():
+            each["losses"] = sampled(run.history.losses, _POINTS)
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
-    if not told:
+    if not shown:
         print(f"there is no run yet: {runs.begin_one(site)}")
         return 0
-    by_name = {run.run: run for run in known}
-    head = ["run", "state", "step", "loss", "devices", "started"]
-    _print(head, [_row(each, by_name[each["run"]]) for each in told])
-    for each in filter(None, (each.get("damaged") for each in told)):
-        print(each)
-    if len(told) < len(known):
-        print(f"{len(known) - len(told)} more: `train list --all`")
+    _print(["run", "state", "step", "loss", "devices", "started"], [*map(_row, shown)])
+    for run in shown:
+        if run.damaged:
+            print(run.damaged)
+    if len(shown) < len(known):
+        print(f"{len(known) - len(shown)} more: `train list --all`")
     return 0
 
 
-def _listed(known: list[Run], everything: bool, points: int) -> Iterator[dict[str, Any]]:
-    failed = runs.unresolved(known)
-    for place, run in enumerate(known):
-        old = place < len(known) - _SHOWN and not everything
-        if old and run.over and run.run not in failed:
-            continue
-        history = run.history()
-        waited = history.stalled(time.time()) if run.state == "running" else None
-        told = {**run.listed(), "last": history.last or None, "stalled_seconds": waited}
-        told |= {"outcome": "stalled"} if waited else {}
-        if points and place >= len(known) - _CURVES:
-            told["losses"] = sampled(history.losses, points)
-        yield {**told, "unresolved": run.run in failed}
+def _told(run: Run) -> dict[str, Any]:
+    """Return what `list --json` shows of a run."""
+    names = ("across", "outcome", "wrong", "nproc")
+    own = {key: value for key, value in asdict(run).items() if key != "folder"}
+    more = {name: getattr(run, name) for name in names}
+    return {**own, **more, "last": run.history.last or None, "stalled_seconds": run.stalled}
 
 
-def _row(told: dict[str, Any], run: Run) -> list[str]:
-    last, state = told["last"] or {}, told["outcome"]
-    state += f" {duration(told['stalled_seconds'])}" if told["stalled_seconds"] else ""
+def _row(run: Run) -> list[str]:
+    last, state = run.history.last, run.outcome
+    state += f" {duration(run.stalled)}" if run.stalled is not None else ""
     state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
     state += ", a try" if run.trial else ""
     on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
@@ -233,7 +233,7 @@ def _row(told: dict[str, Any], run: Run) -> list[str]:
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
-    for line in table(head, rows, columns()):
+    for line in listing.table(head, rows, columns()):
         print(line)
 
 
@@ -256,9 +256,7 @@ def _declared() -> int:
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
     """Show a run as it goes: steps, loss, speed, GPUs."""
-    from .watch import watch
-
-    return watch(runs.chosen(host.load(), run).folder, plain=plain, once=once)
+    return listing.watch(runs.chosen(host.load(), run).folder, plain=plain, once=once)
 
 
 @train.command("why")
@@ -288,31 +286,37 @@ def _logs(run: str | None, follow: bool, rank: int, launcher: bool, attempt: int
         known = sorted(each.name for each in path.parent.glob("*.log"))
         has = f"its attempt {path.parent.name} has {', '.join(known) or 'no logs'}"
         raise TrainError(f"run {chosen.run} is {chosen.outcome} and has no {name}: {has}")
-    return _printed(chosen, attempt, name, follow)
+    _printed(chosen, attempt, name, follow)
+    return 0
 
 
-def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> int:
+def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> None:
     """Print a log, as it grows if asked to; a rotated file is read to its end before the next."""
     inode, at = -1, 0
     while True:
-        ended = not (follow and run.alive())
-        path = runs.read(run.folder).attempt(attempt) / name
-        files = [*sorted(path.parent.glob(f"{name}.[0-9]*"), reverse=True), path]
-        inodes = [each.stat().st_ino if each.exists() else 0 for each in files]
-        for each in files[inodes.index(inode) if inode in inodes else 0 :]:
-            if not each.exists():
-                continue
-            with each.open("rb") as file:
+        run = runs.read(run.folder)
+        for file in _from(run.attempt(attempt), name, inode):
+            with file:
                 now = os.fstat(file.fileno()).st_ino
                 file.seek(at if now == inode else 0)
                 shutil.copyfileobj(file, sys.stdout.buffer)
                 at, inode = file.tell(), now
         sys.stdout.flush()
-        if ended:
-            if follow:
-                starting.say(f"run {run.run} has ended: {runs.read(run.folder).outcome}")
-            return 0
-        time.sleep(0.3)
+        if not follow:
+            return
+        if run.over:
+            starting.say(f"run {run.run} has ended: {run.outcome}")
+            return
+        time.sleep(0.5)
+
+
+def _from(folder: Any, name: str, inode: int) -> Iterator[Any]:
+    """Yield a log's files from one on, which may have been rotated, or all."""
+    files = [*sorted(folder.glob(f"{name}.[0-9]*"), reverse=True), folder / name]
+    inodes = [each.stat().st_ino if each.exists() else 0 for each in files]
+    for each in files[inodes.index(inode) if inode in inodes else 0 :]:
+        if each.exists():
+            yield each.open("rb")
 
 
 @train.command("completion")
@@ -329,3 +333,12 @@ def _completion(shell: str) -> int:
 def _again() -> int:
     """Let runs go on that a reboot cut off; by the unit of a boot."""
     return starting.again(host.load())
+
+
+@train.command("supervise", hidden=True)
+@click.argument("run")
+def _supervise(run: str) -> int:
+    """Go through an attempt of a run; by its unit."""
+    from .supervise import supervise
+
+    return supervise(host.load(), run)

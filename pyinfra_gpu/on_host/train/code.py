@@ -9,8 +9,6 @@ from pathlib import Path
 
 from .host import AGAIN, TrainError
 
-WORKTREE = "code"
-"""In a run's folder; there its program runs, so there a relative path begins."""
 _PATIENCE_S = 280.0  # a worktree may be large; the unit's start has 300
 
 

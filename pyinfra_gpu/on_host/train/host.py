@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import getpass
 import json
 import os
@@ -78,15 +78,13 @@ def load() -> Site:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document.pop("schema") != VERSION:
-            raise TrainError(f"{path} is of another version: {AGAIN}")
+            raise ValueError("it is of another version")
         site = Site(**document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    state = Path(site.state)
-    try:
+    state, owner = Path(site.state), site.owner or "the owner"
+    with contextlib.suppress(OSError, KeyError):
         owner = pwd.getpwuid(state.stat().st_uid).pw_name
-    except (OSError, KeyError):
-        owner = site.owner or "the owner"
     roots = os.getuid() == 0 and owner not in ("root", "the owner")
     read_only = state.exists() and os.statvfs(state).f_flag & os.ST_RDONLY
     if roots or not (os.access(state, os.W_OK) or read_only):
@@ -144,24 +142,17 @@ class Gpu:
     percent: float | None
     celsius: float | None
     watts: float | None
-    limit: float | None
     slowed: str
 
     @property
     def words(self) -> str:
         """What it does, on one line."""
-        told = [f"GPU {self.index}", "" if self.percent is None else f"{self.percent:.0f} %"]
-        told += [f"{self.used_mib / 1024:.1f}/{self.total_mib / 1024:.1f} GiB"]
-        told += ["" if self.celsius is None else f"{self.celsius:.0f} °C"]
-        limit = "" if self.limit is None else f"/{self.limit:.0f}"
-        told += ["" if self.watts is None else f"{self.watts:.0f}{limit} W", self.slowed]
-        return " ".join(filter(None, told))
+        figures = ((self.percent, "%"), (self.celsius, "°C"), (self.watts, "W"))
+        told = [f"GPU {self.index}", f"{self.used_mib / 1024:.1f}/{self.total_mib / 1024:.1f} GiB"]
+        told += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
+        return " ".join([*told, self.slowed]).rstrip()
 
 
-_FIELDS = (
-    *("index", "uuid", "memory.total", "memory.used", "utilization.gpu", "temperature.gpu"),
-    *("power.draw", "power.limit", "clocks_event_reasons.active"),
-)
 _SLOWED = {
     "hw_thermal_slowdown": "too hot",
     "sw_thermal_slowdown": "too hot",
@@ -171,40 +162,45 @@ _SLOWED = {
 }
 
 
+def _slowed(text: str | None) -> str:
+    why = reasons(bitmask(text) or 0)
+    return next((word for name, word in _SLOWED.items() if name in why), "")
+
+
+_GPU: nvidia_smi.Fields = {
+    "index": ("index", lambda text: integer(text) or 0),
+    "uuid": ("uuid", str),
+    "total_mib": ("memory.total", lambda text: integer(text) or 0),
+    "used_mib": ("memory.used", lambda text: integer(text) or 0),
+    "percent": ("utilization.gpu", number),
+    "celsius": ("temperature.gpu", number),
+    "watts": ("power.draw", number),
+    "slowed": ("clocks_event_reasons.active", _slowed),
+}
+_USER: nvidia_smi.Fields = {
+    "uuid": ("gpu_uuid", str),
+    "pid": ("pid", str),
+    "name": ("process_name", lambda text: str(text).rpartition("/")[2][:40]),
+}
+
+
 def gpus(run: nvidia_smi.Run = nvidia_smi.run) -> list[Gpu]:
     """Return the GPUs by index; raise TrainError with nvidia-smi's words where it fails."""
-    found = []
-    for row in _table(run, "gpu", _FIELDS):
-        why = reasons(bitmask(row.get("clocks_event_reasons.active")) or 0)
-        gpu = Gpu(
-            index=integer(row["index"]) or 0,
-            uuid=row["uuid"],
-            total_mib=integer(row["memory.total"]) or 0,
-            used_mib=integer(row["memory.used"]) or 0,
-            percent=number(row.get("utilization.gpu")),
-            celsius=number(row.get("temperature.gpu")),
-            watts=number(row.get("power.draw")),
-            limit=number(row.get("power.limit")),
-            slowed=next((word for name, word in _SLOWED.items() if name in why), ""),
-        )
-        found.append(gpu)
-    return sorted(found, key=lambda each: each.index)
+    found, error = nvidia_smi.read(run, _GPU)
+    if error:
+        raise TrainError(error)
+    return sorted((Gpu(**each) for each in found), key=lambda each: each.index)
 
 
 def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
     """Return the UUID of each GPU in use -> the processes that compute on it."""
+    rows, error = nvidia_smi.read(run, _USER, "compute-apps")
+    if error:
+        raise TrainError(error)
     found: dict[str, list[str]] = {}
-    for row in _table(run, "compute-apps", ("gpu_uuid", "pid", "process_name")):
-        name = row["process_name"].rpartition("/")[2][:40]
-        found.setdefault(row["gpu_uuid"], []).append(f"pid {row['pid']} ({name})")
+    for each in rows:
+        found.setdefault(each["uuid"], []).append(f"pid {each['pid']} ({each['name']})")
     return found
-
-
-def _table(run: nvidia_smi.Run, what: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
-    table = nvidia_smi.query(run, what, fields)
-    if table.error:
-        raise TrainError(table.error)
-    return table.rows
 
 
 def memory_gib() -> tuple[float, float]:
@@ -233,44 +229,25 @@ def unwritable(folder: Path) -> str | None:
     return f"{getpass.getuser()} may not write in {there}"
 
 
-def no_room(error: OSError) -> str:
-    """Return what helps against a full disk, to stand behind an error's text; else nothing."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return ""
-    where = f" below {above(Path(str(error.filename)).absolute())}" if error.filename else ""
-    return f"; delete what nobody needs{where}, and see `df -h`, `df -i` and `quota`"
-
-
 # -- whether the smoke test that passed is of this host as it is now
 
 
 def unproven(site: Site) -> str:
     """Return why no smoke test vouches for the host as it is now; "" where one does."""
-    noted = stamp(site)
-    if noted is None:
+    try:
+        passed = json.loads(Path(site.stamp).read_text(encoding="utf-8"))["fingerprint"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return "no smoke test has passed here"
-    known = parts(str(noted.get("fingerprint")))
-    torch = _torch(site)
-    present = {
+    known, torch = parts(str(passed)), _torch(site)
+    present = {  # the kernel is the boot's
         "the boot": boot_id(),
-        "the kernel": platform.release(),
         "the driver": [str(_driver()), str(_libcuda())],
         "torch": [site.torch, str(torch.get("git_version"))],
     }
-    if known is None:
-        changed = ["pyinfra-gpu"]
-    else:
+    changed = ["pyinfra-gpu"]
+    if known is not None:
         changed = [name for name, value in present.items() if known[name] != part(value)]
     return f"since the smoke test passed, changed: {', '.join(changed)}" if changed else ""
-
-
-def stamp(site: Site) -> dict[str, Any] | None:
-    """Return what the last smoke test that passed left."""
-    try:
-        document = json.loads(Path(site.stamp).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def versions(site: Site) -> dict[str, str]:

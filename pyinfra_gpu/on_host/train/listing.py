@@ -1,12 +1,36 @@
-"""What is known of a run, in words and as a table: on its host, and from the controller."""
+"""What is known of a run, in words, as a table, a line, or a screen that is drawn anew each second.
+
+The words and the table are the controller's as well.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..terminal import columns, draws, shortened
+from . import host, runs
+from .host import CPU, TrainError, moment
+from .metrics import sampled
+from .runs import Run, tail_of, unstamped
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Style = Callable[[str, str], str]
 """Colours a text after what a word says."""
+NARROW = 60
+"""Columns; below that there are lines in place of a screen."""
+_LINE_EVERY_S = 10.0
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_CURVE = 5  # lines
+
+
+# -- words
 
 
 def duration(seconds: float) -> str:
@@ -63,3 +87,146 @@ def table(
         if state is not None and row is not head:
             cells[state] = style(cells[state], row[state])
         yield "  ".join(cells if fits else filter(None, cells)).rstrip()
+
+
+# -- one run
+
+
+def state_words(run: Run) -> str:
+    """Return what a run does or became, in a few words."""
+    if run.cut_off and run.over:
+        return "lost: the host was started anew"
+    if run.stalled is not None:
+        return f"stalled: no step for {duration(run.stalled)}"
+    return run.outcome
+
+
+def told(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield (name, words) of what is known of a run, for a line or a screen."""
+    known, history = run.history.last, run.history
+    if run.waits:
+        until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
+        yield "waits", f"until {until} for {run.waits.get('for')}"
+    if step := step_words(known):
+        epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
+        steps = known.get("steps")
+        yield "step", epoch + step + (f" ({min(1.0, known['step'] / steps):.1%})" if steps else "")
+    if loss := loss_words(known):
+        since = history.not_finite and history.not_finite[0]
+        yield "loss", loss + (f" since step {since}" if since is not None else "")
+    if speed := speed_words(known):
+        yield "speed", speed
+    if history.left is not None and not run.over and run.stalled is None:
+        until = time.strftime("%H:%M", time.localtime(time.time() + history.left))
+        yield "left", f"{duration(history.left)}, until {until}; {history.pace:.3g} s a step"
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        if run.spec and (point := run.newest()):
+            ago = "" if run.over else f", {duration(time.time() - point.changed)} ago"
+            yield "saved", f"{point.path.name}{ago}"
+    for log in () if step else run.logs()[:1]:
+        if lines := [line for line in tail_of(log, 64 << 10) if line.strip()]:
+            yield "log", shortened(unstamped(lines[-1]), 300)
+
+
+def machine(run: Run) -> Iterator[str]:
+    """Yield what each GPU of a run does, and the host's memory, while it is on."""
+    if run.over:
+        return
+    try:
+        known = [] if run.gpus in ([], [CPU]) else host.gpus()
+        yield from (gpu.words for gpu in known if gpu.uuid in run.gpus)
+    except TrainError as error:
+        yield f"GPUs not known: {shortened(str(error), 100)}"
+    total, available = host.memory_gib()
+    yield f"RAM {total - available:.1f}/{total:.1f} GiB"
+
+
+def line(run: Run) -> str:
+    """Return a run on one line."""
+    parts = (words if name == "speed" else f"{name} {words}" for name, words in told(run))
+    return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
+
+
+# -- as it goes
+
+
+def watch(folder: Path, *, plain: bool, once: bool) -> int:
+    """Show a run until it ends; return 2 where somebody should look at it."""
+    drawn = draws(sys.stdout) and columns() >= NARROW and not plain
+    try:
+        run = (_screens if drawn else _lines)(folder, once)
+    except KeyboardInterrupt:
+        print(f"\nthe run continues: `train watch {folder.name}` shows it again", file=sys.stderr)
+        return 0
+    return 2 if run.wrong else 0
+
+
+def _lines(folder: Path, once: bool) -> Run:
+    shown, printed = (-1, ""), float("-inf")
+    while True:
+        run = runs.read(folder)
+        now, ends = (run.history.lines, run.outcome), once or run.over
+        if ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
+            print(line(run), flush=True)
+            shown, printed = now, time.monotonic()
+        if ends:
+            return run
+        time.sleep(1)
+
+
+def _screens(folder: Path, once: bool) -> Run:
+    from rich.console import Console
+    from rich.live import Live
+
+    console, run = Console(highlight=False), runs.read(folder)
+    if not (once or run.over):
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not run.over:
+                live.update(screen(run), refresh=True)
+                time.sleep(1)
+                run = runs.read(folder)
+    console.print(screen(run))
+    return run
+
+
+def screen(run: Run) -> RenderableType:
+    """Return a run as a screen of rich's."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    known, last = run.history.last, run.last
+    colour = "yellow" if run.wrong or run.outcome not in ("running", "finished") else "green"
+    head = Text.assemble((run.run, "bold"), "  ", (state_words(run), colour))
+    if last is not None and (began := moment(last.started)) is not None:
+        head.append(f" · {duration((moment(last.ended) or time.time()) - began)}", style="dim")
+    about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
+    about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
+    about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
+    about += ["unproven host"] if run.unproven else []
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim")
+    rows.add_column(overflow="ellipsis", no_wrap=True)
+    for name, words in told(run):
+        rows.add_row(name, Text(words))
+    if known.get("steps"):
+        rows.add_row("", ProgressBar(known["steps"], known.get("step", 0), width=40))
+    curve = [Text(row, style="cyan") for row in chart(run.history.losses, columns() - 2)]
+    hint = f"train {'why' if run.failed else 'logs'} {run.run}"
+    hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
+    what = Text(" · ".join(about), style="dim", no_wrap=True, overflow="ellipsis")
+    now = [Text(each, no_wrap=True) for each in machine(run)]
+    return Group(head, what, Text(), rows, *curve, Text(), *now, Text(hint, style="dim"))
+
+
+def chart(losses: Sequence[float], width: int) -> list[str]:
+    """Return a curve in lines of blocks; the first steps are far above all others, so they end."""
+    if len(losses) < 2:
+        return []
+    values = sampled(losses, width)
+    low, high = min(values), sorted(values)[min(len(values) - 1, round(0.9 * len(values)))]
+    scale = (_CURVE * 8 - 1) / (high - low) if high > low else 0
+    levels = [1 + round((min(value, high) - low) * scale) for value in values]
+    rows = reversed(range(_CURVE))
+    return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]

@@ -12,7 +12,6 @@ import math
 import pkgutil
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ _LONGEST = 2000  # characters of a line; what programs print of a step comes to 
 _BARS = 3  # of the states that a progress bar left on one line, the last ones
 _MOST = 1e15  # a number that is larger was no count, no rate and no time
 _RECENT = 200
+_COUNTS = ("step", "steps", "epoch")
 _NUMBER = (
     r"(?P<number>[+-]?(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,18})(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?"
     r"|(?i:[+-]?(?:nan|inf(?:inity)?)))"
@@ -47,8 +47,7 @@ def _formats() -> list[tuple[re.Pattern[str], bool, dict[str, list[re.Pattern[st
             name: [re.compile(_with_number(each), re.ASCII) for each in patterns]
             for name, patterns in entry["fields"].items()
         }
-        line = re.compile(entry["line"], re.ASCII)
-        found.append((line, bool(entry.get("bar")), fields))
+        found.append((re.compile(entry["line"], re.ASCII), bool(entry.get("bar")), fields))
     return found
 
 
@@ -66,8 +65,7 @@ class MetricReader:
 
     def read(self, line: str) -> Metric | None:
         """Return what a line says of a step; None for any other one. Never raises."""
-        states = line[-_LONGEST * _BARS :].split("\r")[-_BARS:] if "\r" in line else [line]
-        for state in reversed(states):
+        for state in reversed(line[-_LONGEST * _BARS :].split("\r")[-_BARS:]):
             if state and (found := self._state(without_escapes(state[:_LONGEST]))):
                 return found
         return None
@@ -85,11 +83,11 @@ class MetricReader:
         """Return the metric of a bar that is the training's, and moved."""
         if "step" not in metric or "steps" not in metric:
             return None
-        last, counts = self._last, ("epoch", "step", "steps")
+        last = self._last
         full = last.get("step") == last.get("steps") and not self._trains
         if last and metric["steps"] < last["steps"] and not full:
             return None  # an evaluation's, beside it
-        if [metric.get(name) for name in counts] == [last.get(name) for name in counts]:
+        if all(metric.get(name) == last.get(name) for name in _COUNTS):
             return None
         self._last = metric
         return metric
@@ -97,88 +95,34 @@ class MetricReader:
     def _with_step(self, metric: Metric) -> Metric:
         if "step" in metric or "step" not in self._last:
             return metric
-        known = {name: each for name, each in self._last.items() if name in _COUNTS}
-        return {**metric, **known}
-
-
-_COUNTS = ("step", "steps", "epoch")
+        return {**metric, **{name: self._last[name] for name in _COUNTS if name in self._last}}
 
 
 def _values(fields: Mapping[str, Sequence[re.Pattern[str]]], text: str) -> Iterator[Any]:
     for name, patterns in fields.items():
-        match = next((found for each in patterns if (found := each.search(text))), None)
-        if match is None:
-            continue
-        value = float(match["number"].replace(",", ""))
-        written = match["number"][-1].isdigit() or match["number"][-1] == "."
-        if not written or abs(value) <= _MOST:
-            yield name, value
+        if match := next((found for each in patterns if (found := each.search(text))), None):
+            value = float(match["number"].replace(",", ""))
+            word = match["number"][-1].isalpha()
+            if word or abs(value) <= _MOST:
+                yield name, value
 
 
 def _metric(counts: Mapping[str, str | None], values: dict[str, float]) -> Metric:
     found: Metric = {name: int(text) for name in _COUNTS if (text := counts.get(name))}
+    loss = values.get("loss", 0)
+    if not math.isfinite(loss):
+        found["not_finite"] = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
     finite = {name: value for name, value in values.items() if math.isfinite(value)}
-    if "loss" in values:
-        found["loss"] = finite.get("loss")
-        if "loss" not in finite:
-            value = values["loss"]
-            found["not_finite"] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    for name in ("epoch_part", "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "seconds"):
-        if name in finite:
-            found[name] = finite[name]
-    if "milliseconds" in finite:
-        found["seconds"] = round(finite["milliseconds"] / 1000, 9)
-    elif finite.get("steps_per_second"):
-        found["seconds"] = round(1 / finite["steps_per_second"], 4)
-    return found
+    return {**found, **finite, **({"loss": None} if not math.isfinite(loss) else {})}
 
 
 def stalled(times: Sequence[float], moment_: float) -> float | None:
     """Return for how many seconds no step has come, where that is ten times the usual."""
-    recent = [*times][-_RECENT:]
-    if len(recent) < 2:
+    if len(times) < 2:
         return None
-    usual = median(later - earlier for earlier, later in pairwise(recent))
-    waited = moment_ - recent[-1]
+    usual = median(later - earlier for earlier, later in pairwise(times))
+    waited = moment_ - times[-1]
     return waited if waited >= max(10 * usual, 300) else None
-
-
-class Metrics:
-    """Writes down what the first rank that tells of steps says."""
-
-    def __init__(self, path: Path, attempt: int, largest: int = LARGEST) -> None:
-        self._path, self._attempt, self._largest = path, attempt, largest
-        self._file = path.open("ab", buffering=0)
-        self._teller: MetricReader | None = None
-        self._alone = threading.Lock()  # each rank's log is read by a thread
-        self.last: Metric = {}
-        self.times: deque[float] = deque(maxlen=_RECENT + 1)
-
-    def read(self, reader: MetricReader, line: str) -> None:
-        metric = reader.read(line)
-        with self._alone, contextlib.suppress(OSError):
-            if metric is None or self._teller not in (None, reader):
-                return
-            self._teller, self.last = reader, metric
-            self.times.append(time.time())
-            text = json.dumps({"time": now(), "attempt": self._attempt, **metric}, allow_nan=False)
-            if self._file.write(f"{text}\n".encode()) and self._file.tell() >= self._largest:
-                self._thin_out()
-
-    def _thin_out(self) -> None:
-        """Leave out every second line: the curve stays, and the end is never cut off."""
-        thinner = self._path.with_suffix(".tmp")
-        with self._path.open("rb") as old, thinner.open("wb") as new:
-            new.writelines(line for number, line in enumerate(old) if number % 2)
-        thinner.replace(self._path)
-        self._file.close()
-        self._file = self._path.open("ab", buffering=0)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-# -- reading them again
 
 
 @dataclass
@@ -211,28 +155,63 @@ class History:
         return None if step is None or not steps or pace is None else max(0, steps - step) * pace
 
     def stalled(self, moment_: float) -> float | None:
+        """Return for how many seconds no step has come, where that is too long."""
         return stalled([when for when, _ in self.moments], moment_)
 
     def add(self, told: Metric, *, current: bool) -> None:
+        """Take in a line; of another attempt only the curve."""
         if told.get("loss") is not None:
             self.losses.append(told["loss"])
         if not current:
             return
         self.lines += 1
-        step = told.get("step")
+        step, when = told.get("step"), moment(told.get("time"))
         if told.get("loss") is not None:
             self.not_finite = None
             self.last.pop("not_finite", None)
         elif "not_finite" in told and self.not_finite is None:
             self.not_finite = step, told["not_finite"]
         self.last.update(told)
-        when = moment(told.get("time"))
         if step is None or when is None:
             return
         if self.moments and step < self.moments[-1][1]:
             self.moments.clear()
         if not self.moments or step > self.moments[-1][1]:
             self.moments.append((when, step))
+
+
+class Metrics:
+    """Writes down what the first rank that tells of steps says."""
+
+    def __init__(self, path: Path, attempt: int, largest: int = LARGEST) -> None:
+        self._path, self._attempt, self._largest = path, attempt, largest
+        self._file = path.open("ab", buffering=0)
+        self._teller: MetricReader | None = None
+        self._alone = threading.Lock()  # each rank's log is read by a thread
+        self.history = History()
+
+    def read(self, reader: MetricReader, line: str) -> None:
+        """Take in a line of a log."""
+        metric = reader.read(line)
+        with self._alone, contextlib.suppress(OSError):
+            if metric is None or self._teller not in (None, reader):
+                return
+            self._teller = reader
+            told = {"time": now(), "attempt": self._attempt, **metric}
+            self.history.add(told, current=True)
+            self.history.losses.clear()  # they are in the file
+            text = json.dumps(told, allow_nan=False)
+            if self._file.write(f"{text}\n".encode()) and self._file.tell() >= self._largest:
+                self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Leave out every second line: the curve stays, and the end is never cut off."""
+        thinner = self._path.with_suffix(".tmp")
+        with self._path.open("rb") as old, thinner.open("wb") as new:
+            new.writelines(line for number, line in enumerate(old) if number % 2)
+        thinner.replace(self._path)
+        self._file.close()
+        self._file = self._path.open("ab", buffering=0)
 
 
 def history(path: Path, attempt: int) -> History:
@@ -248,5 +227,4 @@ def history(path: Path, attempt: int) -> History:
 
 def sampled(losses: Sequence[float], points: int) -> list[float]:
     """Return a curve in at most so many points."""
-    each = -(-len(losses) // points) or 1
-    return [float(f"{loss:.6g}") for loss in losses[::each]]
+    return [float(f"{loss:.6g}") for loss in losses[:: -(-len(losses) // points) or 1]]

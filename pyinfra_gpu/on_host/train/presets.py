@@ -1,11 +1,13 @@
-"""Presets of runs: what a host is given resolved, `--set`, and the command that they come to."""
+"""Presets of runs, which a host gets resolved: `--set`, the command and the checkpoints."""
 
 from __future__ import annotations
 
 import difflib
+import glob
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
 RESUME_PLACES = (*PLACES, "checkpoint", "step")
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
+WORKTREE = "code"
+"""In a run's folder; there its program runs, so there a relative path begins."""
 LONGEST = 4096
 """Characters of a value."""
 BATCH = re.compile(r"(?:[\w.-]*[._-])?batch[._-]?size")
@@ -31,7 +35,6 @@ _SECRET_VALUE = re.compile(
     r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"
     r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
 )
-_WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _SWITCH = {"true": True, "on": True, "yes": True, "1": True}
 _SWITCH |= {"false": False, "off": False, "no": False, "0": False}
 
@@ -63,9 +66,6 @@ class Preset:
         """Return how many processes train on a host that has so many ranks' devices."""
         return 1 if self.launch == "python" else ranks
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def from_json(name: str, document: Mapping[str, Any]) -> Preset:
     """Return a resolved preset; what another version of this program added is left out."""
@@ -76,13 +76,12 @@ def from_json(name: str, document: Mapping[str, Any]) -> Preset:
 def chosen(site: Site, name: str | None) -> Preset:
     """Return the preset of that name, or the only one."""
     if not site.presets:
-        raise TrainError(
-            "no presets are declared for this host: set training_presets, as docs/train.md shows"
-        )
+        text = "no presets are declared for this host"
+        raise TrainError(f"{text}: set training_presets, as docs/train.md shows")
     if name is None:
-        if len(site.presets) > 1:
+        name, *others = site.presets
+        if others:
             raise TrainError(f"say which preset: {', '.join(site.presets)}")
-        name = next(iter(site.presets))
     if name not in site.presets:
         hint = nearest(name, site.presets, "presets are")
         raise TrainError(f"there is no preset {name}: {hint}")
@@ -102,56 +101,53 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
         name, equals, text = setting.partition("=")
         if not name or not equals:
             raise TrainError(f"--set {name or setting} has no value: write --set NAME=VALUE")
-        if name == "ranks" and name not in arguments:
-            if not text.isdecimal() or not 1 <= int(text) <= 64:
-                raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
-            preset = replace(preset, ranks=int(text))
-            continue
-        if name not in arguments:
+        if name in arguments:
+            arguments[name] = _of_kind(preset, name, text)
+        elif name != "ranks":
             hint = nearest(name, arguments, "arguments are")
             raise TrainError(
                 f"preset {preset.name} has no argument {name!r}: {hint}; what it does not know"
                 f" goes behind --, as -- --{name}={text}"
             )
-        arguments[name] = _of_kind(preset, name, text)
+        elif text.isdecimal() and 1 <= int(text) <= 64:
+            preset = replace(preset, ranks=int(text))
+        else:
+            raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
     return replace(preset, arguments=arguments)
 
 
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
-    before = preset.arguments[name]
+    before: Value = preset.arguments[name]
+    value: Value = None
     kind = "a text in printable characters"
     try:
         if isinstance(before, bool):
             kind = "on or off"
-            return _SWITCH[text.lower()]
-        value = int(text) if _WHOLE.fullmatch(text) and not isinstance(before, float) else None
-        if value is not None and value < 1 and BATCH.fullmatch(name):
-            kind = "a number above 0"
-        elif value is not None:
-            return value
-        elif isinstance(before, float) or before == 0:  # 0 may be a rate or a share as well
-            kind = "a number"
-            return float(text)
-        elif isinstance(before, int):
-            kind = "a whole number"
+            value = _SWITCH[text.lower()]
+        elif isinstance(before, int | float):
+            # 0 may be a rate or a share as well.
+            whole = isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal())
+            kind = "a whole number" if whole and before else "a number"
+            value = int(text) if whole else float(text)
+            if BATCH.fullmatch(name) and value < 1:
+                kind, value = "a number above 0", None
         elif place := unknown_place(text, (*PLACES, *preset.arguments)):
             kind = f"no {{{place}}}: the places are {', '.join(PLACES)} and its arguments"
         elif text.isprintable() and 0 < len(text) <= LONGEST:
-            return text
+            value = text
     except (KeyError, ValueError):
         pass
-    was = "" if isinstance(before, str) else f", as in preset {preset.name}, where it is {before}"
-    raise TrainError(f"--set {name} takes {kind}{was}: give one, or put --{name}=VALUE behind --")
+    if value is None:
+        was = "" if isinstance(before, str) else f", as in preset {preset.name}, where it is "
+        was += "" if isinstance(before, str) else str(before)
+        text = f"--set {name} takes {kind}{was}"
+        raise TrainError(f"{text}: give one, or put --{name}=VALUE behind --")
+    return value
 
 
 def unknown_place(text: str, known: Iterable[str]) -> str:
     """Return the first `{...}` in a text that stands for nothing known; "" where there is none."""
     return next((place for place in _BRACES.findall(text) if place not in {*known}), "")
-
-
-def places(text: str) -> list[str]:
-    """Return the names between braces."""
-    return _PLACE.findall(text)
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
@@ -240,11 +236,8 @@ def command(
     known = {**known, **(resumed or {})}
     arguments = {**preset.arguments, **(preset.resume if resumed else {})}
     what = ["-m", preset.module] if preset.module else [str(preset.file)]
-    program = [
-        *(python, "-u", *what, *argument_words(arguments, known)),
-        *(filled(word, known) for word in preset.words),
-        *further,
-    ]
+    own = [*argument_words(arguments, known), *(filled(word, known) for word in preset.words)]
+    program = [python, "-u", *what, *own, *further]
     if preset.launch == "python":
         return program
     nodes = ["--standalone"] if hosts == 1 else ["--nnodes", str(hosts)]
@@ -255,3 +248,72 @@ def command(
 def devices_variable(devices: Sequence[str]) -> dict[str, str]:
     """Return the variable that shows a run its GPUs and no others."""
     return {"CUDA_VISIBLE_DEVICES": "" if [*devices] == [CPU] else ",".join(devices)}
+
+
+# -- its checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """+ step: the digits in its name, as they stand there."""
+
+    path: Path
+    step: str
+
+    @property
+    def changed(self) -> float:
+        return self.path.stat().st_mtime
+
+
+def newest(
+    preset: Preset, values: Mapping[str, object], ranks: int, since: float
+) -> Checkpoint | None:
+    """Return the newest complete checkpoint that was written since a moment.
+
+    + ranks: of all hosts
+    """
+    for each in reversed(found(preset, values)):
+        if each.changed >= since and _complete(preset, each, values, ranks):
+            return each
+    return None
+
+
+def found(preset: Preset, values: Mapping[str, object]) -> list[Checkpoint]:
+    """Return all that the preset's pattern matches, the newest step last."""
+    pattern, known = pattern_of(preset, values), []
+    for name in glob.glob(pattern) if pattern else ():  # noqa: PTH207 - it is an absolute one
+        numbers = re.findall("[0-9]+", Path(name).name)
+        known.append(Checkpoint(Path(name), numbers[-1] if numbers else ""))
+    return sorted(known, key=lambda each: (int(each.step or 0), each.path))
+
+
+def pattern_of(preset: Preset, values: Mapping[str, object]) -> str | None:
+    """Return where checkpoints are, as a glob with an absolute path."""
+    if preset.checkpoints is None:
+        return None
+    worktree = glob.escape(str(Path(str(values["run"])) / WORKTREE))
+    return os.path.normpath(Path(worktree) / filled(preset.checkpoints, values))
+
+
+def folder_of(pattern: str) -> Path:
+    """Return the folder above the first part of a pattern that is no plain name."""
+    parts = Path(pattern).parts[:-1]
+    magic = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return Path(*parts[:magic])
+
+
+def _complete(preset: Preset, each: Checkpoint, values: Mapping[str, object], ranks: int) -> bool:
+    folder = each.path if each.path.is_dir() else each.path.parent
+    known = {**values, "checkpoint": str(each.path), "step": each.step or "*"}
+
+    def holds(pattern: str, rank: int) -> bool:
+        path = folder / filled(pattern, {**known, "rank": rank})
+        return path.is_file() and path.stat().st_size > 0
+
+    for pattern in (*preset.complete, *([each.path.name] if each.path.is_file() else [])):
+        ranked = "{rank}" in pattern
+        if not all(holds(pattern, rank) for rank in range(ranks if ranked else 1)):
+            return False
+        if ranked and (folder / filled(pattern, {**known, "rank": ranks})).exists():
+            return False  # it is of a run with more ranks
+    return True

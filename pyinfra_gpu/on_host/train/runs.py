@@ -1,22 +1,24 @@
-"""The runs of a host: what `run.json` holds, which one is meant, and what is kept of them."""
+"""The runs of a host: what `run.json` holds, what became of a run, and which one is meant.
+
+Whether a run is on is asked in one place, `_settled`: of `run.json`, and of systemd.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..smoke import files
 from ..terminal import some
-from . import checkpoints as saved
 from . import code, presets, units
 from .host import CPU, Site, TrainError, boot_id, moment, now
 from .metrics import History, history
@@ -24,7 +26,7 @@ from .metrics import History, history
 SCHEMA = 1
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
 _LARGEST = 4 << 20
-_BEGINNING_S = 90  # between `run.json` and a supervisor with its lock
+_BEGINNING_S = 90  # between `run.json` and a unit that is on
 _UNRESOLVED_S = 7 * 86400.0
 
 
@@ -47,14 +49,15 @@ class Attempt:
 
 @dataclass(kw_only=True)
 class Run:
-    """A run as `run.json` has it, in the form that it is written in.
+    """A run, in the form in which `run.json` has it.
 
     + spec: its preset with all settings; + words: what stood behind `--`
     + code: [path, HEAD, commit] of the repository and its submodules
+    + devices: those that it may have; + gpus: those that it has
     + part: of a run of several hosts, see `several`
     + waits: {"after": "failure" or "reboot", "for": why, "until": time}
     + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
-    + damaged: why there is no record, which is nothing that is written
+    + refused: why its supervisor did not begin; + damaged: why there is no record, never written
     """
 
     folder: Path
@@ -67,17 +70,13 @@ class Run:
     command: list[str] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     gpus: list[str] = field(default_factory=list)
-    nproc: int = 1
     commit: str = ""
     dirty: bool = False
     versions: dict[str, str] = field(default_factory=dict)
-    stamp: str | None = None
     unproven: bool = False
     retries: int = 0
     like: str | None = None
     trial: bool = False
-    across: list[str] | None = None
-    checkpoints: str | None = None
     created: str = ""
     waits: dict[str, str] | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -91,23 +90,13 @@ class Run:
     retried: int = 0
     after_reboot: float = 0
     resumed_from: str | None = None
+    refused: str = ""
     damaged: str = ""
 
-    # -- reading and writing
-
-    def as_json(self) -> dict[str, Any]:
-        document = asdict(self)
-        for name in ("folder", "damaged"):
-            del document[name]
-        return document
-
-    def listed(self) -> dict[str, Any]:
-        """Return what `list --json` shows of it."""
-        damaged = {"damaged": self.damaged} if self.damaged else {}
-        return {**self.as_json(), **damaged, "outcome": self.outcome}
-
     def save(self) -> None:
-        files.write(self.folder / "run.json", self.as_json())
+        document = asdict(self)
+        del document["folder"], document["damaged"]
+        files.write(self.folder / "run.json", document)
 
     # -- what became of it
 
@@ -119,18 +108,34 @@ class Run:
     def over(self) -> bool:
         return self.state in ("ended", "damaged")
 
+    @cached_property
+    def history(self) -> History:
+        """What the last attempt's log says of its steps, and the curve of all attempts."""
+        return history(self.folder / "metrics.jsonl", len(self.attempts))
+
+    @cached_property
+    def stalled(self) -> float | None:
+        """For how many seconds it stands still, where it is on and does."""
+        return self.history.stalled(time.time()) if self.state == "running" else None
+
     @property
     def outcome(self) -> str:
         """The word for what it does, or became."""
         if self.state != "ended":
-            return self.state
+            return "stalled" if self.stalled is not None else self.state
         return (self.last.outcome or "lost") if self.last else "not started"
 
     @property
-    def wrong(self) -> bool:
+    def failed(self) -> bool:
         """Whether its last attempt failed or was lost, also where it waits to go on."""
         on = self.state in ("queued", "starting")
         return self.last is not None and self.last.outcome in ("failed", "lost") and not on
+
+    @property
+    def wrong(self) -> bool:
+        """Whether somebody should look at it."""
+        odd = "not_finite" in self.history.last and self.outcome != "stopped"
+        return odd or self.outcome in ("failed", "lost", "stalled", "damaged")
 
     @property
     def cut_off(self) -> bool:
@@ -142,47 +147,55 @@ class Run:
     def waits_for_boot(self) -> bool:
         return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
 
-    def alive(self) -> bool:
-        """Tell whether its supervisor is there: by its lock, else by its unit."""
-        return _is_locked(self.folder / ".alive") or units.active(self.run)
-
     # -- what it is made of
 
     @property
-    def hosts(self) -> int:
-        return len(self.across or "1")
+    def across(self) -> list[str] | None:
+        """The hosts that train it together."""
+        return self.part["hosts"] if self.part else None
+
+    @property
+    def nproc(self) -> int:
+        return self.settings.processes(self.ranks)
 
     @property
     def world(self) -> int:
         """Ranks of all hosts together."""
-        return self.nproc * self.hosts
+        return self.nproc * len(self.across or "1")
 
     @property
     def wants(self) -> int:
         """How many of its devices it takes."""
         return 1 if self.devices == [CPU] else self.ranks
 
+    @property
     def settings(self) -> presets.Preset:
         return presets.from_json(str(self.preset), self.spec)
 
+    @property
     def places(self) -> dict[str, object]:
-        """Return what `{...}` in a text of its preset stands for."""
-        return presets.values(self.settings(), self.folder, self.ranks)
+        """What `{...}` in a text of its preset stands for."""
+        return presets.values(self.settings, self.folder, self.ranks)
 
-    def begin_from(self, site: Site, point: saved.Checkpoint | None) -> None:
+    @property
+    def pattern(self) -> str | None:
+        """Where its checkpoints are, as a glob with an absolute path."""
+        return presets.pattern_of(self.settings, self.places)
+
+    def begin_from(self, site: Site, point: presets.Checkpoint | None) -> None:
         """Have the command begin at a checkpoint, or at the beginning."""
         resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
-        given = (site.python, self.settings(), self.places(), self.ranks, self.words)
-        self.command = presets.command(*given, hosts=self.hosts, resumed=resumed)
+        given = (site.python, self.settings, self.places, self.ranks, self.words)
+        self.command = presets.command(*given, hosts=len(self.across or "1"), resumed=resumed)
         self.resumed_from = str(point.path) if point else None
 
-    def newest(self) -> saved.Checkpoint | None:
-        """Return the newest complete checkpoint that it has saved."""
-        return saved.newest(self.settings(), self.places(), self.world, moment(self.created) or 0)
+    def newest(self) -> presets.Checkpoint | None:
+        """Return the newest complete checkpoint that it has presets."""
+        return presets.newest(self.settings, self.places, self.world, moment(self.created) or 0)
 
-    def resumable(self) -> saved.Checkpoint | None:
+    def resumable(self) -> presets.Checkpoint | None:
         """Return the newest complete checkpoint, where its preset says how to go on from one."""
-        return self.newest() if self.settings().resume else None
+        return self.newest() if self.settings.resume else None
 
     def attempt(self, number: int | None = None) -> Path:
         """Return the folder of an attempt, the last one where none is said."""
@@ -191,43 +204,6 @@ class Run:
     def logs(self) -> list[Path]:
         """Return the logs of the last attempt's ranks, by rank."""
         return sorted(self.attempt().glob("rank*.log"), key=rank_of)
-
-    def history(self) -> History:
-        """Return what the last attempt's log says of its steps, and the curve of all attempts."""
-        return history(self.folder / "metrics.jsonl", len(self.attempts))
-
-    @contextlib.contextmanager
-    def locked(self, name: str, patience: float, busy: str) -> Iterator[None]:
-        """Hold one of its locks; raise TrainError where somebody else does for so many seconds."""
-        path, until = self.folder / name, time.monotonic() + patience
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if time.monotonic() > until:
-                        raise TrainError(busy) from None
-                    time.sleep(0.05)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _is_locked(path: Path) -> bool:
-    """Tell whether somebody has a file locked, without writing to it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def tail_of(path: Path, size: int) -> list[str]:
@@ -249,33 +225,52 @@ def rank_of(log: Path) -> int:
     return int(digits[1]) if digits else 0
 
 
+# -- reading them
+
+
 def read(folder: Path) -> Run:
-    """Return a run as it is now; nothing is written. It is `lost` where nobody runs it any more."""
-    run = _read(folder)
-    if run.damaged:
-        run.state = "running" if run.alive() else "damaged"
-        return run
-    if not (run.over or _begins(run) or run.alive()):
-        run = _read(folder)  # it may have ended since
-        if run.last is not None and run.last.outcome is None:
-            run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
-        run.state, run.waits = "ended", None
-    if run.over and (left := _waits_s(run)):
-        what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
-        run.state, run.waits = "waiting", {**what, "until": now(left)}
-    return run
+    """Return a run as it is now; nothing is written."""
+    return _settled([record(folder)])[0]
+
+
+def all_of(site: Site) -> list[Run]:
+    """Return all runs as they are now, the newest last."""
+    return _settled([record(site.runs / name) for name in names(site)])
+
+
+def _settled(known: list[Run]) -> list[Run]:
+    """Return runs as they are: what no unit runs any more is lost, or waits for its time."""
+    on = units.on() if any(run.state != "ended" for run in known) else set()
+    for place, run in enumerate(known):
+        if run.damaged:
+            run.state = "running" if run.run in on else "damaged"
+            continue
+        if not (run.over or run.run in on or _begins(run)):
+            run = known[place] = record(run.folder)  # it may have ended since
+            if not run.over and run.last is not None and run.last.outcome is None:
+                run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)
+            run.state, run.waits = "damaged" if run.damaged else "ended", None
+        if left := _waits_s(run):
+            what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
+            run.state, run.waits = "waiting", {**what, "until": now(left)}
+    return known
 
 
 def _begins(run: Run) -> bool:
-    begun = run.last is not None and run.last.outcome is None
-    if run.state != "starting" or begun:
-        return False
-    return time.time() - _changed(run.folder) < _BEGINNING_S
+    changed = (run.folder / "run.json").stat().st_mtime
+    return run.state == "starting" and time.time() - changed < _BEGINNING_S
+
+
+def _last_sign(folder: Path) -> str:
+    """Return when something of a run was last written."""
+    paths = (folder / "run.json", folder / "metrics.jsonl", *folder.glob("attempts/*/*.log"))
+    return now(max(path.stat().st_mtime for path in paths if path.exists()) - time.time())
 
 
 def _waits_s(run: Run) -> float:
     """Return for how long a run of an earlier boot still waits to go on by itself; 0 for others."""
-    if not run.after_reboot or run.outcome not in ("lost", "stopped", "not started"):
+    away = run.outcome in ("lost", "stopped", "not started")
+    if not (run.after_reboot and run.state == "ended" and away):
         return 0
     up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
     if run.last is None:
@@ -285,31 +280,20 @@ def _waits_s(run: Run) -> float:
     return max(0, run.after_reboot - up) if earlier else 0
 
 
-def _read(folder: Path) -> Run:
+def record(folder: Path) -> Run:
+    """Return a run as its record says."""
     path = folder / "run.json"
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(_LARGEST))
         if document["schema"] != SCHEMA:
             raise ValueError("it is of another version of this launcher")
-        document |= {"folder": folder, "run": folder.name}
-        document["attempts"] = [Attempt(**each) for each in document["attempts"]]
-        run = Run(**document)
+        attempts = [Attempt(**each) for each in document["attempts"]]
+        return Run(**{**document, "attempts": attempts, "folder": folder, "run": folder.name})
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"the record of run {folder.name} is damaged, {path} ({error})"
         text = f"{why}: its logs are in {folder / 'attempts'}; where they are not needed, remove"
         return Run(folder=folder, run=folder.name, state="damaged", damaged=f"{text} the folder")
-    return run
-
-
-def _changed(folder: Path) -> float:
-    """Return when something of a run was last written."""
-    paths = (folder / "run.json", folder / "metrics.jsonl", *folder.glob("attempts/*/*.log"))
-    times = [0.0]
-    for path in paths:
-        with contextlib.suppress(OSError):
-            times.append(path.stat().st_mtime)
-    return max(times)
 
 
 def names(site: Site) -> list[str]:
@@ -318,14 +302,8 @@ def names(site: Site) -> list[str]:
     def order(name: str) -> list[str | int]:
         return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
 
-    with contextlib.suppress(FileNotFoundError):
-        found = [each.name for each in site.runs.iterdir() if NAME.fullmatch(each.name)]
-        return sorted((n for n in found if (site.runs / n / "run.json").exists()), key=order)
-    return []
-
-
-def all_of(site: Site) -> list[Run]:
-    return [read(site.runs / name) for name in names(site)]
+    found = (path.parent.name for path in site.runs.glob("*/run.json"))
+    return sorted((name for name in found if NAME.fullmatch(name)), key=order)
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
@@ -333,16 +311,15 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
 
     + going: only one that is on; + across: of those without a name, only one of several hosts
     """
-    known = names(site)
-    like = [n for n in known if name is None or n.startswith(name) or n.endswith(name)]
-    if name is None and not (going or across):
-        like = like[-1:]
-    found = [read(site.runs / n) for n in ([name] if name in known else like)]
-    meant = [run for run in found if not (going and run.over)]
     if name is None:
-        found = [run for run in meant if run.across or not across][0 if going else -1 :]
-    elif len(found) > 1:
-        found = meant or found
+        found = [run for run in all_of(site) if not (going and run.over)]
+        found = [run for run in found if run.across or not across][0 if going else -1 :]
+    else:
+        known = names(site)
+        like = [each for each in known if each.startswith(name) or each.endswith(name)]
+        found = _settled([record(site.runs / each) for each in ([name] if name in known else like)])
+        if len(found) > 1:
+            found = [run for run in found if not (going and run.over)] or found
     if len(found) == 1:
         return found[0]
     if found:
@@ -375,32 +352,20 @@ def make(site: Site, name: str, *, exactly: bool) -> Path:
     if not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for number in range(1, 2 if exactly else 1000):
-        folder = site.runs / (name if number == 1 else f"{name}-{number}")
+    for end in ("", *([] if exactly else (f"-{number}" for number in range(2, 1000)))):
+        folder = site.runs / f"{name}{end}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             return folder
     raise TrainError(f"there is a run {name} here already")
 
 
-def unresolved(runs: Sequence[Run]) -> set[str]:
-    """Return those that went wrong in the last days, and were not begun again since."""
-    since, found = now(-_UNRESOLVED_S), set()
-    for place, run in enumerate(runs):
-        ended = (run.last.ended or "") if run.last and _ended_wrong(run) else ""
-        again = any(
-            (later.like == run.run or later.preset == run.preset)
-            and not (later.trial or later.damaged)
-            and later.created > ended
-            for later in runs[place + 1 :]
-        )
-        if ended > since and not again:
-            found.add(run.run)
-    return found
-
-
-def _ended_wrong(run: Run) -> bool:
-    return run.state == "ended" and run.wrong and not run.trial
+def unresolved(known: Sequence[Run]) -> set[str]:
+    """Return those that went wrong in the last days, and whose preset was not begun again since."""
+    begun = {run.preset: run.created for run in known if not (run.trial or run.damaged)}
+    wrong = (run for run in known if run.state == "ended" and run.failed and not run.trial)
+    ends = [(run, run.last.ended or "") for run in wrong if run.last]
+    return {run.run for run, ended in ends if max(now(-_UNRESOLVED_S), begun[run.preset]) < ended}
 
 
 def forget_old(site: Site) -> None:
@@ -412,12 +377,12 @@ def forget_old(site: Site) -> None:
 
 
 def _forget(site: Site, run: Run) -> None:
-    folder, found = Path(os.path.realpath(run.folder)), saved.found(run.settings(), run.places())
+    folder, found = Path(os.path.realpath(run.folder)), presets.found(run.settings, run.places)
     kept = [Path(os.path.realpath(each.path)) for each in found]
     if not any(each.is_relative_to(folder) for each in kept):
         code.forget(Path(site.checkout), run.run, run.code)
         shutil.rmtree(folder)
         return
-    for name in ("attempts", code.WORKTREE):
+    for name in ("attempts", presets.WORKTREE):
         if not any(each.is_relative_to(folder / name) for each in kept):
             shutil.rmtree(folder / name, ignore_errors=True)

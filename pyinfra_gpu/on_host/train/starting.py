@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..smoke import files
-from . import checkpoints, checks, claims, code, host, presets, runs, several, units
+from . import checks, claims, code, host, presets, runs, units
 from .host import CPU, Site, TrainError, now
-from .presets import Preset
+from .presets import Checkpoint, Preset
 from .runs import Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
+Part = dict[str, Any]
+"""Of a run of several hosts, the same for all: {"hosts", "run", "address" and "port" of the first},
+for a check the hosts alone; and "host", which this one is."""
 
 
 def say(text: str) -> None:
@@ -45,7 +50,7 @@ def start(
         if repeated.across and not more["part"]:
             of = f"run {repeated.run} is of {', '.join(repeated.across)} together"
             raise TrainError(f"{of}: repeat it with --across")
-        chosen, words = repeated.settings(), words or repeated.words
+        chosen, words = repeated.settings, words or repeated.words
     chosen = presets.with_settings(chosen, settings)
     run = _planned(site, chosen, words, settings, like=repeated, **more)
     if dry and not presets.secret_in(words):
@@ -53,17 +58,14 @@ def start(
     checks.refuse(site, run)
     for text in checks.warnings(site, run):
         say(f"warning: {text}")
-    if dry:
-        if run.across:
-            commit = repeated.commit if repeated else code.head(Path(site.checkout))
-            name = runs.new_name(chosen.name)
-            print(
-                json.dumps({"name": name, "ranks": run.ranks, "commit": commit} | several.place())
-            )
-        return 0
-    _write(site, run, repeated)
-    hand_over(run, None)
-    _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
+    if not dry:
+        _write(site, run, repeated)
+        hand_over(run, new=True)
+        _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
+    elif run.part:
+        run.commit = repeated.commit if repeated else code.head(Path(site.checkout)) or ""
+        run.run = runs.new_name(chosen.name)
+        _answer(run)
     return 0
 
 
@@ -75,7 +77,6 @@ def _planned(
     *,
     gpus: str | None,
     like: Run | None = None,
-    part: dict[str, Any] | None = None,
     **more: Any,
 ) -> Run:
     """Return a run that is not written down: it has no folder and no name yet."""
@@ -87,17 +88,14 @@ def _planned(
         state="starting",
         host=socket.gethostname(),
         preset=preset.name,
-        spec=preset.as_json(),
+        spec=asdict(preset),
         words=[*words],
         overrides={**(like.overrides if like else {}), **overrides},
         variables=_masked(site, preset),
         devices=devices,
         ranks=ranks,
-        nproc=preset.processes(ranks),
         gpus=devices[:ranks],
         like=like.run if like else None,
-        part=part,
-        across=part["hosts"] if part else None,
         **more,
     )
 
@@ -131,41 +129,35 @@ def _write(site: Site, run: Run, like: Run | None) -> None:
         run.code = like.code if like else code.snapshot(Path(site.checkout))
         run.commit = run.code[0][1]
         run.dirty = any(head != commit for _, head, commit in run.code)
-        run.versions, run.stamp = host.versions(site), (host.stamp(site) or {}).get("fingerprint")
-        run.checkpoints = checkpoints.pattern_of(run.settings(), run.places())
+        run.versions = host.versions(site)
         (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
         run.begin_from(site, None)
         run.save()
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
-            why = f"{error.strerror or error}{host.no_room(error)}"
+            why = error.strerror or str(error)
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
 
 
 def _after_reboot(site: Site, run: Run) -> float:
-    return site.reboot_wait_s if run.settings().resume_after_reboot and not run.across else 0
+    return site.reboot_wait_s if run.settings.resume_after_reboot and not run.across else 0
 
 
-def hand_over(run: Run, before: dict[str, Any] | None) -> None:
-    """Start a run's unit; where it does not start, leave things as they were and say why.
-
-    + before: what was written of it; None of a new run
-    """
+def hand_over(run: Run, *, new: bool) -> None:
+    """Start a run's unit; of a new run that is refused nothing is left."""
     why = units.start(run.run)
     if why is None:
         return
-    try:
-        refusal = (run.folder / "refusal").read_text().strip()
-    except OSError:
-        refusal = ""
-    if before is not None:
-        files.write(run.folder / "run.json", before)
-    elif refusal:
+    after = runs.record(run.folder)
+    if after.state == "starting":
+        after.state = "ended"
+        after.save()
+    if after.refused and new:
         shutil.rmtree(run.folder, ignore_errors=True)
     see = f"journalctl --user -u {units.unit(run.run)}"
-    raise TrainError(refusal or f"the run did not start ({why}): see `{see}`")
+    raise TrainError(after.refused or f"the run did not start ({why}): see `{see}`")
 
 
 def _tell(site: Site, run: Run, what: str) -> None:
@@ -189,12 +181,27 @@ def waits_for(site: Site, run: Run) -> str:
     return f"waits for {what}{taken}{turn}"
 
 
+# -- what the controller asks of a run of several hosts
+
+
+def part_of(text: str | None) -> Part | None:
+    """Return what a host has to know of a run of several, from the controller's JSON."""
+    return None if text is None else {**json.loads(text), "host": os.environ["PYINFRA_GPU_HOST"]}
+
+
+def _answer(run: Run, **more: Any) -> None:
+    """Print what must be alike on all hosts, and where this one can be met."""
+    said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
+    known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
+    with socket.create_server(("", 0)) as server:
+        place = {"address": next(known, ""), "port": int(server.getsockname()[1])}
+    print(json.dumps({"run": run.run, "ranks": run.ranks, "commit": run.commit, **more, **place}))
+
+
 # -- resume
 
 
-def resume(
-    site: Site, name: str | None, *, dry: bool, part: dict[str, Any] | None, **more: Any
-) -> int:
+def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more: Any) -> int:
     """Let a run go on from its newest complete checkpoint."""
     run = runs.whole(runs.chosen(site, name, across=part is not None))
     point = _point(run, part)
@@ -204,15 +211,13 @@ def resume(
         return 0
     if not part:
         print(f"{run.run} would go on from {point.path}", flush=True)
-    checks.refuse(site, _asked(site, run, part, **more))
+    checks.refuse(site, _asked(site, run, part=part, **more))
     if part:
-        told = {"run": run.run, "commit": run.commit, "ranks": run.ranks}
-        told |= {"checkpoint": point.path.name, "across": run.across}
-        print(json.dumps(told | several.place()))
+        _answer(run, newest=run.run, checkpoint=point.path.name, across=run.across)
     return 0
 
 
-def _point(run: Run, part: object) -> checkpoints.Checkpoint:
+def _point(run: Run, part: Part | None) -> Checkpoint:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
     anew = f"start it anew with `train start --like {run.run}`"
     if run.across and not part:
@@ -221,49 +226,40 @@ def _point(run: Run, part: object) -> checkpoints.Checkpoint:
     if part and not run.across:
         raise TrainError(f"run {run.run} is of this host alone: leave out --across")
     if not run.over and not run.waits_for_boot:
-        raise TrainError(f"run {run.run} is {run.state}: see `train watch {run.run}`")
+        raise TrainError(f"run {run.run} is {run.outcome}: see `train watch {run.run}`")
     if run.outcome == "finished":
         raise TrainError(f"run {run.run} has finished, nothing of it is left to do: {anew}")
-    if not run.settings().resume:
+    if not run.settings.resume:
         raise TrainError(f"preset {run.preset} does not say how to resume ('resume'): {anew}")
-    point = run.newest()
-    if point is None:
+    if (point := run.newest()) is None:
         whose = " with the files of all hosts' ranks" if run.across else ""
-        what = f"run {run.run} has left no complete checkpoint{whose} at {run.checkpoints}"
+        what = f"run {run.run} has left no complete checkpoint{whose} at {run.pattern}"
         raise TrainError(f"{what}: {anew}")
     return point
 
 
-def _asked(site: Site, run: Run, part: dict[str, Any] | None, gpus: str | None, **more: Any) -> Run:
+def _asked(site: Site, run: Run, *, gpus: str | None, part: Part | None = None, **more: Any) -> Run:
     """Return the run as it would go on."""
-    devices, _ = checks.devices(site, replace(run.settings(), ranks=run.ranks), gpus)
+    devices, _ = checks.devices(site, replace(run.settings, ranks=run.ranks), gpus)
     given = {name: each for name, each in more.items() if each is not None}
     return replace(run, devices=devices, part=part, **given)
 
 
-def go_on(
-    site: Site,
-    run: Run,
-    point: checkpoints.Checkpoint | None,
-    *,
-    part: dict[str, Any] | None = None,
-    **more: Any,
-) -> Run:
+def go_on(site: Site, run: Run, point: Checkpoint | None, **more: Any) -> Run:
     """Start a run again, from a checkpoint or the beginning."""
-    with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
+    with claims.bound(f"resume/{run.run}") or contextlib.nullcontext() as alone:
         as_it_is = runs.read(run.folder)
-        if not as_it_is.over and not as_it_is.waits_for_boot:
-            raise TrainError(f"run {run.run} is {as_it_is.state}: see `train watch {run.run}`")
-        asked = _asked(site, run, part, **more)
+        on = "being resumed" if alone is None else as_it_is.state
+        if alone is None or not (as_it_is.over or as_it_is.waits_for_boot):
+            raise TrainError(f"run {run.run} is {on} already: see `train list`")
+        asked = _asked(site, run, **more)
         checks.refuse(site, asked)
-        before = run.as_json()
-        asked.state, asked.waits, asked.retried = "starting", None, 0
+        asked.state, asked.waits, asked.retried, asked.refused = "starting", None, 0, ""
         asked.after_reboot = _after_reboot(site, run)
         units.ensure(site, asked.after_reboot > 0)
         asked.begin_from(site, point)
-        (run.folder / "refusal").unlink(missing_ok=True)
         asked.save()
-        hand_over(asked, before)
+        hand_over(asked, new=False)
     return asked
 
 
@@ -291,25 +287,21 @@ def again(site: Site) -> int:
 def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     """End a run with all that it started; a damaged record keeps nobody from that."""
     run = runs.chosen(site, name, going=True, across=across)
-    active = units.active(run.run)
-    if run.damaged and not active:
-        raise TrainError(run.damaged)
     if across and not run.across and not run.damaged:
         raise TrainError(f"run {run.run} is of this host alone: leave out --across")
-    if run.over and not active:
-        raise TrainError(f"run {run.run} has ended already: {run.outcome}")
+    if run.over:
+        raise TrainError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
     if run.across and not across:
         others = ", ".join(run.across)
         say(f"warning: {run.run} is one of {others} together, and fails there: see `stop --across`")
     waited = run.state == "waiting"
-    if not run.waits_for_boot:
-        if sys.stderr.isatty():
-            say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
-        try:
-            units.stop(run.run, site.stop_grace_s + _BESIDE_S)
-        except KeyboardInterrupt:
-            say(f"\n{run.run} is still shutting down: `train list` shows when it has ended")
-            return 130
+    if sys.stderr.isatty():
+        say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
+    try:
+        units.stop(run.run, site.stop_grace_s + _BESIDE_S)
+    except KeyboardInterrupt:
+        say(f"\n{run.run} is still shutting down: `train list` shows when it has ended")
+        return 130
     became = end(run, host.asked_by())
     if waited and became in ("failed", "lost"):
         became = f"waits no more, and stays {became}"
@@ -325,8 +317,7 @@ def end(run: Run, who: str) -> str:
         return f"was ended; {run.damaged}"
     if run.last is not None and was_on:
         if run.last.outcome == "lost":  # it did not end by itself, so its supervisor was killed too
-            run.last.outcome, run.last.exit = "stopped", -signal.SIGKILL
-            run.last.ended = now()
+            run.last.outcome, run.last.exit, run.last.ended = "stopped", -signal.SIGKILL, now()
         if run.last.outcome == "stopped":
             run.last.stopped_by = who
     run.state, run.waits, run.after_reboot = "ended", None, 0
@@ -341,50 +332,25 @@ def end(run: Run, who: str) -> str:
 # -- try
 
 
-def try_presets(
-    site: Site, names: Sequence[str], *, settings: Sequence[str], seconds: int, **more: Any
-) -> list[dict[str, Any]]:
-    """Train a few steps of each preset, and return what became of it."""
-    results = []
-    for name in dict.fromkeys(names or site.presets):
-        found: dict[str, Any] = {"preset": name, "peak_mib": None, "tokens_per_second": None}
-        results.append(found)
-        try:
-            found |= _tried(site, name, settings, seconds, **more)
-        except TrainError as error:
-            found |= {"outcome": "not tried", "why": str(error)}
-    return results
-
-
-def _tried(
-    site: Site, name: str, settings: Sequence[str], seconds: int, **more: Any
-) -> dict[str, Any]:
+def tried(
+    site: Site, name: str, *, settings: Sequence[str], seconds: int, **more: Any
+) -> tuple[Run, tuple[int, int]]:
+    """Train a few steps of a preset; return the run, and how much of its GPUs' MiB it took."""
     preset = presets.with_settings(presets.chosen(site, name), settings)
-    if not preset.try_with:
-        text = "it does not say how it is tried: give it 'try_with', arguments for a few steps"
-        return {"outcome": "left out", "why": text}
     few = {**preset.arguments, **preset.try_with}
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
     run = _planned(site, preset, [], settings, trial=True, **more)
     checks.refuse(site, run)
     _write(site, run, None)
-    hand_over(run, None)
+    hand_over(run, new=True)
     say(f"{name}: {run.run} ...")
-    until, peak, total = time.monotonic() + seconds, 0, None
+    until, most = time.monotonic() + seconds, (0, 0)
     while not (run := runs.read(run.folder)).over:
-        if site.accelerator != "cpu":
-            own = [gpu for gpu in host.gpus() if gpu.uuid in run.gpus]
-            peak = max([peak, *(gpu.used_mib for gpu in own)])
-            total = min((gpu.total_mib for gpu in own), default=total)
+        own = [] if run.gpus in ([], [CPU]) else host.gpus()
+        used = [(gpu.used_mib, gpu.total_mib) for gpu in own if gpu.uuid in run.gpus]
+        most = max([most, *used])
         if time.monotonic() > until:
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
             end(run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    return {
-        "run": run.run,
-        "outcome": run.outcome,
-        "peak_mib": peak or None,
-        "total_mib": total,
-        "tokens_per_second": run.history().last.get("tokens_per_second"),
-        "why": None if run.outcome == "finished" else f"see `train why {run.run}`",
-    }
+    return run, most

@@ -23,10 +23,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..smoke import files
-from . import checks, claims, code, host, presets, runs, several, units
+from ..smoke.listening import interface_of, seen_by
+from . import checks, claims, code, host, presets, runs, units
 from .host import Site, TrainError, now
-from .metrics import MetricReader, Metrics, stalled
+from .metrics import MetricReader, Metrics
 from .runs import Attempt, Run, tail_of, unstamped
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 AGAIN = 75
 """Exit code after which the unit starts it again; EX_TEMPFAIL."""
+MEETING_S = 60
+"""Seconds that hosts wait for each other."""
 _OLDER_LOGS = 2
 _LONGEST_LINE = 16 << 10
 _RESERVE = 1 << 20
@@ -49,14 +51,15 @@ _FIRST = re.compile(
 
 def supervise(site: Site, name: str) -> int:
     """Go through one attempt of a run; return 0 where its end was written down, or AGAIN."""
+    run = runs.record(site.runs / name)
     try:
-        run = runs.read(site.runs / name)
-        with run.locked(".alive", 2.5, f"run {name} is running already: see `train watch {name}`"):
-            return Supervisor(site, run).work()
+        return Supervisor(site, runs.whole(run)).work()
     except (TrainError, OSError) as error:
         print(error, file=sys.stderr)
+        run.state, run.refused = "ended", str(error)
         with contextlib.suppress(OSError):
-            files.write_text(site.runs / name / "refusal", f"{error}\n")
+            if not run.damaged:
+                run.save()
         return 1
 
 
@@ -71,6 +74,7 @@ class Log:
         self._file.handleError = lambda record: None  # type: ignore[method-assign]
 
     def write(self, line: str) -> None:
+        """Write a line."""
         self._file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
 
 
@@ -78,9 +82,7 @@ class Supervisor:
     """+ told: whoever started it was told that it is on, and waits no more."""
 
     def __init__(self, site: Site, run: Run) -> None:
-        if run.damaged:
-            raise TrainError(run.damaged)
-        self.site, self.run, self.preset = site, run, run.settings()
+        self.site, self.run, self.preset = site, run, run.settings
         self.stopping = self.told = False
         self.held = claims.Held()
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -101,16 +103,17 @@ class Supervisor:
 
     def change(self, **changes: Any) -> None:
         """Write down what changed; a disk without room ends no run."""
-        if any(getattr(self.run, name) != each for name, each in changes.items()):
-            vars(self.run).update(changes)
-            with contextlib.suppress(OSError):
-                self.run.save()
+        vars(self.run).update(changes)
+        with contextlib.suppress(OSError):
+            self.run.save()
 
     def on(self, what: str) -> None:
+        """Have whoever started it wait no more."""
         units.notify(f"READY=1\nSTATUS={what}")
         self.told = True
 
     def work(self) -> int:
+        """Wait where it has to, take the devices, and go through an attempt."""
         if self.run.waits:
             self._wait(host.moment(self.run.waits["until"]) or 0)
         self._claim()
@@ -142,7 +145,8 @@ class Supervisor:
                 if place is None:
                     who, remedy = ", ".join(got) or "other runs", checks.taken_remedy(got, run)
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
-                self.change(state="queued")
+                if run.state != "queued":
+                    self.change(state="queued")
                 self.on(f"waits for {', '.join(got)}")
                 self.sleep(1)
         finally:
@@ -155,10 +159,9 @@ class Supervisor:
         run, number = self.run, len(self.run.attempts) + 1
         self.folder = run.attempt(number)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        code.lay_out(Path(self.site.checkout), run.folder / code.WORKTREE, run.run, run.code)
-        attempt = Attempt(
-            number=number, started=now(), boot_id=host.boot_id(), resumed_from=run.resumed_from
-        )
+        code.lay_out(Path(self.site.checkout), run.folder / presets.WORKTREE, run.run, run.code)
+        attempt = Attempt(number=number, started=now(), boot_id=host.boot_id())
+        attempt.resumed_from = run.resumed_from
         changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
         self.launcher = Log(self.folder / "launcher.log", self.site.log_mib)
@@ -187,49 +190,43 @@ class Supervisor:
 
     def _program(self) -> int:
         """Run the program to its end, with its logs; return its exit code."""
-        torchrun = self.preset.launch == "torchrun"
-        names = [f"rank{rank}" for rank in range(self.preset.processes(self.run.ranks))]
-        pipes = [self.folder / f".pipe{rank}" for rank in range(len(names))] if torchrun else []
-        for path in pipes:
-            path.unlink(missing_ok=True)
-            os.mkfifo(path, 0o600)
-        own, output = os.pipe2(os.O_CLOEXEC)
-        sources = [(own, "launcher" if torchrun else names[0]), *zip(pipes, names, strict=False)]
-        process = self._start(output)
-        os.close(output)
+        names = [f"rank{rank}" for rank in range(self.run.nproc)]
+        names[:0] = ["launcher"] if self.preset.launch == "torchrun" else []
+        pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
+        links = {name: self.folder / f".{name}" for name in names}
+        for name, (_, end) in pipes.items():
+            links[name].unlink(missing_ok=True)
+            links[name].symlink_to(f"/proc/{os.getpid()}/fd/{end}")
+        process = self._start(pipes[names[0]][1])
         readers = []
-        for source in sources:
-            readers.append(threading.Thread(target=self._read, args=source, daemon=True))
+        for name, (end, _) in pipes.items():
+            readers.append(threading.Thread(target=self._read, args=(end, name), daemon=True))
             readers[-1].start()
         self.on("on")
         self._until_it_ends(process)
-        for path in pipes:
-            with contextlib.suppress(OSError):  # a reader waits where no rank came to write
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        for name, (_, end) in pipes.items():
+            os.close(end)
+            links[name].unlink()
         until = time.monotonic() + _LAST_LINES_S
         for reader in readers:
             reader.join(max(0, until - time.monotonic()))
-        for path in pipes:
-            path.unlink(missing_ok=True)
         return process.returncode
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
-        run, command = self.run, [*self.run.command]
-        known = run.places()
+        run, command, known = self.run, [*self.run.command], self.run.places
         own = {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
         variables = {**host.plain_variables(), **host.declared_variables(self.site), **own}
         if run.part:
-            command, found = several.with_rendezvous(
-                run.part, run.run, command, lambda: self.stopping
-            )
-            variables = {**found, **variables}
+            at = command.index("--nproc-per-node")
+            words, found = together(run.part, run.run)
+            command[at:at], variables = words, {**found, **variables}
         if self.preset.launch == "torchrun":
             at = command.index("--no-python")
             ranks = ["--log-dir", f"{self.folder}/torchrun", "--no-python", "sh", "-c", _RANKS_LOG]
-            command[at : at + 1] = [*ranks, f"{self.folder}/.pipe"]
+            command[at : at + 1] = [*ranks, f"{self.folder}/.rank"]
         return subprocess.Popen(
             command,
-            cwd=run.folder / code.WORKTREE,
+            cwd=run.folder / presets.WORKTREE,
             env={**variables, **presets.devices_variable(self.held.devices)},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -237,12 +234,12 @@ class Supervisor:
             start_new_session=True,
         )
 
-    def _read(self, source: int | Path, name: str) -> None:
+    def _read(self, source: int, name: str) -> None:
         """Write a log of what comes from a pipe, and read its steps; a bar's states are lines."""
-        log = self.launcher if name == "launcher" else None
-        log = log or Log(self.folder / f"{name}.log", self.site.log_mib)
-        reader = MetricReader()
-        with open(source, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - or a number
+        log, reader = self.launcher, MetricReader()
+        if name != "launcher":
+            log = Log(self.folder / f"{name}.log", self.site.log_mib)
+        with open(source, encoding="utf-8", errors="replace") as stream:
             while line := stream.readline(_LONGEST_LINE):
                 if line := line.rstrip("\n"):
                     log.write(line)
@@ -253,9 +250,9 @@ class Supervisor:
         stands = False
         while process.poll() is None:
             self.sleep(_LOOK_S)
-            if self.stopping:
+            if self.stopping and self.run.state != "stopping":
                 self.change(state="stopping")
-            waited = stalled([*self.metrics.times], time.time())
+            waited = self.metrics.history.stalled(time.time())
             if waited is not None and not stands:
                 self.tell("stalled", stalled_seconds=round(waited))
             stands = waited is not None
@@ -301,7 +298,7 @@ class Supervisor:
 
     def tell(self, event: str, **more: Any) -> None:
         """Tell the declared command how the run goes, which never waits for it."""
-        run, attempt, last = self.run, self.run.attempts[-1], self.metrics.last
+        run, attempt, last = self.run, self.run.attempts[-1], self.metrics.history.last
         names = ("step", "steps", "loss", "not_finite", "tokens_per_second")
         resumed = attempt.resumed_from
         document = {
@@ -319,6 +316,23 @@ class Supervisor:
         if self.site.notify:
             words = (self.site.notify, document, self.launcher.write)
             threading.Thread(target=tell, args=words).start()
+
+
+def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
+    """Return torchrun's words and variables for a run that several hosts train together.
+
+    + part: of this host, see `starting.part_of`; all meet at the first one's address
+    """
+    leads = part["host"] == part["hosts"][0]
+    local = part["address"] if leads else seen_by(part["address"])
+    conf = f"is_host={str(leads).lower()},join_timeout={MEETING_S},read_timeout={MEETING_S}"
+    words = [
+        *("--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-conf", conf),
+        *("--rdzv-endpoint", f"{part['address']}:{part['port']}", "--local-addr", local),
+    ]
+    name = interface_of(local)
+    both = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return words, dict.fromkeys(both, name) if name else {}
 
 
 def tell(command: Sequence[str], document: dict[str, Any], say: Callable[[str], object]) -> None:

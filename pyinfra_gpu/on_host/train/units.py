@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from .host import Site, TrainError
 
 _ANSWER_S = 20.0
 _STARTED_S = 320.0  # the unit's own limit is 300
-_ON = ("active", "activating", "deactivating", "reloading")
+_ON = "--state=active,activating,deactivating,reloading"
 
 
 def unit(run: str) -> str:
@@ -26,15 +27,16 @@ def problem() -> tuple[str, str] | None:
     if not Path("/run/systemd/system").is_dir():
         text = "systemd does not run this machine, and a run is a unit of systemd's"
         return text, "use `torchrun` beside this program"
-    linger, remedy = Path("/var/lib/systemd/linger") / user, f"sudo loginctl enable-linger {user}"
+    linger = Path("/var/lib/systemd/linger") / user
     if not linger.exists():
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             words = ["loginctl", "enable-linger"]
             subprocess.run(words, capture_output=True, timeout=_ANSWER_S, check=False)
+    remedy = f"run `sudo loginctl enable-linger {user}`"
     if not linger.exists():
-        return f"a run would end with the last login of {user}", f"run `{remedy}`"
+        return f"a run would end with the last login of {user}", remedy
     if not Path(f"/run/user/{os.getuid()}/systemd").is_dir():
-        return f"no user manager of systemd's runs for {user}", f"run `{remedy}`"
+        return f"no user manager of systemd's runs for {user}", remedy
     return None
 
 
@@ -48,18 +50,16 @@ def ensure(site: Site, after_reboot: bool) -> None:
         _done(_systemctl("enable", "--force", str(again)), f"{again} cannot be enabled")
 
 
+def on() -> set[str]:
+    """Return the runs whose unit is on, or on its way there or away."""
+    said = _systemctl("list-units", "--plain", "--no-legend", _ON, unit("*"))
+    return {*re.findall(r"^pyinfra-gpu-train@(\S+)\.service\b", said.stdout, re.MULTILINE)}
+
+
 def start(run: str) -> str | None:
     """Start a run; return why it did not start."""
     said = _systemctl("start", unit(run), seconds=_STARTED_S)
     return _reason(said) if said.returncode != 0 else None
-
-
-def active(run: str) -> bool:
-    """Tell whether a run's unit is on, or on its way there or away."""
-    try:
-        return _systemctl("is-active", unit(run), seconds=5).stdout.strip() in _ON
-    except (TrainError, OSError):
-        return False
 
 
 def stop(run: str, seconds: float) -> None:
@@ -78,18 +78,16 @@ def notify(text: str) -> None:
 
 
 def _systemctl(*words: str, seconds: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
+    command = ["systemctl", "--user", "--no-pager", *words]
     environment = {**os.environ, "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}"}
     environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
     try:
         return subprocess.run(
-            ["systemctl", "--user", "--no-pager", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-        )
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=seconds, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 127, "", "systemctl is not on this host")
     except subprocess.TimeoutExpired:
         text = f"`systemctl --user {words[0]}` did not answer within {seconds:.0f} s"
         raise TrainError(f"{text}: see `systemctl --user status`") from None

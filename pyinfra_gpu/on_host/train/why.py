@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -13,13 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..diagnosis.causes import Step
 from ..terminal import columns, paragraph
-from . import checkpoints, checks, host, runs, starting
+from . import checks, host, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
-from .metrics import History
-from .presets import BATCH
+from .presets import folder_of
 from .runs import Run, rank_of, tail_of, unstamped
 
 if TYPE_CHECKING:
@@ -30,7 +27,6 @@ _MOST_LOGS = 16
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_WHOLE = re.compile("total|global|effective")
 
 
 @dataclass(kw_only=True)
@@ -88,21 +84,20 @@ def explain(site: Site, run: Run) -> Explanation:
     """Explain one run, as far as its logs and the host say."""
     if run.damaged:
         return Explanation(run=run.run, what=run.damaged, outcome=run.outcome)
-    history = run.history()
     last, ended = run.last, None
     if last is not None and last.outcome is not None:
         ended = last.failed_at or moment(last.ended)
-    ours = [*_own_words(run, history, ended or time.time())]
     found = Explanation(
         run=run.run,
-        what=_what(run, history, ended),
+        what=_what(run, ended),
         outcome=run.outcome,
         rank=last.first_failed_rank if last else None,
         facts=[*_facts(site, run)],
         across=run.across,
         ended=ended,
     )
-    if run.wrong or ours:
+    ours = [*_own_words(run, ended or time.time())]
+    if run.failed or ours:
         _diagnose(run, found, ours)
     return found
 
@@ -113,7 +108,7 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
     from ..diagnosis.explain import explain
 
     if run.across:
-        others = ", ".join(name for name in run.across)
+        others = ", ".join(run.across)
         found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
     first, known = found.rank, carried()
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
@@ -127,9 +122,7 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
         found.id, found.cause = root.name, root.cause
         found.passing = known.entries[root.name].transient
         found.rank = root.rank if first is None else first
-        smaller = _smaller(run) if root.name == _MEMORY else ()
-        found.answer = replace(answer, found=(replace(root, fix=(*smaller, *root.fix)),))
-    if run.wrong and found.id != _MEMORY and (point := run.resumable()):
+    if run.failed and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
         found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
 
@@ -143,31 +136,22 @@ def _host_facts() -> dict[str, str]:
     return told if isinstance(told, dict) else {}
 
 
-def _smaller(run: Run) -> Iterator[Step]:
-    """Yield a start with half the batch, where an argument of the run is that."""
-    arguments = run.spec.get("arguments", {})
-    sizes = {n: each for n, each in arguments.items() if type(each) is int and BATCH.fullmatch(n)}
-    sizes = {name: each for name, each in sizes.items() if not _WHOLE.search(name)}
-    if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
-        typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
-        yield Step(f"Halve {most}, which is {sizes[most]}", typed)
-
-
-def _what(run: Run, history: History, ended: float | None) -> str:
-    name, at = f"run {run.run}", history.last.get("step")
-    place = "" if run.across and at is None else " before its first step"
+def _what(run: Run, ended: float | None) -> str:
+    name, at = f"run {run.run}", run.history.last.get("step")
+    place = "" if run.across else " before its first step"
     place = place if at is None else f" at step {at:,.0f}"
     well = "nothing has failed"
-    if history.not_finite:
-        well = f"its loss is {loss_words(history.last)} since step {history.not_finite[0] or 0}"
-    if not run.over and not run.wrong:
+    if run.history.not_finite:
+        since = run.history.not_finite[0] or 0
+        well = f"its loss is {loss_words(run.history.last)} since step {since}"
+    if not run.over and not run.failed:
         if run.state in ("queued", "waiting"):
             return f"{name} waits: nothing has failed"
-        if (waited := history.stalled(time.time())) is not None:
-            return f"{name} stands still{place}: no step for {duration(waited)}"
+        if run.stalled is not None:
+            return f"{name} stands still{place}: no step for {duration(run.stalled)}"
         return f"{name} is {run.state}: {well}"
     if run.last is None:
-        return f"{name} was not started"
+        return f"{name} was not started" + (f": {run.refused}" if run.refused else "")
     if run.last.outcome == "lost":
         what = "the host was started anew" if run.cut_off else "its supervisor was ended"
         return f"{name} was lost{place}: {what}"
@@ -184,10 +168,8 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     if run.state == "queued":
         yield f"it {starting.waits_for(site, run)}"
     if len(run.attempts) > 1 and last is not None:
-        earlier = run.attempts[-2]
-        cause = f" ({earlier.cause})" if earlier.cause else ""
         point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
-        yield f"attempt {earlier.number} {earlier.outcome}{cause}; {last.number} began from {point}"
+        yield f"attempt {last.number} began from {point}"
     if last is not None and last.stopped_by:
         yield f"it was stopped by {last.stopped_by}"
     if run.waits:
@@ -201,24 +183,24 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     if last is not None and last.exit not in (None, 0, 1):
         number = -last.exit if last.exit < 0 else last.exit - 128
         yield f"exit code {last.exit}" + (f" ({_SIGNALS[number]})" if number in _SIGNALS else "")
-    folders = [run.folder.parent] if run.wrong else []
-    if run.wrong and run.checkpoints:
-        folders.append(above(checkpoints.folder_of(run.checkpoints)))
+    folders = [run.folder.parent] if run.failed else []
+    if run.failed and run.pattern:
+        folders.append(above(folder_of(run.pattern)))
     for folder in {each.stat().st_dev: each for each in reversed(folders)}.values():
         if (free := shutil.disk_usage(folder).free >> 20) < 64:
             yield f"the disk that holds {folder} is full now: {free} MiB are free"
 
 
-def _own_words(run: Run, history: History, until: float) -> Iterator[str]:
+def _own_words(run: Run, until: float) -> Iterator[str]:
     """Yield what the launcher itself knows, in lines that the catalogue has entries for."""
-    lost = run.last is not None and run.last.outcome == "lost"
-    if not lost and (waited := history.stalled(until)) is not None:
+    history, outcome = run.history, run.last.outcome if run.last else None
+    if outcome != "lost" and (waited := history.stalled(until)) is not None:
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace or 0:.2f} s"
-    if run.last and run.last.outcome == "failed" and run.last.exit in (-9, 128 + 9):
+    if outcome == "failed" and run.last and run.last.exit in (-9, 128 + 9):
         yield "train: the program was killed by SIGKILL"
     if run.cut_off:
         yield f"train: the host was started anew while run {run.run} was on"
-    elif run.last is not None and run.last.outcome == "lost":
+    elif outcome == "lost":
         yield f"train: the supervisor of run {run.run} was ended before the run was"
     if history.not_finite:
         at, word = history.not_finite

@@ -12,13 +12,13 @@ from pyinfra_gpu.report.check.running import Request, known, members
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 
-_SAME = (
-    ("run", "newest run of several hosts", "name one"),
-    ("ranks", "number of ranks", "give --set ranks=N, which all of them can have"),
-    ("commit", "commit", "deploy them, and commit what was changed"),
-    ("checkpoint", "newest complete checkpoint", "share one folder of checkpoints among them"),
-)
-"""What a host says of itself, how it is called, and what to do where another one says otherwise."""
+_SAME = {
+    "newest": ("newest run of several hosts", "name one"),
+    "ranks": ("number of ranks", "give --set ranks=N, which all of them can have"),
+    "commit": ("commit", "deploy them, and commit what was changed"),
+    "checkpoint": ("newest complete checkpoint", "share one folder of checkpoints among them"),
+}
+"""What a host says of itself -> how it is called, and what to do where another one differs."""
 
 
 def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
@@ -40,13 +40,13 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     if unlike := _unlike(told, names):
         return replace(checked, hosts=(), reasons=(unlike,))
     if "--dry" in words[:at]:  # behind `--` it is the program's own
-        plain = (tuple(line for line in h.lines if not line.startswith("{")) for h in checked.hosts)
-        pairs = zip(checked.hosts, plain, strict=True)
+        lines = (tuple(each for each in h.lines if each[:1] != "{") for h in checked.hosts)
+        pairs = zip(checked.hosts, lines, strict=True)
         return replace(checked, hosts=tuple(replace(host, lines=own) for host, own in pairs))
     first = told[names[0]]
     address = known(request)[1].get(names[0], {}).get("smoke_across_address")
-    part |= {"run": first.get("run") or first.get("name"), "port": first.get("port")}
-    part["address"] = address or first.get("address")
+    part |= {name: first.get(name) for name in ("run", "port", "address")}
+    part["address"] = address or part["address"]
     started = ask_all(request, verb, ["--part", json.dumps(part), *further])
     if started.exit_code == 0:
         return started
@@ -70,7 +70,7 @@ def _unlike(told: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str 
         if isinstance(together, list) and {*together} != {*names}:
             whose = f"run {each.get('run')} of {name} is one of {', '.join(map(str, together))}"
             return f"{whose} together, and the group has {', '.join(names)}: name those hosts"
-    for what, called, remedy in _SAME:
+    for what, (called, remedy) in _SAME.items():
         values = {name: str(each.get(what))[:40] for name, each in told.items()}
         if len({*values.values()}) > 1:
             shown = ", ".join(f"{name} {value}" for name, value in values.items())

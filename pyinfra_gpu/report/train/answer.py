@@ -15,11 +15,10 @@ SCHEMA_VERSION = 1
 LIMIT = 2 << 20
 """Bytes of a host's answer; a run comes to some thousand."""
 
-State = Literal["queued", "starting", "running", "waiting", "stopping", "ended", "damaged"]
-Outcome = Literal["finished", "failed", "stopped", "lost"]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
+Word = Annotated[str, Field(pattern=r"^[a-z ]{1,20}$")]
 Words = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=8192)]
 
@@ -40,26 +39,21 @@ class Step(_Told):
     mfu: Number | None = None
 
 
-class Attempt(_Told):
-    """One start of a run."""
-
-    number: Count
-    outcome: Outcome | None = None
-
-
 class Run(_Told):
-    """One run.
+    """One run, as its launcher judges it.
 
+    + outcome: the word for what it does, or became; + wrong: whether somebody should look at it
     + losses: the curve as few points, where the launcher was asked for it
     + unresolved: whether it failed of late, and nobody has taken it up again
     """
 
     run: Name
-    state: State
+    state: Word
+    outcome: Word
+    wrong: bool = False
     preset: Words | None = None
     created: Words = ""
     gpus: Annotated[tuple[Words, ...], Field(max_length=64)] = ()
-    attempts: Annotated[tuple[Attempt, ...], Field(max_length=1000)] = ()
     last: Step | None = None
     stalled_seconds: Number | None = None
     losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
@@ -68,20 +62,6 @@ class Run(_Told):
     @property
     def on(self) -> bool:
         return self.state not in ("ended", "damaged")
-
-    @property
-    def outcome(self) -> str:
-        """The word for what it does, or became."""
-        if self.stalled_seconds is not None and self.on:
-            return "stalled"
-        if self.on or self.state == "damaged":
-            return self.state
-        return (self.attempts[-1].outcome if self.attempts else None) or "not started"
-
-    @property
-    def wrong(self) -> bool:
-        spoilt = self.on and self.last is not None and self.last.not_finite is not None
-        return spoilt or self.outcome in ("stalled", "failed", "lost", "damaged")
 
 
 class Runs(_Told):
@@ -129,16 +109,21 @@ class HostRuns:
     explained: Why | None = None
 
     @property
+    def shown(self) -> tuple[Run, ...]:
+        """The runs that are on, and the newest one."""
+        return (*(run for run in self.runs[:-1] if run.on), *self.runs[-1:])
+
+    @property
     def exit_code(self) -> int:
         if self.reason is not None or not self.ok:
             return 1
-        seen = (run for run in self.runs if run.on or run.unresolved)
-        return 2 if any(run.wrong for run in (*self.runs[-1:], *seen)) else 0
+        seen = (*self.shown, *(run for run in self.runs if run.unresolved))
+        return 2 if any(run.wrong for run in seen) else 0
 
     def as_json(self) -> dict[str, Any]:
-        runs = [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs]
         explained = self.explained.model_dump(mode="json") if self.explained else None
         plain = {name: getattr(self, name) for name in ("reason", "ok", "without", "lines")}
+        runs = [run.model_dump(mode="json") for run in self.runs]
         return {**plain, "runs": runs, "explained": explained}
 
 
@@ -152,11 +137,8 @@ class TrainAnswer:
 
     @property
     def exit_code(self) -> int:
-        asked = [host for host in self.hosts if not host.without] or self.hosts
-        codes = {host.exit_code for host in asked}
-        if self.reasons or not self.hosts or 1 in codes:
-            return 1
-        return 2 if 2 in codes else 0
+        codes = {host.exit_code for host in self.hosts if not host.without} or {1}
+        return 1 if self.reasons or 1 in codes else max(codes)
 
     def as_json(self) -> dict[str, Any]:
         return {

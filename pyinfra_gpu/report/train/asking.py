@@ -59,42 +59,42 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
 
 
 def _asked(
-    request: Request,
-    state: State,
-    host: Host,
-    spec: HostSpec,
-    verb: str,
-    words: Sequence[str],
+    request: Request, state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]
 ) -> HostRuns:
-    name, lists, deploy = host.name, verb in LISTS, _deploy(request)
-    undeclared = (
-        f"no training is declared for {name}: declare training_repo and training_commit for it,"
-        f" and {deploy}"
-    )
+    name, lists, form = host.name, verb in LISTS, Runs if verb in LISTS else Why
+    deploy = f"run `pyinfra {shlex.quote(request.inventory)} deploy.py`"
+    undeclared = f"no training is declared for {name}: declare training_repo and training_commit"
+    undeclared += f" for it, and {deploy}"
     if spec.training is None and (lists or verb in BEGIN):
         silent = lists and not request.limit
         return HostRuns(name=name, absent=True, reason=None if silent else undeclared)
-    command = [spec.paths.train, "list" if lists else verb, *words]
-    command[2:2] = ["--json"] * (lists or verb == "why")
-    variables = [f"PYINFRA_GPU_TRAIN_BY={_who()}", f"PYINFRA_GPU_HOST={name}"]
-    variables.append(f"COLUMNS={columns()}")
-    if verb == "why":
-        variables.append(f"PYINFRA_GPU_HOST_FACTS={json.dumps(_facts(state, host, spec))}")
-    known = shlex.join(["env", *variables])
-    text = f"test -x {shlex.quote(command[0])} || exit {_NO_LAUNCHER}; exec {known} "
+    as_json = lists or verb == "why"
+    command = [
+        spec.paths.train,
+        "list" if lists else verb,
+        *(["--json"] if as_json else []),
+        *words,
+    ]
+    variables = {"PYINFRA_GPU_TRAIN_BY": _who(), "PYINFRA_GPU_HOST": name, "COLUMNS": columns()}
+    if verb == "why":  # what decides between two causes
+        seen = answer(state, host, spec)
+        facts = {} if isinstance(seen, Unanswered) else facts_of(seen)
+        variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
+    known = shlex.join(["env", *(f"{key}={value}" for key, value in variables.items())])
+    program = shlex.quote(spec.paths.train)
+    text = f"test -x {program} || exit {_NO_LAUNCHER}; exec {known} {shlex.join(command)}"
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
 
     def run() -> tuple[bool, Any]:
         given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
-        whole = StringCommand(text + shlex.join(command))
-        return bounded_command(state, host, whole, given, seconds=seconds)
+        return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
 
     said = reach(host, run, seconds=seconds)
     if isinstance(said, Unanswered):
         return HostRuns(name=name, reason=said.reason)
     ok, output = said
-    if ok and (lists or verb == "why"):
-        told = read(Runs if lists else Why, "\n".join(output.stdout_lines))
+    if ok and as_json:
+        told = read(form, "\n".join(output.stdout_lines))
         if isinstance(told, Runs):
             return HostRuns(name=name, runs=told.runs)
         if isinstance(told, Why):
@@ -104,23 +104,13 @@ def _asked(
     printed = (*map(_line, output.stdout_lines[-_MOST_LINES:]), *errors)
     if not (ok or printed):
         without = spec.training is None
-        reason = undeclared if without else f"there is no launcher at {command[0]}: {deploy}"
+        reason = undeclared if without else f"there is no launcher at {spec.paths.train}: {deploy}"
         return HostRuns(name=name, reason=reason, absent=True, without=without)
     if lists:
         reason = errors[-1] if errors else "it says nothing of its runs"
         return HostRuns(name=name, reason=shortened(reason, 300))
     without = not ok and len(printed) == 1 and _NO_RUN.match(printed[0]) is not None
     return HostRuns(name=name, lines=printed, ok=ok, without=without)
-
-
-def _facts(state: State, host: Host, spec: HostSpec) -> dict[str, str]:
-    """Look at a host, for what decides between two causes; nothing where it does not answer."""
-    seen = answer(state, host, spec)
-    return {} if isinstance(seen, Unanswered) else facts_of(seen)
-
-
-def _deploy(request: Request) -> str:
-    return f"run `pyinfra {shlex.quote(request.inventory)} deploy.py`"
 
 
 def _line(text: str) -> str:

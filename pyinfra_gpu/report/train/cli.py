@@ -30,8 +30,7 @@ EXIT_CODES_TEXT = (
     " precedence over 2."
 )
 _ACROSS = ("start", "stop", "resume")
-_ALL = ("start", "try", "stop", "resume")
-_HOW = "pyinfra-gpu train INVENTORY [options] -- ACTION ..."
+_ALL = (*_ACROSS, "try")
 _MISTAKE, _INTERRUPTED = 2, 130
 _WATCH_EVERY_S = 5.0
 _COLOURS = {
@@ -53,26 +52,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         allow_abbrev=False,
     )
     add_request(parser)
-    parser.add_argument("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    across = parser.add_argument(
-        "--across", metavar="GROUP", help=f"{', '.join(_ACROSS)}: one run of all hosts of a group"
-    )
-    offer(across, lambda words: known(typed(words))[0])
+    add = parser.add_argument
+    add("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
+    add("--json", action="store_true", help="print one JSON document")
+    text = f"{', '.join(_ACROSS)}: one run of all hosts of a group"
+    offer(add("--across", metavar="GROUP", help=text), lambda words: known(typed(words))[0])
     if is_asked():
-        offer(parser.add_argument("name", nargs="?"), _presets)
-    parser.add_argument("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
-    parser.add_argument("--once", action="store_true", help="watch: show it once and exit")
+        offer(add("name", nargs="?"), _presets)
+    add("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
+    add("--once", action="store_true", help="watch: show it once and exit")
     parser.set_defaults(handler=handle, words=[])
 
 
 def _presets(words: argparse.Namespace) -> list[str]:
     """Return the presets that the hosts declare, where one is to be started."""
-    found: dict[str, None] = {}
-    for data in known(typed(words))[1].values() if words.action == "start" else ():
-        declared = data.get("training_presets")
-        found |= dict.fromkeys(declared) if isinstance(declared, Mapping) else {}
-    return [*found]
+    hosts = known(typed(words))[1].values() if words.action == "start" else ()
+    declared = (data.get("training_presets") for data in hosts)
+    return [*dict.fromkeys(name for each in declared if isinstance(each, Mapping) for name in each)]
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
@@ -112,7 +108,7 @@ def _mistakes(options: argparse.Namespace) -> Iterator[str]:
     except click.exceptions.Exit:
         raise SystemExit(0) from None
     except click.UsageError as error:
-        yield f"{error.format_message()} See `train {action} --help`, and `{_HOW}`"
+        yield f"{error.format_message()} See `train {action} --help` on a host"
 
 
 def _tell(text: str) -> None:
@@ -127,13 +123,12 @@ def handle(options: argparse.Namespace) -> int:
     try:
         return _handled(options)
     except KeyboardInterrupt:
-        print(file=sys.stderr)
         if options.action == "watch":
-            _tell(f"the runs go on: `{typed} watch` shows them again")
+            _tell(f"\nthe runs go on: `{typed} watch` shows them again")
             return 0
         if options.action not in ("start", "resume"):
             raise
-        _tell(f"interrupted; what was started already continues: `{typed} list` shows what")
+        _tell(f"\ninterrupted; what was started already continues: `{typed} list` shows what")
         return _INTERRUPTED
 
 
@@ -149,8 +144,7 @@ def _handled(options: argparse.Namespace) -> int:
         words = ["--across", *words]
     again = action == "watch" and not (options.once or options.json)
     if again:
-        limit = "".join(f" --limit {each}" for each in request.limit)
-        _tell(f"asking the hosts of {request.inventory}{limit} ...")
+        _tell(f"asking the hosts of {request.inventory} ...")
     while True:
         answer = ask_all(request, action, words)
         code = _shown(answer, options)

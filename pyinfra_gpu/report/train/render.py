@@ -20,28 +20,22 @@ def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: i
             count = f"{len(failed)} older run{'s' if len(failed) > 1 else ''} failed on {host.name}"
             typed = f"pyinfra-gpu train {answer.inventory} why --limit {host.name} {failed[-1].run}"
             lines.append(f"{count}: `{typed}`")
-    unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
-    lines += [f"! {text}" for text in (*unasked, *answer.reasons)]
+    silent = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
+    lines += [f"! {text}" for text in (*silent, *answer.reasons)]
     on = sum(run.on for host in answer.hosts for run in host.runs)
-    silent = f", {len(unasked)} did not answer" if unasked else ""
-    summary = f"{len(answer.hosts)} host{'s' if len(answer.hosts) != 1 else ''}{silent}"
+    summary = f"{len(answer.hosts)} host{'s' if len(answer.hosts) != 1 else ''}"
+    summary += f", {len(silent)} did not answer" if silent else ""
     summary += f": {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
     return "\n".join([*lines, *[""] * bool(lines), summary])
 
 
-def shown(host: HostRuns) -> tuple[Run, ...]:
-    """Return the runs that are on, and the newest one."""
-    return (*(run for run in host.runs[:-1] if run.on), *host.runs[-1:])
-
-
 def _rows(host: HostRuns) -> Iterator[tuple[str, ...]]:
-    runs = shown(host)
-    if not runs and host.reason is None:
+    if not host.shown and host.reason is None:
         yield host.name, "no training declared" if host.absent else "none yet", "", "", "", ""
-    for run in runs:
-        rate = run.last.tokens_per_second if run.last and run.on else None
-        speed = "" if rate is None else f"{rate:,.0f}"
+    for run in host.shown:
         last = run.last.model_dump() if run.last else {}
+        rate = last.get("tokens_per_second") if run.on else None
+        speed = "" if rate is None else f"{rate:,.0f}"
         yield host.name, run.run, run.outcome, step_words(last), loss_words(last), speed
 
 
@@ -55,28 +49,25 @@ def told_of(run: Run) -> list[str]:
 
 def printed(answer: TrainAnswer) -> str:
     """Return what the launchers printed, the same answer of several hosts once."""
-    follows = _consequences(answer)
+    elsewhere = _consequences(answer)
     blocks: dict[tuple[str, ...], list[str]] = {}
-    named = len(answer.hosts) > 1
+    named = len(answer.hosts) > 1 or any(not host.ok or host.reason for host in answer.hosts)
     for host in answer.hosts:
-        said = [*host.lines]
-        if host.explained is not None:
-            said = _explained(host.explained, follows.get(host.name))
+        told, said = host.explained, [*host.lines]
+        if told is not None:
+            text = f"{told.what}; {elsewhere[host.name]}" if host.name in elsewhere else told.text
+            said = [_indented(line) for line in text.splitlines() or [told.what]]
         said += [f"! {host.reason}"] if host.reason else []
-        named = named or not host.ok or host.reason is not None
         blocks.setdefault(tuple(said), []).append(host.name)
-    told = []
-    for said_, names in blocks.items():
-        head = [f"{', '.join(names)}:"] if named else []
-        told.append("\n".join([*head, *said_]))
-    return "\n\n".join([*told, *(f"! {reason}" for reason in answer.reasons)])
+    texts = [
+        "\n".join([*([f"{', '.join(names)}:"] if named else []), *said])
+        for said, names in blocks.items()
+    ]
+    return "\n\n".join([*texts, *(f"! {reason}" for reason in answer.reasons)])
 
 
-def _explained(told: Why, elsewhere: str | None) -> list[str]:
-    if elsewhere:
-        return [one_line(f"{told.what}; {elsewhere}")]
-    lines = told.text.splitlines() or [told.what]
-    return [" " * (len(line) - len(line.lstrip(" "))) + one_line(line) for line in lines]
+def _indented(line: str) -> str:
+    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
 
 
 def _consequences(answer: TrainAnswer) -> Mapping[str, str]:

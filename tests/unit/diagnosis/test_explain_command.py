@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.diagnosis import reading
+from pyinfra_gpu.explain import cli as reading
 
 PROJECT = Path(__file__).resolve().parents[3]
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
@@ -87,7 +87,7 @@ def test_files_and_json(explain: Explain, tmp_path: Path) -> None:
     ("stdin", "words", "failed"),
     [
         ("", "The log is empty.", False),
-        ("step 1 loss 0.5\n", "No failure found in this log.", False),
+        ("step 1 loss 0.5\n", "No known failure is in this log.", False),
         (UNKNOWN, "No cause found: ", True),
         (UNKNOWN, "  KeyError: 'label'\n", True),
     ],
@@ -160,7 +160,7 @@ def test_of_a_very_long_log_head_and_tail_are_read_and_that_is_said(
 
 def test_a_log_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "LARGEST", 10_000_000)
-    with pytest.raises(reading.UnreadableError, match="longer than"):
+    with pytest.raises(ValueError, match="longer than"):
         reading.read_log(io.BytesIO(gzip.compress(bytes(20_000_000))))
 
 

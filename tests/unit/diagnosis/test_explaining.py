@@ -59,20 +59,6 @@ def test_an_exception_that_nothing_explains_leaves_the_log_unexplained() -> None
     assert why(TRACEBACK, OOM, TRACEBACK, BUG) == "cuda-out-of-memory"
 
 
-def test_the_rank_that_torchrun_saw_fail_first_has_the_cause() -> None:
-    summary = (
-        "Root Cause (first observed failure):",
-        "[0]:",
-        "  time      : 2025-08-08_15:15:57",
-        "  rank      : 1 (local_rank: 1)",
-        "  exitcode  : 1 (pid: 371)",
-        "=" * 20,
-    )
-    full = "OSError: [Errno 28] No space left on device: '/data/x'"
-    assert why(f"[rank0]: {full}", f"[rank1]: {OOM}", *summary) == "cuda-out-of-memory"
-    assert why(f"[rank0]: {full}", f"[rank1]: {OOM}") == "disk-full"
-
-
 @pytest.mark.parametrize(
     "after",
     [
@@ -91,7 +77,6 @@ def test_what_a_run_got_over_is_no_cause(after: list[str]) -> None:
     [
         ("step 1 loss 0.5\ntraining finished", False),
         ("WARNING: 3 samples failed to load\nstep 1 loss 0.5", False),
-        ("step 1 loss 0.5\nmake: *** [Makefile:12: train] Error 1", True),
         (f"{TRACEBACK}\n{BUG}", True),
     ],
 )

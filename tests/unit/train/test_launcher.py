@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import errno
-import fcntl
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,14 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis.catalogue import for_hosts
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
-    checkpoints,
     checks,
     claims,
     cli,
     code,
     host,
+    listing,
     presets,
     runs,
-    several,
     starting,
     supervise,
     units,
@@ -37,18 +36,27 @@ from pyinfra_gpu.on_host.train import (
 from pyinfra_gpu.on_host.train.host import CPU, Site, TrainError
 from pyinfra_gpu.on_host.train.metrics import MetricReader, Metrics, history
 from pyinfra_gpu.on_host.train.runs import Run
-from pyinfra_gpu.on_host.train.supervise import Log
 
 GPUS = [f"GPU-{os.getpid():07}-{name}" for name in "ab"]  # names are the whole machine's
 NAME = "20261122-200000-tiny"
+SAVES = {"file": "t.py", "checkpoints": "{run}/out/step-*", "complete": ["done", "rank{rank}.pt"]}
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The runs whose units are on."""
+    names: set[str] = set()
+    monkeypatch.setattr(units, "on", lambda: {*names})
+    monkeypatch.setattr(units, "stop", lambda run, seconds: names.discard(run))
+    return names
+
+
+@pytest.fixture
+def site(tmp_path: Path, on: set[str], monkeypatch: pytest.MonkeyPatch) -> Site:
     state = tmp_path / "state"
     (state / "runs").mkdir(parents=True)
-    monkeypatch.setattr(units, "active", lambda run: False)
-    return Site(
+    known = {"tiny": {"file": "t.py", "arguments": {"steps": 3}}, "big": {"file": "t.py"}}
+    made = Site(
         prefix=str(tmp_path),
         python=str(tmp_path / "venv/bin/python"),
         checkout=str(tmp_path / "checkout"),
@@ -60,7 +68,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
         accelerator="nvidia",
         ranks=2,
         torch="2.13.0",
+        presets=known,
     )
+    monkeypatch.setattr(host, "load", lambda: made)
+    return made
+
+
+def changed(site: Site, **fields: Any) -> Site:
+    return Site(**{**vars(site), **fields})
 
 
 def written(site: Site, name: str = NAME, log: str = "", **fields: Any) -> Run:
@@ -71,19 +86,12 @@ def written(site: Site, name: str = NAME, log: str = "", **fields: Any) -> Run:
     attempt = {"number": 1, "started": host.now(-60), "ended": host.now(), "outcome": outcome}
     attempt |= {"boot_id": host.boot_id(), "exit": 1, **fields.pop("attempt", {})}
     document = {
-        "schema": 1,
-        "run": name,
-        "state": "ended",
-        "preset": "tiny",
-        "gpus": GPUS,
-        "created": host.now(-60),
-        "attempts": [attempt],
-        "spec": {"file": "train.py"},
-        **fields,
-    }
-    (folder / "run.json").write_text(json.dumps(document))
+        "schema": 1, "state": "ended", "preset": "tiny", "gpus": GPUS, "created": host.now(-60),
+        "attempts": [attempt], "spec": {"file": "train.py"}, **fields,
+    }  # fmt: skip
+    put(folder / "run.json", json.dumps(document))
     stamped = "".join(f"{host.now()} {line}\n" for line in log.splitlines())
-    (folder / "attempts/1/rank0.log").write_text(stamped)
+    put(folder / "attempts/1/rank0.log", stamped)
     return runs.read(folder)
 
 
@@ -92,26 +100,27 @@ def put(path: Path, text: str = "x") -> None:
     path.write_text(text)
 
 
-# -- Python 3.10, which Ubuntu 22.04 has
+def told(run: Run, *lines: dict[str, Any]) -> Run:
+    """Write metrics of a run down, and read it again."""
+    whole = ({"time": host.now(), "attempt": 1, **line} for line in lines)
+    put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in whole))
+    return runs.read(run.folder)
 
+
+NAN = {"step": 1, "loss": None, "not_finite": "nan"}
 NEWER = {"UTC", "StrEnum", "tomllib", "ExceptionGroup", "TaskGroup", "batched", "override", "Self"}
 
 
 def test_the_launcher_has_nothing_of_a_newer_python() -> None:
-    """`datetime.UTC` made every command on Ubuntu 22.04 a traceback."""
-    folder = Path(on_host.__file__).parent
-    names = ("terminal.py", "fingerprint.py", "smoke/files.py", "smoke/nvidia_smi.py")
-    others = (*folder.glob("diagnosis/*.py"), *(folder / name for name in names))
-    for path in (*folder.glob("train/*.py"), *others):
-        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
-        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        imported = (
-            node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
-        )
-        used |= {alias.name for node in imported for alias in node.names}
-        assert not used & NEWER, path
-        assert not any(isinstance(node, ast.TryStar) for node in ast.walk(tree))
+    """`datetime.UTC` made every command on Ubuntu 22.04, which has 3.10, a traceback."""
+    for path in on_host._travelling():
+        if path.suffix == ".py":
+            tree = [*ast.walk(ast.parse(path.read_text("utf-8"), feature_version=(3, 10)))]
+            used = {node.attr for node in tree if isinstance(node, ast.Attribute)}
+            used |= {node.id for node in tree if isinstance(node, ast.Name)}
+            used |= {node.name for node in tree if isinstance(node, ast.alias)}
+            assert not used & NEWER, path
+            assert not any(isinstance(node, ast.TryStar) for node in tree)
     assert host.moment("2026-11-22T20:00:00.123Z") == 1795377600.123
     assert host.moment("no time") is None
 
@@ -120,16 +129,14 @@ def test_the_launcher_has_nothing_of_a_newer_python() -> None:
 
 
 def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=x", "-c", "user.email=x@y")
+    who = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "protocol.file.allow=always")
     run = ["git", *who, "-C", str(folder), *words]
     return subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.fixture
-def checkout(site: Site) -> Path:
-    folder = Path(site.checkout)
-    folder.mkdir()
-    put(folder / "train.py", "one\n")
+def repository(folder: Path, *names: str) -> Path:
+    for name in names:
+        put(folder / name, "one\n")
     put(folder / ".gitignore", "data/\n")
     git(folder, "init", "-q")
     git(folder, "add", ".")
@@ -138,18 +145,15 @@ def checkout(site: Site) -> Path:
 
 
 def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
-    checkout: Path, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
     """Of a worktree that was half made a run went on without the uncommitted changes."""
-    inner, there = tmp_path / "inner", tmp_path / "code"
-    put(inner / "lib.py", "one\n")
-    git(inner, "init", "-q")
-    git(inner, "add", ".")
-    git(inner, "commit", "-qm", "one")
-    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "lib x")
+    checkout, there = repository(Path(site.checkout), "train.py"), tmp_path / "code"
+    inner = repository(tmp_path / "inner", "lib.py")
+    git(checkout, "submodule", "add", "-q", str(inner), "lib x")
     git(checkout, "commit", "-qm", "two")
-    changed = ("train.py", "new.py", "lib x/lib.py")
-    for name in (*changed, "data/large.bin"):
+    names = ("train.py", "new.py", "lib x/lib.py")
+    for name in (*names, "data/large.bin"):
         put(checkout / name, "two\n")
     before = git(checkout, "status", "--porcelain")
     kept = code.snapshot(checkout)
@@ -158,7 +162,7 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
     git(checkout, "worktree", "add", "-q", "--detach", str(there), "HEAD")
     for _ in range(2):
         code.lay_out(checkout, there, NAME, kept)
-    assert [(there / name).read_text() for name in changed] == ["two\n"] * 3
+    assert [(there / name).read_text() for name in names] == ["two\n"] * 3
     assert not (there / "data").exists()
     assert git(there, "rev-parse", "HEAD") == kept[0][1] == code.head(checkout)
     code.forget(checkout, NAME, kept)
@@ -169,26 +173,24 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
 
 
 def test_logs_that_are_followed_lose_no_line_at_a_rotation(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
 ) -> None:
     """After a rotation the rest of the old file was never read: 142 of 201 lines were shown."""
+    on.add(NAME)
     run = written(site, state="running", outcome=None)
-    log, alive = Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter([True] * 40 + [False] * 9)
-    monkeypatch.setattr(Run, "alive", lambda self: next(alive))
-    numbers = iter(range(400))
+    log, numbers = supervise.Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter(range(200))
 
     def write(seconds: float) -> None:
-        for _ in range(20):  # 700 bytes between two looks
-            log.write(f"line {next(numbers, 399):03}")
+        for number in islice(numbers, 20):  # 700 bytes between two looks
+            log.write(f"line {number:03}")
+        on.discard(NAME if "line 199" in (run.attempt() / "rank0.log").read_text() else "")
 
     monkeypatch.setattr(cli.time, "sleep", write)
     with os.fdopen(os.dup(1), "w") as out:
         monkeypatch.setattr(sys, "stdout", out)
         cli._printed(run, None, "rank0.log", True)
     lines = capfdbinary.readouterr().out.split(b"\n")
-    shown = [int(line[-3:]) for line in lines if b"line" in line]
-    assert len(shown) > 100
-    assert shown == [*range(len(shown))]
+    assert [int(line[-3:]) for line in lines if b"line" in line] == [*range(200)]
 
 
 def test_metrics_never_end_and_a_long_run_is_not_called_stalled(tmp_path: Path) -> None:
@@ -198,25 +200,27 @@ def test_metrics_never_end_and_a_long_run_is_not_called_stalled(tmp_path: Path) 
     for step in range(1, 1001):
         metrics.read(reader, f"step {step}/1000  loss {4 / step:.4f}")
         assert path.stat().st_size < 10_200
-    metrics.close()
-    seen = history(path, 1)
-    assert seen.last["step"] == 1000
-    assert seen.stalled(time.time()) is None
-    assert seen.losses[0] < 4
+    for seen in (history(path, 1), metrics.history):
+        assert seen.last["step"] == 1000
+        assert seen.stalled(time.time()) is None
+        assert seen.stalled(time.time() + 301) is not None
+    assert history(path, 1).losses[0] < 4
 
 
-def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(tmp_path: Path) -> None:
-    lines = [
-        {"time": host.now(), "attempt": 1, "step": 5, "loss": None, "not_finite": "nan"},
-        {"time": host.now(), "attempt": 1, "step": 6, "loss": 2.0},
-        {"time": host.now(), "attempt": 2, "step": 1, "loss": 1.0},
-        {"time": host.now(), "attempt": 2, "step": 2, "loss": None, "not_finite": "inf"},
-        {"time": host.now(), "attempt": 2, "step": 3, "loss": None, "not_finite": "nan"},
-    ]
-    put(tmp_path / "m", "".join(f"{json.dumps(line)}\n" for line in lines) + "torn {")
-    seen = history(tmp_path / "m", 2)
+def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(site: Site) -> None:
+    run = told(
+        written(site),
+        {"step": 5, "loss": None, "not_finite": "nan"},
+        {"step": 6, "loss": 2.0},
+        {"attempt": 2, "step": 1, "loss": 1.0},
+        {"attempt": 2, "step": 2, "loss": None, "not_finite": "inf"},
+        {"attempt": 2, "step": 3, "loss": None, "not_finite": "nan"},
+    )
+    path = run.folder / "metrics.jsonl"
+    path.write_text(path.read_text() + "torn {")
+    seen = history(path, 2)
     assert (seen.last["step"], seen.losses, seen.not_finite) == (3, [2.0, 1.0], (2, "inf"))
-    assert history(tmp_path / "m", 1).not_finite is None
+    assert history(path, 1).not_finite is None
 
 
 def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
@@ -237,7 +241,7 @@ def test_devices_are_claimed_all_or_none_and_a_gpu_is_one_for_all_prefixes_of_a_
     site: Site, tmp_path: Path
 ) -> None:
     """Two owners, each with a prefix, trained on the same two GPUs at once."""
-    other = Site(**{**vars(site), "state": str(tmp_path)})
+    other = changed(site, state=str(tmp_path))
     first = claims.claim(site, "one", [GPUS[0], CPU], 2, None)
     assert isinstance(first, claims.Held)
     assert claims.claim(other, "two", GPUS, 2, None) == ["one"]
@@ -284,12 +288,12 @@ def test_of_twenty_that_race_for_two_gpus_two_get_one_each(site: Site) -> None:
 
 
 def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking removed tickets, and `why` of a queued run ended with EROFS."""
+    on.add(NAME)
     held = claims.claim(site, "one", GPUS, 2, None)
     queued = written(site, state="queued", outcome=None, devices=GPUS, ranks=1)
-    monkeypatch.setattr(Run, "alive", lambda self: True)
     opened = os.open
 
     def read_only(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -306,18 +310,15 @@ def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
 # -- run.json, whole or not
 
 
-def test_a_run_that_nobody_supervises_is_lost_and_looking_does_not_write_it(site: Site) -> None:
-    run = written(site, state="running", outcome=None)
+def test_a_run_that_no_unit_runs_is_lost_and_looking_does_not_write_it(
+    site: Site, on: set[str]
+) -> None:
+    run = written(site, state="running", outcome=None, words=["--lr"], part={"hosts": ["a", "b"]})
     assert (run.outcome, run.over) == ("lost", True)
     assert json.loads((run.folder / "run.json").read_text())["state"] == "running"
-    descriptor = os.open(run.folder / ".alive", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert runs.read(run.folder).state == "running"
-    os.close(descriptor)
-
-
-def test_what_is_written_is_read_again(site: Site) -> None:
-    run = written(site, words=["--lr", "3"], across=["a", "b"])
+    on.add(NAME)
+    run = runs.read(run.folder)
+    assert run.state == "running"
     run.save()
     assert runs.read(run.folder) == run
 
@@ -332,29 +333,20 @@ DAMAGED = {
 
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_damaged_or_foreign_record_keeps_nobody_from_stopping_or_listing(
-    what: str,
-    site: Site,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    what: str, site: Site, on: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Orders that were damaged, or a run of another version, made `stop` refuse."""
-    stopped: list[str] = []
-    good = written(site, state="running", outcome=None)
-    bad = written(site, f"{NAME}-2")
-    (bad.folder / "run.json").write_text(DAMAGED[what])
-    put(bad.folder / "request.json", '{"preset": ')
-    monkeypatch.setattr(Run, "alive", lambda self: self.run not in stopped)
-    monkeypatch.setattr(units, "active", lambda run: run not in stopped)
-    monkeypatch.setattr(units, "stop", lambda run, seconds: stopped.append(run))
-    monkeypatch.setattr(host, "load", lambda: site)
+    on |= {NAME, f"{NAME}-2"}
+    good, bad = written(site, state="running", outcome=None), written(site, f"{NAME}-2")
+    put(bad.folder / "run.json", DAMAGED[what])
     assert cli.main(["list", "--json"]) == 0
     states = [each["state"] for each in json.loads(capsys.readouterr().out)["runs"]]
     assert states == ["running", "running"]
-    with pytest.raises(TrainError, match="may be 2 runs"):
-        starting.stop(site, None)
+    assert cli.main(["stop"]) == 1
+    assert "may be 2 runs" in capsys.readouterr().err
     assert cli.main(["stop", bad.run]) == 0
+    assert on == {good.run}
     assert cli.main(["stop"]) == 0
-    assert stopped == [bad.run, good.run]
     last = json.loads((good.folder / "run.json").read_text())["attempts"][0]
     assert (last["outcome"], last["exit"]) == ("stopped", -9)
     assert "on this host" in last["stopped_by"]
@@ -373,11 +365,11 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     assert (unproven.state, unproven.over, unproven.waits_for_boot) == ("waiting", False, True)
     facts = " ".join(why.explain(site, unproven).facts)
     assert "for no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in facts
-    others: list[dict[str, Any]] = [
+    over = [
         {"after_reboot": 0}, {"after_reboot": 1e-9}, {"outcome": "failed"},
         {"attempt": {"boot_id": host.boot_id()}},
     ]  # fmt: skip
-    for number, each in enumerate(others):
+    for number, each in enumerate(over):
         assert written(site, f"{NAME}-{number + 4}", **{**waits, **each}).over
     tried: list[str] = []
 
@@ -401,6 +393,14 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     assert runs.read(first.folder).outcome == "lost"
 
 
+def test_a_run_is_resumed_by_one_only(site: Site) -> None:
+    run = written(site, outcome="lost")
+    with claims.bound(f"resume/{NAME}") as alone:
+        assert alone is not None
+        with pytest.raises(TrainError, match=f"run {NAME} is being resumed already"):
+            starting.go_on(site, run, None, gpus=None)
+
+
 def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
     names = [written(site, f"{NAME}{end}").run for end in ("", "-2", "-10")]
     assert runs.names(site) == names
@@ -408,28 +408,23 @@ def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
     assert runs.chosen(site, "y-2").run == names[1]
     with pytest.raises(TrainError, match=r"may be 3 runs \(.*-10, .*-2, "):
         runs.chosen(site, "2026")
-    with pytest.raises(TrainError, match="there is no run x"):
-        runs.chosen(site, "x")
 
 
 def test_one_that_was_begun_again_is_unresolved_no_more(site: Site) -> None:
     failed = written(site)
-    assert runs.unresolved([failed]) == {failed.run}
+    early = written(site, f"{NAME}-1", outcome="finished", created=host.now(-30))
     trial = written(site, f"{NAME}-2", outcome="finished", trial=True, created=host.now(9))
     again = written(site, f"{NAME}-3", outcome="finished", created=host.now(9))
-    assert runs.unresolved([failed, trial]) == {failed.run}
+    assert runs.unresolved([failed, early, trial]) == {failed.run}
     assert runs.unresolved([failed, trial, again]) == set()
 
 
-SAVES = {"file": "t.py", "checkpoints": "{run}/out/step-*", "complete": ["done", "rank{rank}.pt"]}
-
-
-def test_old_runs_go_and_their_checkpoints_stay(site: Site, checkout: Path) -> None:
-    written(site, f"{NAME}-1", spec=SAVES)
+def test_old_runs_go_and_their_checkpoints_stay(site: Site) -> None:
+    repository(Path(site.checkout), "train.py")
+    for number in (1, 2, 3):
+        written(site, f"{NAME}-{number}", spec=SAVES)
     put(site.runs / f"{NAME}-1/out/step-5/done")
-    written(site, f"{NAME}-2", spec=SAVES)
-    written(site, f"{NAME}-3", spec=SAVES)
-    runs.forget_old(Site(**{**vars(site), "keep_runs": 1}))
+    runs.forget_old(changed(site, keep_runs=1))
     assert runs.names(site) == [f"{NAME}-1", f"{NAME}-3"]
     left = sorted(path.name for path in (site.runs / f"{NAME}-1").iterdir())
     assert left == ["out", "run.json"]
@@ -442,7 +437,7 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(tmp_path: Path) -
             put(tmp_path / "out" / step / name)
 
     def newest(ranks: int = 2, since: float = 0) -> str | None:
-        found = checkpoints.newest(preset, {"run": tmp_path}, ranks, since)
+        found = presets.newest(preset, {"run": tmp_path}, ranks, since)
         return found.step if found else None
 
     assert newest() == "100"
@@ -461,24 +456,29 @@ def smi(text: str) -> Any:
 
 
 def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
-    rows = (
-        "1, GPU-b, 32607, 500, [N/A], 71, 561.1, 575, 0x4\n0, GPU-a, 32607, 0, 9, 40, 20, 9, 0x0\n"
-    )
+    rows = "1, GPU-b, 32607, 500, [N/A], 71, 561.1, 0x4\n0, GPU-a, 32607, 0, 9, 40, 20, 0x0\n"
     first, second = host.gpus(smi(rows))
     assert (first.index, second.uuid, second.used_mib) == (0, "GPU-b", 500)
-    assert (second.percent, second.slowed, first.slowed) == (None, "power limit", "")
+    assert second.words == "GPU 1 0.5/31.8 GiB 71 °C 561 W power limit"
     users = host.gpu_users(smi("GPU-a, 712, /usr/bin/python\n"))
     assert users == {"GPU-a": ["pid 712 (python)"]}
     with pytest.raises(TrainError, match="GPU is lost"):
-        host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0, 0x0\n"))
+        host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0x0\n"))
 
 
-def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = "0, GPU-a, 1, 0, 0, 0, 0, 0, 0x0\n1, GPU-b, 1, 0, 0, 0, 0, 0, 0x0\n"
-    known = host.gpus(smi(rows))
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs, the second of which somebody uses."""
+    rows = f"0, {GPUS[0]}, 2048, 0, 0, 0, 0, 0x0\n1, {GPUS[1]}, 2048, 1024, 0, 0, 0, 0x0\n"
+    known, users = host.gpus(smi(rows)), host.gpu_users(smi(f"{GPUS[1]}, 712, /usr/bin/python\n"))
     monkeypatch.setattr(host, "gpus", lambda: known)
+    monkeypatch.setattr(host, "gpu_users", lambda: users)
+
+
+@pytest.mark.usefixtures("two")
+def test_gpus_that_there_are_not_are_refused(site: Site) -> None:
     preset = presets.from_json("a", {"file": "a.py"})
-    assert checks.devices(site, preset, "GPU-b,0") == (["GPU-b", "GPU-a"], 2)
+    assert checks.devices(site, preset, f"{GPUS[1]},0") == ([GPUS[1], GPUS[0]], 2)
     for given, words in (("2", "names no GPU by '2'"), ("0,0", "twice"), (",", "names no GPU")):
         with pytest.raises(TrainError, match=words):
             checks.devices(site, preset, given)
@@ -487,65 +487,69 @@ def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.Mon
         checks.devices(site, large, None)
 
 
-def test_gpus_that_are_taken_in_use_or_too_small_are_in_the_way(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+A, BOTH = {"file": "a.py"}, {"hosts": ["a", "b"]}
+SUM = {"arguments": {"total": 6}, "multiples": {"total": ["ranks"]}}
+# A run's record -> what is in its way, and what is not.
+IN_THE_WAY: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    (
+        {"spec": {**A, "gpu_gib": 1.5}, "ranks": 2},
+        (
+            "1 of 2 GPUs are taken by other\n    give --queue to wait, or end what has it",
+            "GPU 1 is in use by pid 712 (python)\n    end it",
+            "GPU 1 has 1.0 GiB free of 2.0, and preset tiny needs 1.5",
+        ),
+    ),
+    (
+        {"spec": {**A, "arguments": {"out": "{run}/x"}}, "part": BOTH, "queue": True},
+        ("give --set out=FOLDER", "leave out --queue"),
+    ),
+    ({"spec": {**A, **SUM}, "part": BOTH, "ranks": 2}, ("no multiple of ranks 4 = 4",)),
+    ({"spec": {**A, "wandb": True}}, ("there is no key for it",)),
+    (
+        {"spec": {**A, "checkpoints": "/dev/null/out/step-*"}},
+        ("nothing can be written in /dev/null/out: /dev/null is no folder",),
+    ),
+]
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(("fields", "words"), IN_THE_WAY)
+def test_what_is_in_the_way_is_said_with_its_remedy(
+    fields: dict[str, Any], words: tuple[str, ...], site: Site
 ) -> None:
-    rows = f"0, {GPUS[0]}, 2048, 0, 0, 0, 0, 0, 0x0\n1, {GPUS[1]}, 2048, 1024, 0, 0, 0, 0, 0x0\n"
-    known, users = host.gpus(smi(rows)), host.gpu_users(smi(f"{GPUS[1]}, 712, /usr/bin/python\n"))
-    monkeypatch.setattr(host, "gpus", lambda: known)
-    monkeypatch.setattr(host, "gpu_users", lambda: users)
-    run = written(site, devices=GPUS, ranks=2, spec={"file": "a.py", "gpu_gib": 1.5})
+    put(Path(site.env_file), "")
+    run = written(site, devices=GPUS, **fields)
     held = claims.claim(site, "other", GPUS[:1], 1, None)
     assert isinstance(held, claims.Held)
     with pytest.raises(TrainError) as caught:
         checks.refuse(site, run)
     held.release()
-    said = str(caught.value)
-    assert "1 of 2 GPUs are taken by other\n    give --queue to wait, or end what has it" in said
-    assert "GPU 1 is in use by pid 712 (python)\n    end it" in said
-    assert "GPU 1 has 1.0 GiB free of 2.0, and preset tiny needs 1.5" in said
-    assert "GPU 0 has" not in said
-
-
-def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
-    spec = {"file": "a.py", "arguments": {"out": "{run}/x"}}
-    run = written(site, spec=spec, across=["a", "b"], queue=True)
-    with pytest.raises(TrainError) as caught:
-        checks.refuse(site, run)
-    assert "give --set out=FOLDER" in str(caught.value)
-    assert "leave out --queue" in str(caught.value)
-    total = {"arguments": {"total": 6}, "multiples": {"total": ["ranks"]}}
-    spec = {"file": "a.py", **total}
-    run = written(site, f"{NAME}-2", spec=spec, across=["a", "b"], ranks=2, nproc=2)
-    with pytest.raises(TrainError, match="no multiple of ranks 4 = 4"):
-        checks.refuse(site, run)
+    for each in words:
+        assert each in str(caught.value)
+    assert "GPU 0 has" not in str(caught.value)
 
 
 def test_hosts_meet_where_the_first_one_is() -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        part = {"hosts": ["a", "b"], "host": "b", "address": "127.0.0.1"}
-        part["port"] = server.getsockname()[1]
-        command = ["python", "--nnodes", "2", "--nproc-per-node", "1"]
-        words, found = several.with_rendezvous(part, NAME, command, lambda: False)
-    assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{part['port']}"
-    assert words[words.index("--local-addr") + 1] == "127.0.0.1"
-    assert "is_host=false,join_timeout=60,read_timeout=60" in words
-    assert found["GLOO_SOCKET_IFNAME"] == "lo"
-    with pytest.raises(TrainError, match=r"b could not reach a at 127.0.0.1:\d+ within 60 s"):
-        several.with_rendezvous(part, NAME, command, lambda: True)
+    part = {**BOTH, "address": "127.0.0.1", "port": 4123}
+    for name, leads in (("a", "true"), ("b", "false")):
+        words, found = supervise.together({**part, "host": name}, NAME)
+        assert words[words.index("--rdzv-endpoint") + 1] == "127.0.0.1:4123"
+        assert words[words.index("--local-addr") + 1] == "127.0.0.1"
+        assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
+        assert found["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 # -- why
 
 FAILURES = Path(__file__).parent / "failures"
-CAUSES = {
-    "disk": "disk-full",
-    "hang": "run-no-progress",
-    "killed_rank": "rank-killed",
-    "memory": "cuda-out-of-memory",
-    "nan": "loss-not-finite",
+HANG = [{"time": host.now(n - 900), "step": n} for n in range(9)]
+# The log -> (the cause, the exit code, the metrics).
+CAUSES: dict[str, tuple[str, int, list[dict[str, Any]]]] = {
+    "disk": ("disk-full", 1, []),
+    "hang": ("run-no-progress", 1, HANG),
+    "killed_rank": ("rank-killed", -9, []),
+    "memory": ("cuda-out-of-memory", 1, []),
+    "nan": ("loss-not-finite", 1, [NAN]),
 }
 
 
@@ -555,50 +559,44 @@ def test_a_failure_is_explained_by_what_the_log_and_the_launcher_know(
 ) -> None:
     from pyinfra_gpu.on_host.diagnosis import causes
 
+    cause, exit_code, lines = CAUSES[name]
     catalogue = causes.unpacked(for_hosts())
     monkeypatch.setattr(causes, "carried", lambda: catalogue)
     monkeypatch.setenv("PYINFRA_GPU_HOST_FACTS", '{"disk-full": "/var has 3 MiB free"}')
-    spec = {"file": "train.py", "arguments": {"device-batch-size": 16, "total-batch-size": 512}}
-    run = written(
-        site,
-        log=(FAILURES / f"{name}.log").read_text(),
-        spec=spec,
-        attempt={"exit": -9 if name == "killed_rank" else 1},
-    )
-    nan = [{"time": host.now(), "attempt": 1, "step": 9, "loss": None, "not_finite": "nan"}]
-    hang = [{"time": host.now(n - 900), "attempt": 1, "step": n} for n in range(9)]
-    lines = {"nan": nan, "hang": hang}.get(name, [])
-    put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
-    found = why.explain(site, run)
+    log = (FAILURES / f"{name}.log").read_text()
+    found = why.explain(site, told(written(site, log=log, attempt={"exit": exit_code}), *lines))
     text = " ".join(found.text(80).split())
-    assert (found.id, "What to do" in text) == (CAUSES[name], True), text
+    assert (found.id, "What to do" in text) == (cause, True), text
     assert ("/var has 3 MiB free" in text) is (name == "disk")
-    halved = f"train start --like {NAME} --set device-batch-size=8"
-    assert (halved in text) is (name == "memory")
     assert json.loads(json.dumps(found.as_json()))["text"] == found.text(80)
 
 
-def test_a_lost_run_says_what_ended_it_and_how_to_go_on(site: Site) -> None:
+def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: set[str]) -> None:
     spec = {**SAVES, "complete": [], "resume": {"resume": "{checkpoint}"}}
-    run = written(site, state="running", outcome=None, spec=spec)
-    put(run.folder / "out/step-40/x")
-    text = " ".join(why.explain(site, run).text(80).split())
+    lost = written(site, state="running", outcome=None, spec=spec)
+    put(lost.folder / "out/step-40/x")
+    text = " ".join(why.explain(site, lost).text(80).split())
     assert "was lost before its first step: its supervisor was ended" in text
     assert f"`train resume {NAME}` continues from step-40" in text
     moved = written(site, f"{NAME}-2", outcome="lost", attempt={"boot_id": "another"})
-    assert "the host was started anew" in why.explain(site, moved).what
-
-
-def test_what_nobody_knows_shows_the_end_of_the_log(site: Site) -> None:
-    text = why.explain(site, written(site, log="one\nnobody knows this\n")).text(80)
+    finished = written(site, f"{NAME}-3", outcome="finished", attempt={"exit": 0})
+    refused = written(site, f"{NAME}-4", attempts=[], refused="git failed")
+    on.add(f"{NAME}-5")
+    hangs = told(written(site, f"{NAME}-5", state="running", outcome=None), *HANG)
+    for run, words in (
+        (moved, "the host was started anew"),
+        (finished, ": nothing has failed"),
+        (
+            told(written(site, f"{NAME}-7", outcome="finished"), NAN),
+            ": its loss is NaN since step 1",
+        ),
+        (refused, "was not started: git failed"),
+        (hangs, "stands still at step 8: no step for 1"),
+    ):
+        assert words in why.explain(site, run).what
+    text = why.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
     assert "No cause found" in text
     assert text.endswith("It ends with\n  one\n  nobody knows this")
-    finished = written(site, f"{NAME}-2", outcome="finished", attempt={"exit": 0})
-    assert "finished" in why.explain(site, finished).what
-    assert "nothing has failed" in why.explain(site, finished).what
-    line = {"time": host.now(), "attempt": 1, "step": 1, "loss": None, "not_finite": "nan"}
-    put(finished.folder / "metrics.jsonl", f"{json.dumps(line)}\n")
-    assert why.explain(site, finished).what.endswith(": its loss is NaN since step 1")
 
 
 # -- watch and list
@@ -609,33 +607,45 @@ def test_a_run_is_one_line_or_a_screen(
 ) -> None:
     from rich.console import Console
 
-    from pyinfra_gpu.on_host.train import watch
-
     run = written(site, log="step 10/20  loss 2.5\n", overrides={"lr": "1"})
-    lines = [
-        {"time": host.now(n - 9), "attempt": 1, "step": n, "steps": 20, "loss": 3 - n / 10}
-        for n in range(9)
-    ]
-    put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
-    assert watch.watch(run.folder, plain=True, once=True) == 2
+    steps = ({"step": n, "steps": 20, "loss": 3 - n / 10} for n in range(9))
+    run = told(run, *({"time": host.now(each["step"] - 9), **each} for each in steps))
+    assert cli.main(["watch", "--plain", "--once"]) == 2
     assert "| failed | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
-    for width in (60, 80, 120):
+    for width in (60, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-        console.print(watch.screen(watch.look(run.folder)))
+        console.print(listing.screen(run))
         text = console.export_text()
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step  8/20 (40.0%)", "loss  2.2000", "train why"):
             assert word in text
 
 
-def test_the_command_line_loads_nothing_for_screens() -> None:
-    """`list`, `logs` and `start` imported rich, which took a third of their time."""
-    program = (
-        "import sys; from pyinfra_gpu.on_host.train import cli, starting;"
-        " sys.exit('rich' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+# Fields and metrics of a run that is on -> its word, and whether somebody should look.
+LOOKS: list[tuple[dict[str, Any], list[dict[str, Any]], str, bool]] = [
+    ({"state": "running", "outcome": None}, [], "running", False),
+    ({"state": "running", "outcome": None}, [NAN], "running", True),
+    ({"state": "running", "outcome": None}, HANG, "stalled", True),
+    ({"outcome": "finished"}, [], "finished", False),
+    ({"outcome": "finished"}, HANG, "finished", False),
+    ({"outcome": "stopped"}, [NAN], "stopped", False),
+    ({"outcome": "failed"}, [], "failed", True),
+    ({"state": "queued", "attempts": []}, [], "queued", False),
+]
+
+
+@pytest.mark.parametrize(("fields", "lines", "outcome", "wrong"), LOOKS)
+def test_list_says_what_a_run_does_and_whether_somebody_should_look(
+    fields: dict[str, Any], lines: list[dict[str, Any]], outcome: str, wrong: bool,
+    site: Site, on: set[str], capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    on.add(NAME)
+    told(written(site, **fields), *lines)
+    assert cli.main(["list", "--json", "--curves"]) == 0
+    (each,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (each["outcome"], each["wrong"]) == (outcome, wrong)
+    assert (each["stalled_seconds"] is not None) is (outcome == "stalled")
 
 
 # What is typed -> the exit code, and what is said, in one sentence; nothing is written.
@@ -656,29 +666,22 @@ MISTAKES = {
 }
 
 
-@pytest.fixture
-def here(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The host on which the command line is called."""
-    known = {"tiny": {"file": "t.py", "arguments": {"steps": 3}}, "big": {"file": "t.py"}}
-    own = Site(**{**vars(site), "presets": known, "accelerator": "cpu"})
-    monkeypatch.setattr(host, "load", lambda: own)
-    return own
-
-
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
 def test_a_mistake_is_one_sentence(
-    words: tuple[str, ...], here: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, told = MISTAKES[words]
-    assert cli.main(words) == code
+    words: tuple[str, ...], site: Site, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(host, "load", lambda: changed(site, accelerator="cpu"))
+    exit_code, sentence = MISTAKES[words]
+    assert cli.main(words) == exit_code
     said = capsys.readouterr().err
-    assert told in said
+    assert sentence in said
     assert said.count("\n") == 1
-    assert [*here.runs.iterdir()] == []
+    assert [*site.runs.iterdir()] == []
 
 
 def test_a_shell_completes_commands_presets_arguments_and_runs(
-    here: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offered(line: str) -> list[str]:
         monkeypatch.setenv("COMP_WORDS", f"train {line}")
@@ -688,15 +691,14 @@ def test_a_shell_completes_commands_presets_arguments_and_runs(
         return [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()]
 
     monkeypatch.setenv("_TRAIN_COMPLETE", "bash_complete")
-    never = written(here, f"{NAME}-1", attempts=[]).run
-    begins = written(here, f"{NAME}-2", state="starting", attempts=[]).run
-    finished = written(here, f"{NAME}-3", outcome="finished").run
-    failed = written(here, f"{NAME}-4").run
+    on.add(f"{NAME}-1")
+    begins = written(site, f"{NAME}-1", state="queued", attempts=[]).run
+    failed = written(site, f"{NAME}-2").run
+    finished = written(site, f"{NAME}-3", outcome="finished").run
     assert {"start", "stop", "why", "completion"} <= {*offered("")}
     assert not {"supervise", "again"} & {*offered("")}
     assert {"tiny", "big"} == {*offered("start ")}
     assert offered("start tiny --set st") == ["steps="]
     assert offered("stop 2026") == [begins]
-    assert offered("resume 2026") == [failed, never]
-    assert offered("logs 2026") == [failed, finished]
-    assert offered("why 2026") == [failed, finished, begins, never]
+    assert offered("resume 2026") == [failed]
+    assert offered("why 2026") == [finished, failed, begins]

@@ -18,7 +18,7 @@ NAME = "20261122-200000-balanced"
 
 def run(**fields: Any) -> Run:
     last = {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0}
-    told = {"run": NAME, "state": "running", "last": {**last, "mfu": 47.62}}
+    told = {"run": NAME, "state": "running", "outcome": "running", "last": {**last, "mfu": 47.62}}
     return Run.model_validate({**told, "losses": LOSSES, **fields})
 
 
@@ -40,7 +40,7 @@ def test_a_run_stands_there_with_its_curve() -> None:
 
 
 def test_of_a_host_the_newest_runs_are_shown_the_newest_first_or_why_not() -> None:
-    failed = run(run="20261121-x", state="ended", attempts=({"number": 1, "outcome": "failed"},))
+    failed = run(run="20261121-x", state="ended", outcome="failed", wrong=True)
     text = section(failed, run())
     assert text.index(NAME) < text.index("20261121-x")
     assert re.search(r'class="badge drift">.*?failed', text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_extends_merges_arguments_and_replaces_the_rest() -> None:
     assert found.variables == {"A": "1", "B": "2"}
     assert found.arguments == {**BASE["arguments"], "batch": 8, "fast": False}
     assert found.multiples == BASE["multiples"]
-    assert presets.from_json("c", json.loads(json.dumps(found.as_json()))).words == ["y"]
+    assert presets.from_json("c", json.loads(json.dumps(asdict(found)))).words == ["y"]
     given["d"] = {"extends": "a", "file": None, "module": "b.c"}
     assert (whole(given, "d").file, whole(given, "d").module) == (None, "b.c")
 
@@ -148,7 +149,7 @@ SET: list[tuple[object, str, object]] = [
     *((True, text, False) for text in ("off", "no", "0", "False")),
     *((False, text, True) for text in ("on", "1", "true")),
     (4, "2", 2), (1, "-1", -1), (0, "3e-4", 0.0003), (0.5, "2", 2.0),
-    (None, "a=b", "a=b"), ("x", "b", "b"), ("x", "7", 7),
+    (None, "a=b", "a=b"), ("x", "b", "b"), ("x", "7", "7"),
 ]  # fmt: skip
 
 
