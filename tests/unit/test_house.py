@@ -57,7 +57,7 @@ def test_a_library_is_known_to_those_alone_who_need_it(
 ) -> None:
     form = rf"^\s*(import|from) {library}"
     modules = (PROJECT / "pyinfra_gpu" / folder).rglob("*.py")
-    assert {path.name for path in modules if re.search(form, path.read_text(), re.M)} == who
+    assert {path.name for path in modules if re.search(form, path.read_text(), re.M)} <= who
 
 
 def test_nobody_reads_a_verdict_but_through_its_type() -> None:
