@@ -53,15 +53,11 @@ def write_identity(host: LabHost, image: BaseImage, server: str, directory: Path
 
 
 def write_machine(host: LabHost, image: BaseImage, repository: NvidiaRepository) -> None:
-    """Write what a host with a simulated GPU has besides: its hardware, its kernel, its source.
-
-    What was done to its hardware stays done.
-    """
+    """Write what a host with a simulated GPU has besides: its hardware, its kernel, its source."""
     if host.machine is None:
         return
-    own, hardware = host.folder / "own", host.folder / "hardware"
-    if not hardware.exists():
-        write_hardware(host.machine, hardware)
+    own = host.folder / "own"
+    write_hardware(host.machine, host.folder / "hardware")
     write_programs(own)
     write_kernel(own, image.root, repository.archive)
     write(own / KERNELS_LIST, f"deb [trusted=yes] {repository.server}/kernels ./\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +29,22 @@ def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = N
     directory = "the lab's folder (default: %(default)s)"
     parser.add_argument("--directory", default=".rehearsal", help=directory)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, each in COMMANDS.items():
-        command = commands.add_parser(name, help=each.help, description=each.help)
-        for argument in each.arguments.split():
+    for name, (_, help_, arguments, _) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_, description=help_)
+        for argument in arguments.split():
             command.add_argument(argument, **ARGUMENTS[argument])
     asked = vars(parser.parse_args(words))
-    lab, chosen = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
+    lab, (act, *_, said) = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
     try:
-        answer = chosen.act(lab, **asked)
+        answer = act(lab, **asked)
     except LabError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
         return 130
-    if chosen.said:
-        print(chosen.said.format(answer=answer, **asked))
+    if said:
+        print(said.format(answer=answer, **asked))
     return answer if isinstance(answer, int) else 0
 
 
@@ -78,6 +77,11 @@ def _list(lab: Lab) -> str:
     return "\n".join("  ".join(word.ljust(w) for word, w in line).rstrip() for line in lines)
 
 
+def _host(act: str) -> Callable[..., Any]:
+    """Return what does it with a host."""
+    return lambda lab, name, **asked: getattr(lab.host(name), act)(*asked.values())
+
+
 def _power_on(lab: Lab, name: str) -> None:
     host = lab.host(name)
     host.power_on()
@@ -89,60 +93,34 @@ def _disk(lab: Lab, name: str, disk: str) -> None:
     (host.fill_disk if disk == "full" else host.free_disk)()
 
 
-@dataclass(frozen=True)
-class Command:
-    """One command.
-
-    + act: what is done with a lab and the arguments
-    + said: what is printed then, with {arguments} in it and {answer}, what `act` returned
-    """
-
-    act: Callable[..., Any]
-    help: str
-    arguments: str = ""
-    said: str = ""
-
-
-COMMANDS = {
-    "run": Command(rehearse, "make two throwaway hosts, deploy twice, and show what happened"),
-    "up": Command(
-        _up, "make throwaway hosts, or switch them on again", "count --machine --os", "{answer}"
-    ),
-    "down": Command(Lab.down, "remove the hosts and everything made for them"),
-    "clean": Command(
-        _clean, "remove the hosts, the base image and the downloaded wheels", said="{answer}"
-    ),
-    "list": Command(_list, "show the hosts and how to enter them", said="{answer}"),
-    "fresh": Command(
-        Lab.fresh, "make a host a bare machine again", "name", "{name} is a bare machine again"
-    ),
-    "reboot": Command(
-        lambda lab, name: lab.host(name).reboot(),
-        "reboot a host in good order", "name", "{name} has rebooted",
-    ),
-    "power-off": Command(
-        lambda lab, name: lab.host(name).power_off(),
-        "cut a host's power", "name", "{name} has no power",
-    ),
-    "power-on": Command(_power_on, "switch a host on again", "name", "{name} is on"),
-    "snapshot": Command(
+# What is done with a lab and the arguments, what it is for, those arguments, and what is printed
+# then, with the arguments and the answer in it.
+COMMANDS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
+    "run": (rehearse, "make two throwaway hosts, deploy twice, and show what happened", "", ""),
+    "up": (_up, "make hosts, or switch them on again", "count --machine --os", "{answer}"),
+    "down": (Lab.down, "remove the hosts and everything made for them", "", ""),
+    "clean": (_clean, "remove hosts, base image and downloaded wheels", "", "{answer}"),
+    "list": (_list, "show the hosts and how to enter them", "", "{answer}"),
+    "fresh": (Lab.fresh, "make a host a bare machine again", "name", "{name} is bare again"),
+    "reboot": (_host("reboot"), "reboot a host in good order", "name", "{name} has rebooted"),
+    "power-off": (_host("power_off"), "cut a host's power", "name", "{name} has no power"),
+    "power-on": (_power_on, "switch a host on again", "name", "{name} is on"),
+    "snapshot": (
         Lab.snapshot, "keep what a host has on its disk", "name snapshot",
         "{name} is kept as {snapshot}",
     ),
-    "restore": Command(
+    "restore": (
         Lab.restore, "bring a host back to a snapshot", "name snapshot",
         "{name} is again as it was in {snapshot}",
     ),
-    "network": Command(
-        lambda lab, name, network, ms: lab.host(name).network(network, ms),
-        "break or restore a host's network", "name network ms", "{name}: network {network}",
+    "network": (
+        _host("network"), "break or restore a host's network", "name network ms",
+        "{name}: network {network}",
     ),
-    "disk": Command(
-        _disk, "fill or free the disk under a host's /opt", "name disk", "{name}: /opt {disk}"
-    ),
-    "newer-driver": Command(
-        lambda lab: lab.nvidia.publish_newer(), "have NVIDIA's repository offer a newer driver",
-        said="the simulated repository (rehearsal) has the driver {answer} as well",
+    "disk": (_disk, "fill or free the disk under /opt", "name disk", "{name}: /opt {disk}"),
+    "newer-driver": (
+        lambda lab: lab.nvidia.publish_newer(), "have NVIDIA's repository offer a newer driver", "",
+        "the simulated repository (rehearsal) has the driver {answer} as well",
     ),
 }  # fmt: skip
 ARGUMENTS: dict[str, dict[str, Any]] = {

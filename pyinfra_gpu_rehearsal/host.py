@@ -137,7 +137,7 @@ class LabHost:
         """The controls of its simulated GPUs. Raises LabError where it has none."""
         if self.machine is None:
             raise LabError(f"{self.name} has no simulated GPU")
-        return GpuControls(self, self.machine)
+        return GpuControls(self)
 
     # -- power
 

@@ -14,10 +14,9 @@ from pyinfra_gpu_rehearsal.control_group import Group, lab_group
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.host import LabHost
-from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
-from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
+from pyinfra_gpu_rehearsal.requirements import available, ensure_packages, gpus_available
 from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, cache_folder, locked
 from pyinfra_gpu_rehearsal.wheelhouse import index_for
 
@@ -136,7 +135,7 @@ class Lab:
             raise LabError(f"{count} hosts cannot be made: 1 to {network.MOST_HOSTS} can")
         if machine is not None:
             machine_named(machine)
-        if why := available():
+        if why := available() or (gpus_available() if machine else None):
             raise LabError(why)
         known = LabRecord.load(self.directory)
         gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
@@ -263,8 +262,6 @@ class Lab:
         host.power_off()
         host.wipe()
         snapshots.leave(host)
-        if host.machine is not None:
-            write_hardware(host.machine, host.folder / "hardware")
         return self._switched_on(host)
 
     def snapshot(self, name: str, snapshot: str) -> LabHost:
@@ -294,14 +291,18 @@ class Lab:
         host.wait_ready(PATIENCE_S)
         return host
 
-    def down(self, *, say: Say = print) -> None:
-        """Remove every host of this lab, its network, its services and its folder."""
+    def down(self, *, say: Say = print, files: bool = True) -> None:
+        """Remove every host of this lab, its network, its services and its folder.
+
+        + files: whether the folder is removed; it takes longer than all else
+        """
         if not self.directory.exists():
             return
         record = LabRecord.load(self.directory)
         with locked(control_group.LOCK):
             if record is not None:
                 network.remove(self._group(record), self._subnet(record))
-        remove_tree(self.directory)
+        if files:
+            remove_tree(self.directory)
         count = len(record.hosts) if record else 0
         say(f"removed {count} throwaway hosts and {self.directory}")

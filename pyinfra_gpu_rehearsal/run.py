@@ -90,34 +90,29 @@ def _on_this_machine(folder: Path, reason: str) -> int:
 
 def _twice(inventory: str, *data: str) -> int:
     """Deploy twice; return 0 only if both runs succeed and the second changes nothing."""
-    first = _deploy("First run: from bare machines to a checked training step", inventory, data)
-    if first is None:
-        return 1
-    second = _deploy("Second run: the same command must change nothing", inventory, data)
-    if second is None:
+    verdict = _deploy("First run: from bare machines to a checked training step", inventory, data)
+    if verdict is not None:
+        verdict = _deploy("Second run: the same command must change nothing", inventory, data)
+    if verdict is None:
         return 1
     still = ("as declared", "left alone")  # the latter: something that a deploy does not repair
-    changed = [name for name, host in second["hosts"].items() if host["status"] not in still]
+    changed = [name for name, host in verdict["hosts"].items() if host["status"] not in still]
     if changed:
         _say(f"\nNOT CONVERGED: the second run still changed {', '.join(changed)}")
         return 1
-    _say(f"\nThe second run changed nothing on {len(second['hosts'])} host(s).")
+    _say(f"\nThe second run changed nothing on {len(verdict['hosts'])} host(s).")
     return 0
 
 
 def _deploy(title: str, inventory: str, data: tuple[str, ...]) -> dict[str, Any] | None:
     """Run pyinfra's own command line; return the run's verdict, or None when it failed."""
-    command = ["pyinfra", "-y", inventory, "deploy.py"]
-    for item in data:
-        command += ["--data", item]
-    _say(f"\n{_RULE}\n{title}\n$ {' '.join(command)}\n{_RULE}")
+    words = ["-y", inventory, "deploy.py", *(word for each in data for word in ("--data", each))]
+    _say(f"\n{_RULE}\n{title}\n$ pyinfra {' '.join(words)}\n{_RULE}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.json")
         program = str(Path(sys.executable).with_name("pyinfra"))
         started = time.monotonic()
         environment = {**os.environ, REPORT_VARIABLE: str(path)}
-        result = subprocess.run([program, *command[1:]], env=environment, check=False)
-        seconds = time.monotonic() - started
-        verdict: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    _say(f"pyinfra ended with exit code {result.returncode} after {seconds:.1f} s")
-    return verdict if result.returncode == 0 else None
+        code = subprocess.run([program, *words], env=environment, check=False).returncode
+        _say(f"pyinfra ended with exit code {code} after {time.monotonic() - started:.1f} s")
+        return json.loads(path.read_text()) if code == 0 else None

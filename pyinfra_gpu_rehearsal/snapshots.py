@@ -17,8 +17,8 @@ from pyinfra_gpu_rehearsal.commands import remove_tree
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
 
-# In a host's folder; the first two are read by on_host/boot.sh, the second for one boot only.
-LOWER, BOOT_ID, HARDWARE = "lower", "boot_id", "hardware"
+# In a host's folder, where on_host/boot.sh reads them, the second for one boot only.
+LOWER, BOOT_ID = "lower", "boot_id"
 
 
 def names(host: LabHost) -> list[str]:
@@ -41,8 +41,6 @@ def take(host: LabHost, name: str) -> None:
     remove_tree(folder)  # of one that was begun and killed
     folder.mkdir(parents=True)
     (folder / BOOT_ID).write_text(f"{boot_id}\n")
-    if (host.folder / HARDWARE).exists():
-        shutil.copytree(host.folder / HARDWARE, folder / HARDWARE)
     host.upper.rename(folder / "up")
     layers = before.read_text() if before.exists() else ""
     (folder / LOWER).write_text(f"snapshots/{name}/up:{layers}")
@@ -62,9 +60,6 @@ def restore(host: LabHost, name: str) -> None:
     host.wipe()
     for part in (LOWER, BOOT_ID):
         shutil.copyfile(folder / part, host.folder / part)
-    if (folder / HARDWARE).exists():
-        remove_tree(host.folder / HARDWARE)
-        shutil.copytree(folder / HARDWARE, host.folder / HARDWARE)
 
 
 def leave(host: LabHost) -> None:

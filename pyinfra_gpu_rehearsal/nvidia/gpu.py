@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu_rehearsal.commands import remove_tree
-from pyinfra_gpu_rehearsal.nvidia.machines import Machine
-
 if TYPE_CHECKING:
     from pyinfra_gpu_rehearsal.host import LabHost
 
@@ -17,9 +14,8 @@ if TYPE_CHECKING:
 class GpuControls:
     """The simulated GPUs of HOST."""
 
-    def __init__(self, host: LabHost, machine: Machine) -> None:
+    def __init__(self, host: LabHost) -> None:
         self.host = host
-        self.machine = machine
 
     def loaded(self) -> str | None:
         """Return the version of the loaded driver, None where none is loaded."""
@@ -53,9 +49,3 @@ class GpuControls:
         """Let every build of the driver's modules fail, or work again."""
         fails = "/etc/rehearsal/dkms-fails"
         self.host.run(f"mkdir -p /etc/rehearsal; touch {fails}" if on else f"rm -f {fails}")
-
-    def remove_card(self, number: int) -> None:
-        """Let the card NUMBER (from 0) fall off the bus for good."""
-        address = self.machine.addresses()[number]
-        remove_tree(self.host.folder / "hardware/pci" / address)
-        self.host.run(f"rm -rf /sys/bus/pci/devices/{address}")

@@ -87,20 +87,6 @@ def newest(versions: Iterable[str]) -> str:
     return max(versions, key=lambda version: [int(part) for part in version.split(".")])
 
 
-def distribution_of(image: BaseImage) -> str:
-    """Return what NVIDIA calls the distribution of IMAGE ("debian12").
-
-    Raises LabError where the simulated packages are not made for it.
-    """
-    if platform.machine() != ARCHITECTURE:
-        raise LabError(f"a simulated GPU needs {ARCHITECTURE}, and this is {platform.machine()}")
-    release = os_release(image.root / "usr/lib/os-release")
-    if release.get("ID") != "debian":
-        name = release.get("PRETTY_NAME", "unknown")
-        raise LabError(f"a simulated GPU needs hosts with Debian, and this machine makes {name}")
-    return f"debian{release['VERSION_ID']}"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
     """What one lab's repositories were made for, and what they offer now.
@@ -191,7 +177,8 @@ class NvidiaRepository:
 
     def ensure(self, image: BaseImage, say: Say) -> None:
         """Make the repositories where they are not there, or were made for something else."""
-        distribution, archive = distribution_of(image), str(ensure_archive(say).folder)
+        distribution = f"debian{os_release(image.root / 'usr/lib/os-release')['VERSION_ID']}"
+        archive = str(ensure_archive(say).folder)
         state = State(distribution=distribution, archive=archive, server=self.server)
         state = replace(state, versions=offered(distribution))
         if self._file.exists():
