@@ -30,13 +30,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import look
 
 from pyinfra_gpu.engine.wire import one_line
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -109,8 +108,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         (place / f"{name}.json").write_text(json.dumps(given))
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
-    request = replace(ProbeRequest.for_paths(paths, training=False), entries=(), compare_s=10)
-    compared = text_of(request)
+    compared = text_of(asked_of(paths, checkout="", entries=(), compare_s=10))
     words = ["/usr/bin/python3", "-I", "-S", "-c", compared]
     command = shlex.join(words)
     rows = {

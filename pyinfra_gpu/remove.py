@@ -15,7 +15,6 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift import pytorch_build
 from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines, lease
@@ -23,10 +22,11 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import Request, visit
-from pyinfra_gpu.report.screen import BLANK, Row, Sentence, Shown, hosts, printed
+from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import columns, shortened
@@ -104,7 +104,7 @@ def _all(request: Request, *, act: bool) -> list[Removal] | None:
     removals = [found[name] for name in names]
     blocks = hosts(_shown(each, act=act) for each in removals)
     if not act and any(each.removed for each in removals):
-        blocks += [BLANK, Sentence(_STAYS, indent="")]
+        blocks += [BLANK, line(_STAYS)]
     click.echo(printed(blocks, columns()))
     return None if reasons else removals
 
@@ -155,7 +155,7 @@ def _refuse_at_work(spec: HostSpec, record: Record) -> None:
         raise RefusedError(f"cannot tell whether a run is at work: {record.launcher.runs.reason}")
     if runs := deferred_by(record):
         raise RefusedError(f"{runs} at work: wait, or stop it with `train stop`, and run again")
-    if pytorch_build.running(record):
+    if isinstance(record.build.state, BuildState) and record.build.state.running:
         raise RefusedError("torch is being built: wait until that has ended, and run again")
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, run
-from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
+from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.spec import HostSpec
@@ -84,8 +84,8 @@ def request_text(spec: HostSpec, *, compare_s: int | None = None, keep: bool = F
     + compare_s: seconds for comparing the environment's files; None: as few as a check has
     + keep: whether the host may keep the program
     """
-    request = replace(ProbeRequest.for_spec(spec, packages=needed(spec)), keep=keep)
-    return text_of(replace(request, compare_s=compare_s) if compare_s else request)
+    more = {"compare_s": compare_s} if compare_s else {}
+    return text_of(asked_by(spec, packages=needed(spec), keep=keep, **more))
 
 
 def last_seen() -> Record | None:

@@ -18,8 +18,8 @@ from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.steps import reason as reason_of
-from pyinfra_gpu.facts.answer import Answer as Told
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import Answer as Told
 from pyinfra_gpu.facts.probe import BOOTSTRAP
 from pyinfra_gpu.spec import HostSpec, system_files
 

@@ -1,9 +1,9 @@
 """Every remote call of a host has a deadline and a bound, and its text is harmless when it arrives.
 
 pyinfra's own `_timeout` bounds nothing but the reading of a command's output: not the opening of
-the channel, not what is sent on standard input, not the wait for the exit status, and no transfer
-of a file; and it reads whatever comes, into memory. So the connector of each host that we work on
-is handed these calls in the place of its own.
+the channel, not what is sent on standard input, not the wait for the exit status; and it reads
+whatever comes, into memory. So the connector of each host that we work on is handed a call of ours
+in the place of its own. Files go through programs, not by SFTP.
 """
 
 from __future__ import annotations
@@ -92,11 +92,16 @@ class Program:
         rest = b""
         while chunk := self._chunk(receive):
             *lines, rest = (rest + chunk).split(b"\n")
+            self._left -= _LINE * len(lines)
             if len(rest) > _LONGEST_LINE:
                 lines, rest = [*lines, rest], b""
             yield from map(_text, lines)
         if rest:
             yield _text(rest)
+
+    def read(self) -> bytes:
+        """Return what it has printed by now, at its end b""; its errors are passed over."""
+        return self._chunk(self._channel.recv)
 
     def ended(self) -> int:
         """Return how it ended. Raises TooMuchError where it printed more than it may."""
@@ -122,7 +127,7 @@ class Program:
             chunk = receive(_CHUNK)
         except (OSError, EOFError):
             return b""
-        self._left -= len(chunk) + _LINE * chunk.count(b"\n")
+        self._left -= len(chunk)
         if self._left >= 0:
             return chunk
         _beside(lambda: transport.drop(self._connector))
@@ -192,16 +197,13 @@ def one_line(command: str) -> str:
 
 
 def guard(host: Host) -> None:
-    """Hand this host's connector calls that are bounded, if it does not have them yet."""
+    """Hand this host's connector a call that is bounded, if it does not have it yet."""
     if host.connector_data.get(_GUARDED) is host.connector:
         return
     connector: Any = host.connector
     host.connector_data[_GUARDED] = connector
     if own := getattr(connector, "run_shell_command", None):
         connector.run_shell_command = _bounded_command(host, own)
-    for name in ("put_file", "get_file"):
-        if own := getattr(connector, name, None):
-            setattr(connector, name, _bounded_transfer(own))
 
 
 def abandon(host: Host) -> None:
@@ -240,29 +242,30 @@ def run(
 
 
 def start(
-    state: State, host: Host, text: str, run_as: dict[str, Any], *, seconds: float, most: int
+    state: State,
+    host: Host,
+    text: str,
+    run_as: dict[str, Any],
+    *,
+    seconds: float,
+    most: int,
+    as_one: bool = True,
 ) -> Program | None:
     """Start a program that lasts beside the others; None where the connector has no such.
 
-    + text, run_as: as in `run`
+    + text, run_as, most: as in `run`; as_one: what it prints as errors comes with the rest
     + seconds: for its beginning; what is then read from it is the caller's to bound, by `within`
-    + most: bytes that it may print, errors among them
 
     Raises OSError where the connection is gone, or nothing begins within that time.
     """
     if not isinstance(host.connector, SSHConnector | LocalConnector):
         return None
-    command = str(as_user(state, host, text, run_as).get_raw_value())
-    with within(seconds, "no program began"):
-        return Program(host, command, most, as_one=True)
-
-
-def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> StringCommand:
-    """Return a command with what makes it another user's, to be part of another one; see `run`."""
     chosen = _arguments(state, host, run_as)
     for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
         chosen.pop(key, None)
-    return make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    command = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    with within(seconds, "no program began"):
+        return Program(host, command.get_raw_value(), most, as_one=as_one)
 
 
 def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any]:
@@ -272,14 +275,6 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
         known, _ = pop_global_arguments(state, host, dict(given))
     ours = {**known, **given}
     return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
-
-
-def _bounded_transfer(transfer: Callable[..., bool]) -> Callable[..., bool]:
-    def bounded(*args: Any, **arguments: Any) -> bool:
-        with within(arguments.get("_timeout") or deadlines.PLAIN, "a file did not go over"):
-            return transfer(*args, **arguments)
-
-    return bounded
 
 
 def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:

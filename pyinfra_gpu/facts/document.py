@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
@@ -45,6 +45,21 @@ def read(
         return Unknown(reason(error))
     except ValueError as error:
         return Unknown(shortened(str(error), _LONGEST_REASON))
+
+
+class Readable:
+    """A document of ours that a host wrote."""
+
+    @classmethod
+    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
+        """Return what a host wrote; `Unknown` with the reason where it is no such document."""
+        return read(cls, text)
+
+
+class Note(BaseModel, Readable):
+    """One of which what else stands in it does not come in."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
 
 def loads(text: str, limit: int) -> Any:

@@ -12,12 +12,6 @@ from pydantic_core import CoreSchema, core_schema
 
 from pyinfra_gpu.text import one_line
 
-FIRST_LINE = "pyinfra-gpu-probe 1"
-LAST_LINE = "pyinfra-gpu-probe end"
-CUT_OFF = "the probe's output was cut off"
-NOT_REPORTED = "the probe did not report it"
-LATE = "the host was asked for it and did not answer in time"
-MOST_ROWS = 10_000  # of one list; a host with every package there is has a fifth of that
 TEXT_LIMIT = 65536  # bytes
 
 
@@ -35,7 +29,7 @@ class Unknown:
         return f"unknown ({self.reason})"
 
     def to_json(self) -> dict[str, str]:
-        """The form in which pyinfra prints it."""
+        """The form in which it is printed."""
         return {"unknown": self.reason}
 
     @classmethod
@@ -86,13 +80,3 @@ def as_json(value: object) -> object:
 def without_password(text: str) -> str:
     """The text with *** in place of the password in every address like https://me:pw@host/."""
     return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", text)
-
-
-class Jsonable:
-    """Gives a record the hook through which pyinfra prints a fact as JSON."""
-
-    __slots__ = ()
-
-    def to_json(self) -> object:
-        """The record as plain data; an unknown field is `{"unknown": reason}`."""
-        return as_json(self)

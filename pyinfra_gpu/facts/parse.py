@@ -1,27 +1,85 @@
-"""From a host's lines to the whole record: a pure function."""
+"""From a host's lines to the whole record: one document in JSON, read field by field.
+
+What is not there, or has another type than its field, is `Unknown` in that field alone: no answer,
+whatever it is, takes another field or another host with it. The owner's half is a text in root's
+document and is taken for the owner's fields only.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cache
 from typing import Any, get_type_hints
 
-from pyinfra_gpu.facts.answer import Answer
+from pydantic import ValidationError
+
+from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Hidden, Unknown, without_password
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
-from pyinfra_gpu.facts.record import Entry, Record
+from pyinfra_gpu.facts.record import Entry, Record, Str, Whole
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS, OWNED, OWNERS_KEYS
 from pyinfra_gpu.packages import history as apt_log
 from pyinfra_gpu.packages import sources as apt_lists
 from pyinfra_gpu.packages.model import PackageChange, Source
 from pyinfra_gpu.spec import env_file
+from pyinfra_gpu.text import one_line
 
-_RUN = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
-_DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)  # PEP 508
-_PARTS = get_type_hints(Record)
+LONGEST = 2 << 20
+"""Bytes that an answer may have; a host with all there is to tell comes to a quarter of that."""
+MOST_ROWS = 10_000
+"""Rows of one list; a host with every package there is has a fifth of that."""
+CUT_OFF = "the probe's output was cut off"
+NOT_REPORTED = "the probe did not report it"
+
+
+class Answer:
+    """What a host answered.
+
+    + found: whether the first line was seen; whole: whether the last one was, too
+    + python: whether there is a Python that could look
+    + refused: why nothing can be read out of it; None where it can
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        rows = [line.rstrip("\r\n") for line in lines]
+        self.found = FIRST_LINE in rows
+        body = rows[rows.index(FIRST_LINE) + 1 :] if self.found else []
+        self.whole = LAST_LINE in body
+        told = _object("\n".join(body[: body.index(LAST_LINE)])) if self.whole else {}
+        self.refused = told.reason if isinstance(told, Unknown) else None
+        self._roots = {} if isinstance(told, Unknown) else told
+        self.python = self._roots.get("python3", True) is not None
+        self.without_nvidia = self._roots.get("nvidia") is False
+        owners = self._roots.get("owner", {})
+        self._owners = _object(owners) if isinstance(owners, str) else _unknown(owners)
+
+    def raw(self, key: str) -> Any:
+        """Return what was told under a key: JSON's own types, or `Unknown`."""
+        told = self._owners if key in OWNERS_KEYS else self._roots
+        if self.refused or isinstance(told, Unknown):
+            return Unknown(self.refused) if self.refused else told
+        if key not in told:
+            return Unknown(NOT_REPORTED if self.whole else CUT_OFF)
+        value = told[key]
+        if isinstance(value, list | dict) and len(value) > MOST_ROWS:
+            return Unknown(f"the host told of more than {MOST_ROWS}")
+        return _unknown(value) if isinstance(value, dict) and set(value) == {"?"} else value
+
+    def value(self, form: Any, key: str) -> Any:
+        """Return what was told under a key as that type; `Unknown` where it is something else."""
+        raw = self.raw(key)
+        if isinstance(raw, Unknown):
+            return raw
+        try:
+            return document.adapter(form).validate_json(json.dumps(raw), strict=True)
+        except ValidationError as error:
+            return Unknown(document.reason(error))
 
 
 def parse(lines: Iterable[str]) -> Record:
@@ -31,10 +89,39 @@ def parse(lines: Iterable[str]) -> Record:
 
 def record_of(answer: Answer) -> Record:
     """The record, one part after the other."""
-    made = {name: make(answer) for name, make in _MADE.items()}
-    return Record(
-        **{name: answer.part(form, name, **made.get(name, {})) for name, form in _PARTS.items()}
-    )
+    made = {}
+    for part, form in _hints(Record).items():
+        hints = _hints(form)
+        made[part] = form(
+            **{
+                each.name: _field(answer, f"{part}.{each.name}", hints[each.name])
+                for each in fields(form)
+                if not (answer.without_nvidia and f"{part}.{each.name}" in NVIDIA_KEYS)
+            }
+        )
+    return Record(**made)
+
+
+def _field(answer: Answer, key: str, hint: Any) -> Any:
+    return _MADE[key](answer, key) if key in _MADE else answer.value(hint, key)
+
+
+_hints: Callable[[Any], dict[str, Any]] = cache(
+    lambda form: get_type_hints(form, include_extras=True)
+)
+
+
+def _object(text: str) -> dict[str, Any] | Unknown:
+    try:
+        found = document.loads(text, LONGEST)
+    except ValueError as error:
+        return Unknown(one_line(str(error)))
+    return found if isinstance(found, dict) else Unknown("it is no object in JSON")
+
+
+def _unknown(value: object) -> Unknown:
+    reason = value.get("?") if isinstance(value, Mapping) else None
+    return Unknown(one_line(str(reason)) if reason else NOT_REPORTED)
 
 
 def hidden(text: str) -> Hidden:
@@ -42,31 +129,12 @@ def hidden(text: str) -> Hidden:
     return Hidden(text, env_file.shown(text))
 
 
-def _then(told: Any, make: Callable[[Any], Any]) -> Any:
-    """Return what is made of something that a host told; `Unknown` and None stay."""
-    return told if told is None or isinstance(told, Unknown) else make(told)
-
-
-def _system(answer: Answer) -> dict[str, Any]:
-    keys = ("system.preload_problem", "system.owners_problem")
-    told = [answer.value(str | Unknown | None, key) for key in keys]
-    return {"preload_problem": told[1] if told[0] is None else told[0]}
-
-
-def _nvidia(answer: Answer) -> dict[str, Any]:
-    rows = answer.value(tuple[str, ...], "nvidia.source_lines")
-    listed = _then(rows, all_sources)
-    # In the declared URL, which the probe tells too, {distro} and {arch} stand for any word.
-    declared = answer.value(str | None, "nvidia.repository")
-    if isinstance(declared, Unknown):
-        sources: tuple[Source, ...] | Unknown = declared
-    else:
-        sources = _then(listed, lambda found: tuple(s for s in found if _matters(s, declared)))
-    return {
-        "sources": sources,
-        "keyring": _then(answer.value(str | None, "nvidia.keyring"), _fingerprints),
-        "history": _then(answer.value(tuple[str, ...], "nvidia.changes"), history),
-    }
+def history(rows: Iterable[str]) -> tuple[PackageChange, ...]:
+    """Return what the package manager's log tells, oldest first, without passwords."""
+    return tuple(
+        replace(change, command=without_password(change.command)) if change.command else change
+        for change in apt_log.read(tuple(rows))
+    )
 
 
 def _fingerprints(digits: str) -> tuple[str, ...] | Unknown:
@@ -84,111 +152,74 @@ def all_sources(rows: Iterable[str]) -> tuple[Source, ...]:
     return tuple(source for name, lines in files.items() for source in apt_lists.read(name, lines))
 
 
-def _matters(source: Source, declared: str | None) -> bool:
-    """Tell whether a source is NVIDIA's repository, or the declared one."""
-    text = f"{source.file.rpartition('/')[2]} {source.uri}".lower()
-    if "nvidia" in text or "cuda/repos" in text:
-        return True
+def _sources(answer: Answer, key: str) -> tuple[Source, ...] | Unknown:
+    """NVIDIA's and the declared one: in its URL, {distro} and {arch} stand for any word."""
+    rows = answer.value(tuple[Str, ...], key)
+    declared = answer.value(Str | None, "nvidia.repository")
+    if isinstance(rows, Unknown) or isinstance(declared, Unknown):
+        return rows if isinstance(rows, Unknown) else declared
     parts = re.split(r"\{distro\}|\{arch\}", (declared or "").rstrip("/"))
     form = "[^/]+".join(map(re.escape, parts))
-    return bool(declared) and re.fullmatch(form, source.uri.rstrip("/")) is not None
+
+    def matters(source: Source) -> bool:
+        text = f"{source.file.rpartition('/')[2]} {source.uri}".lower()
+        is_declared = declared and re.fullmatch(form, source.uri.rstrip("/"))
+        return "nvidia" in text or "cuda/repos" in text or bool(is_declared)
+
+    return tuple(filter(matters, all_sources(rows)))
 
 
-def history(rows: Iterable[str]) -> tuple[PackageChange, ...]:
-    """Return what the package manager's log tells, oldest first, without passwords."""
-    return tuple(
-        replace(change, command=without_password(change.command)) if change.command else change
-        for change in apt_log.read(tuple(rows))
-    )
-
-
-def _libcuda(answer: Answer) -> dict[str, Any]:
-    libdir = answer.value(str, "libcuda.libdir")
-    if not isinstance(libdir, Unknown):
-        return {"libdir": libdir}
-    return {"libdir": "", **dict.fromkeys(("cache", "links", "files"), libdir)}
-
-
-def _layout(answer: Answer) -> dict[str, Any]:
-    """What the owner says counts where root said no.
-
-    Root tells in the place of its own which paths are left to the owner.
-    """
-    form = Mapping[str, Entry | Unknown]
-    entries = answer.value(form, "layout.entries")
-    left = answer.value(tuple[str, ...], "layout.left")
+def _entries(answer: Answer, key: str) -> Mapping[str, Entry | Unknown] | Unknown:
+    """What the owner says counts where root said no: root tells which paths are left to it."""
+    form = Mapping[Str, Entry | Unknown]
+    entries, told = answer.value(form, key), answer.value(form, OWNED)
+    left = answer.value(tuple[Str, ...], "layout.left")
     if isinstance(entries, Unknown) or isinstance(left, Unknown):
-        return {"entries": entries if isinstance(entries, Unknown) else left}
-    told = answer.value(form, "owned")
+        return entries if isinstance(entries, Unknown) else left
     if isinstance(told, Unknown):
-        return {"entries": {**entries, **dict.fromkeys(left, told)}}
+        return {**entries, **dict.fromkeys(left, told)}
     owned = {path: told.get(path, Unknown(f"the owner did not tell of {path}")) for path in left}
-    return {"entries": {**entries, **owned}}
+    return {**entries, **owned}
 
 
-def _torch(answer: Answer) -> dict[str, Any]:
-    folders = answer.value(tuple[str, ...], "torch.folders")
-    others = answer.value(dict[str, str], "torch.others")
-    return {
-        "distributions": _then(folders, _distributions),
-        "damaged_others": _then(others, _first_files),
-    }
+def _preload_problem(answer: Answer, key: str) -> str | Unknown | None:
+    roots: str | Unknown | None = answer.value(Str | None, key)
+    return answer.value(Str | None, "system.owners_problem") if roots is None else roots
 
 
-def _distributions(folders: tuple[str, ...]) -> dict[str, str]:
-    """Names and versions, from the names of the folders of metadata.
+def _libdir(answer: Answer, key: str) -> str:
+    told = answer.value(Str, key)
+    return "" if isinstance(told, Unknown) else told
 
-    A name that begins with "~" is what pip leaves of a package that it could not remove.
+
+def _of(form: Any, make: Callable[[Any], Any], key: str = "") -> Callable[[Answer, str], Any]:
+    """Return what makes a field of something that a host told; `Unknown` and None stay.
+
+    + key: under which it was told, where that is not the field's own
     """
-    found: dict[str, str] = {}
-    for folder in folders:
-        name, _, version = folder.removesuffix(".dist-info").rpartition("-")
-        if not name or name.startswith("~"):
-            continue
-        name = _normalised(name)
-        found[name] = f"{found[name]} and {version}" if name in found else version
-    return found
+
+    def read(answer: Answer, own: str) -> Any:
+        told = answer.value(form | None, key or own)
+        return told if told is None or isinstance(told, Unknown) else make(told)
+
+    return read
 
 
-def _first_files(told: Mapping[str, str]) -> dict[str, str]:
-    """Distribution -> file; what is no name of a distribution is passed over."""
-    named = {name: path for name, path in told.items() if _DISTRIBUTION.fullmatch(name) and path}
-    return {_normalised(name): path for name, path in named.items()}
-
-
-def _normalised(name: str) -> str:
-    """The name as the index compares it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _build(answer: Answer) -> dict[str, Any]:
-    wheels = {each: Manifest.read(answer.text(f"build.{each}")) for each in ("stamp", "wheel")}
-    return {**wheels, "state": BuildState.read(answer.text("build.state"))}
-
-
-def _launcher(answer: Answer) -> dict[str, Any]:
-    runs = answer.value(tuple[str, ...], "launcher.runs")
-    return {"runs": _then(runs, lambda told: tuple(filter(_RUN.fullmatch, dict.fromkeys(told))))}
-
-
-def _smoke(answer: Answer) -> dict[str, Any]:
-    text = answer.text("smoke.verdict")
-    return {
-        "stamp": Stamp.read(answer.text("smoke.stamp")),
-        "verdict": Verdict.read(text),
-        "verdict_sha256": _then(text, lambda told: hashlib.sha256(told.encode()).hexdigest()),
-    }
-
-
-_MADE: dict[str, Callable[[Answer], dict[str, Any]]] = {
-    "system": _system,
-    "nvidia": _nvidia,
-    "libcuda": _libcuda,
-    "layout": _layout,
-    "torch": _torch,
-    "build": _build,
-    "environment": lambda answer: {"text": _then(answer.text("environment.text"), hidden)},
-    "launcher": _launcher,
-    "smoke": _smoke,
+_MADE: dict[str, Callable[[Answer, str], Any]] = {
+    "system.preload_problem": _preload_problem,
+    "nvidia.sources": _sources,
+    "nvidia.keyring": _of(str, _fingerprints),
+    "nvidia.history": _of(tuple[Str, ...], history),
+    "libcuda.libdir": _libdir,
+    "layout.entries": _entries,
+    "build.stamp": _of(Whole, Manifest.read),
+    "build.wheel": _of(Whole, Manifest.read),
+    "build.state": _of(Whole, BuildState.read),
+    "environment.text": _of(Whole, hidden),
+    "smoke.stamp": _of(Whole, Stamp.read),
+    "smoke.verdict": _of(Whole, Verdict.read),
+    "smoke.verdict_sha256": _of(
+        Whole, lambda text: hashlib.sha256(text.encode()).hexdigest(), "smoke.verdict"
+    ),
 }
-"""Part -> what makes those of its fields that are not told as they are."""
+"""Field -> what makes it of what was told; all others are told as they are."""

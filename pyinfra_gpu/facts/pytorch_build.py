@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.document import Note
 from pyinfra_gpu.facts.fields import Unknown
 
 _Text = Annotated[str, Field(max_length=2000)]
@@ -15,16 +15,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^torch-[A-Za-z0-9_.+-]{1,150}\.whl$")]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-    @classmethod
-    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
-        """Return what a host wrote; `Unknown` with the reason where it is no such document."""
-        return document.read(cls, text)
-
-
-class BuildState(_Document):
+class BuildState(Note):
     """The last build on a host.
 
     + fingerprint: of what is declared for it; phase: in which it is, or ended
@@ -45,7 +36,7 @@ class BuildState(_Document):
         return cls(fingerprint=said[1], phase=said[2], running=said[3] == "at work")
 
 
-class Manifest(_Document):
+class Manifest(Note):
     """What a wheel is that was built and proven, as wheel.json beside it says.
 
     + ingredients: what its fingerprint is made of, by name

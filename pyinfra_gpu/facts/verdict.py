@@ -6,40 +6,26 @@ A text comes from a host, so it is read once and strictly: what does not fit is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
-from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.document import Readable
 from pyinfra_gpu.on_host.smoke import document as written
 from pyinfra_gpu.on_host.smoke.document import AcrossStamp, AllReduce
 
 __all__ = ["AcrossStamp", "AcrossVerdict", "AllReduce", "AnyVerdict", "Stamp", "Verdict", "finite"]
 
 
-class _Read:
-    @classmethod
-    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
-        """Return what a host wrote; `Unknown` with the reason where it does not fit.
-
-        + text: the file's; `None` = there is none
-
-        Never raises, whatever the text is: too long, too deep, cut off, not JSON.
-        """
-        return document.read(cls, text)
-
-
 @dataclass(frozen=True)
-class Verdict(_Read, written.Verdict):
+class Verdict(Readable, written.Verdict):
     """The verdict of the smoke test on one host."""
 
 
 @dataclass(frozen=True)
-class AcrossVerdict(_Read, written.AcrossVerdict):
+class AcrossVerdict(Readable, written.AcrossVerdict):
     """The verdict on a step across hosts."""
 
 
 @dataclass(frozen=True)
-class Stamp(_Read, written.Stamp):
+class Stamp(Readable, written.Stamp):
     """The stamp of the last pass."""
 
 

@@ -47,7 +47,7 @@ def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
 
 
 _PROBE = (
-    *("frame", "files", "system", "storage", "driver", "power", "apt", "needs", "torch"),
+    *("frame", "files", "system", "storage", "driver", "apt", "needs", "torch"),
     *("training", "look"),
 )
 """The modules of the look, each behind those that it imports."""
@@ -92,9 +92,7 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():
         sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
-    archive = pack(
-        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("click")}
-    )
+    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("click")})
     return f"#!{interpreter} -IS\n".encode() + archive
 
 

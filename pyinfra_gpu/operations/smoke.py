@@ -24,7 +24,7 @@ from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
@@ -189,6 +189,14 @@ def stamp_of(verdict: Verdict, sha256: str | Unknown | None) -> dict[str, Any]:
     names = ("fingerprint", "status", "mode", "finished")
     digest = None if isinstance(sha256, Unknown) else sha256
     return {**{name: getattr(verdict, name) for name in names}, "verdict": digest}
+
+
+def own_stamp(record: Record) -> dict[str, Any]:
+    """Return what the host's stamp says of its own test; empty where it has none."""
+    stamp = record.smoke.stamp
+    if not isinstance(stamp, Stamp):
+        return {}
+    return {name: value for name, value in stamp.as_json().items() if name != "across"}
 
 
 def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:

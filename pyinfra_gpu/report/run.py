@@ -20,15 +20,15 @@ from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report import smoke
-from pyinfra_gpu.report.plain import finding_as_json, versions
+from pyinfra_gpu.report.check.answer import finding_as_json, versions
 from pyinfra_gpu.report.screen import (
     BLANK,
     VARIES,
     Row,
-    Sentence,
     Shown,
     counted,
     hosts,
+    line,
     printed,
     remarks,
 )
@@ -218,7 +218,7 @@ def render(
     attention = [*failed, *others]
     summary = counted([each.state.lower() for each in shown], sum(e.rehearsal for e in shown))
     blocks += [BLANK, *attention] if attention else []
-    return printed([*blocks, BLANK, Sentence(summary, "", "")], width)
+    return printed([*blocks, BLANK, line(summary)], width)
 
 
 def _left(stages: Sequence[Mapping[str, Any]]) -> bool:

@@ -18,12 +18,6 @@ from pyinfra_gpu.on_host.probe.frame import NotTold, told
 Plain = Mapping[str, str | None]
 Lists = Mapping[str, list[str]]
 
-_OWNERS = ("torch.", "build.", "training.", "environment.", "owned")
-_OWNERS_TOO = (
-    *("cuda.shell_lines", "cuda.nvcc", "cuda.gcc", "cuda.gxx", "cuda.compiler", "cuda.glibc"),
-    *("smoke.verdict", "driver.closed", "storage.shm_closed", "launcher.own_masked"),
-    "system.owners_problem",
-)
 _NAMES = {
     "packages.lock": "packages.lock_holder",
     "training.requirements": "training.requirements_sha256",
@@ -41,10 +35,10 @@ _NAMES = {
     "training.masked": "launcher.own_masked",
     "training.submodule": "training.submodules",
     "torch.need": "torch.needs",
-    "torch.distribution": "torch.folders",
+    "torch.distribution": "torch.distributions",
     "owned.for_all": "environment.for_all",
-    "nvidia.source_line": "nvidia.source_lines",
-    "nvidia.change": "nvidia.changes",
+    "nvidia.source_line": "nvidia.sources",
+    "nvidia.change": "nvidia.history",
     "driver.license": "driver.on_disk_open",
     "driver.version_line": "driver.open_modules",
     "system.cpus": "system.cpu_count",
@@ -55,7 +49,7 @@ _NAMES = {
     "storage.boot": "storage.boot_mib",
     "storage.shm": "storage.shm_mib",
     "storage.initrd": "storage.initrd_mib",
-    "torch.other": "torch.others",
+    "torch.other": "torch.damaged_others",
     "nvidia.package": "nvidia.packages",
     "nvidia.file": "nvidia.lost",
     "libcuda.link": "libcuda.links",
@@ -114,8 +108,8 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "storage.initrd": lambda text: -(-int(text) // 2**20),
     "cuda.nvcc": _version(r".*release (\d{1,4}\.\d{1,4})\b.*"),
     "cuda.glibc": _version(rf"glibc {_NUMBERS}"),
-    "system.cpus": system.cpus,
-    "system.memory": system.memory,
+    "system.cpus": lambda text: int(text.partition("-")[2]) + 1,
+    "system.memory": lambda text: int(text.split()[1]) // 1024,
     "system.python3": system.python_version,
     "driver.mok": system.enrolled,
     "driver.version_line": driver.flavour,
@@ -186,7 +180,8 @@ _ROWS: dict[str, Callable[[list[str]], Any]] = {
     "libcuda.cache": lambda rows: [_cache(row) for row in rows],
     "kernel.headers": lambda rows: {k: v == "1" for k, v in _pairs(rows).items()},
     "storage.inodes": _inodes,
-    "torch.other": _pairs,
+    "torch.other": lambda rows: {torch.plain_name(k): v for k, v in _pairs(rows).items()},
+    "torch.distribution": torch.distributions,
 }
 _APART = ("system.os", "torch.version_line", "training.dirty", "owned.closed", "kernel.module")
 
@@ -209,10 +204,7 @@ def told_of(answer: list[str], key: str) -> Any:
 
 def document(plain: Plain, lists: Lists) -> dict[str, Any]:
     """Return what such a host answers, as the document that it is."""
-    found: dict[str, Any] = {}
-    if plain.get("nvidia.asked") == "0":
-        found = {**look.WITHOUT_NVIDIA, **look.OWNER_WITHOUT_NVIDIA, "nvidia.packages": []}
-        found |= dict.fromkeys(f"storage.{each}_mib" for each in ("usr", "var", "boot", "initrd"))
+    found = {*look.NVIDIA_KEYS} if plain.get("nvidia.asked") == "0" else set()
     facts: dict[str, Callable[[], Any]] = {}
     for key, value in plain.items():
         name = _NAMES.get(key, key)
@@ -227,12 +219,10 @@ def document(plain: Plain, lists: Lists) -> dict[str, Any]:
     if "owned.for_all" in lists:
         facts["environment.for_all"] = lambda: lists["owned.for_all"]
     facts |= _apart(plain, lists, found)
-    found |= dict(told(facts))
-    found.pop("nvidia.asked", None)
-    theirs = {
-        key: found.pop(key) for key in [*found] if key.startswith(_OWNERS) or key in _OWNERS_TOO
-    }
-    return {**found, "owner": json.dumps({**theirs, "missing": {}}), "missing": {}}
+    made = dict(told({key: lambda _, find=find: find() for key, find in facts.items()}, None))  # type: ignore[misc,arg-type]
+    made.pop("nvidia.asked", None)
+    theirs = {key: made.pop(key) for key in [*made] if key in look.OWNERS_KEYS}
+    return {**made, "nvidia": not found, "owner": json.dumps(theirs)}
 
 
 def _text(key: str, value: str | None) -> Any:
@@ -250,7 +240,7 @@ def _list(key: str, rows: list[str]) -> Any:
     return _ROWS[key](rows) if key in _ROWS else rows
 
 
-def _apart(plain: Plain, lists: Lists, found: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+def _apart(plain: Plain, lists: Lists, found: set[str]) -> dict[str, Callable[[], Any]]:
     made: dict[str, Callable[[], Any]] = {}
     if "system.os" in lists:
         keys = "system.os_id system.os_version system.os_name"

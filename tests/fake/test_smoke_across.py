@@ -21,8 +21,10 @@ from pyinfra_gpu.engine import across_hosts
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
+from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
 from pyinfra_gpu.operations import smoke_across as operations
+from pyinfra_gpu.operations.smoke import own_stamp
 from tasks.stages import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
@@ -248,14 +250,12 @@ def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_i
     record = parse(host.probe_lines())
     assert isinstance(record.smoke.stamp, Stamp)
     assert record.smoke.stamp.across is not None
-    own = operations._own_stamp(record)
+    own = own_stamp(record)
     assert own.items() >= {n: value for n, value in stamp_of(host).items() if n != "across"}.items()
     assert "across" not in own
     host.plain = {"smoke.stamp": None}
-    assert operations._own_stamp(parse(host.probe_lines())) == {}
+    assert own_stamp(parse(host.probe_lines())) == {}
 
 
 def test_the_limit_of_ranks_is_that_of_the_exact_sums() -> None:
-    from pyinfra_gpu.on_host.smoke import exactness
-
-    assert smoke_across.MOST_RANKS == exactness.MAX_RANKS
+    assert smoke_across.MOST_RANKS == MAX_RANKS

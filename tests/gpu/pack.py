@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu.stacks.bundle import smoke_bundle
@@ -19,8 +19,8 @@ def main(folder: Path) -> None:
     """Write the probe, the proofs and the smoke test into `folder`, which is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "proofs").mkdir(parents=True)
-    request = ProbeRequest.for_paths(Paths(prefix="/opt/pyinfra-gpu", name="training"), nvidia=True)
-    (folder / "probe.py").write_text(text_of(request))
+    asked = asked_of(Paths(prefix="/opt/pyinfra-gpu", name="training"), nvidia=True)
+    (folder / "probe.py").write_text(text_of(asked))
     for proof in get_args(proofs.Proof):
         (folder / f"proofs/{proof}.json").write_text(json.dumps(proofs.command(proof, {})))
     (folder / "smoke_test.pyz").write_bytes(smoke_bundle())

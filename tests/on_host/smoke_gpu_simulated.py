@@ -1,4 +1,4 @@
-"""A simulated nvidia-smi for tests, and the facts of sound GPU hosts. Nothing here is a GPU."""
+"""A simulated nvidia-smi for tests. Nothing here is a GPU."""
 
 from __future__ import annotations
 
@@ -6,25 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pyinfra_gpu.on_host.smoke import gpus
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
-from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu.stacks.bundle import gpu_kinds
 
-OPEN = (
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  "
-    "(dvs-builder@U22-I3-B11-01-6)  Tue Sep 23 10:11:16 UTC 2025\n"
-    "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n"
-)
-PROPRIETARY = (
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 09:44:49 UTC 2025\n"
-)
-VERSION = (
-    "NVIDIA-SMI version  : 580.95.05\nNVML version        : 580.95\n"
-    "DRIVER version      : 580.95.05\nCUDA Version        : 13.0\n"
-)
 TOPOLOGY = (
     "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     "GPU0\t X \tPHB\t0-31\t0\t\tN/A\nGPU1\tPHB\t X \t0-31\t0\t\tN/A\n\nLegend:\n\n  X    = Self\n"
@@ -37,27 +21,19 @@ def rtx_5090(index: int) -> dict[str, str]:
         "index": str(index),
         "uuid": f"GPU-{index:08d}-1111-2222-3333-444444444444",
         "name": "NVIDIA GeForce RTX 5090",
-        "pci.bus_id": f"00000000:{index + 1:02X}:00.0",
         "driver_version": "580.95.05",
-        "compute_cap": "12.0",
         "memory.total": "32607",
         "memory.used": "2",
         "compute_mode": "Default",
         "persistence_mode": "Enabled",
         "mig.mode.current": "[N/A]",
-        "ecc.mode.current": "[N/A]",
         "ecc.errors.uncorrected.volatile.total": "[N/A]",
         "remapped_rows.pending": "[N/A]",
         "remapped_rows.failure": "[N/A]",
         "pcie.link.gen.current": "1",
         "pcie.link.gen.max": "5",
-        "pcie.link.gen.gpumax": "5",
         "pcie.link.width.current": "16",
         "pcie.link.width.max": "16",
-        "power.limit": "575.00",
-        "temperature.gpu": "31",
-        "clocks.current.sm": "2407",
-        "power.draw": "412.35",
         "clocks_event_reasons.active": "0x0000000000000001",
     }
 
@@ -84,8 +60,6 @@ class Simulated:
             return self._query(command[1].partition("=")[2].split(","))
         if what == "--query-compute-apps":
             return Answer(0, "".join(f"{line}\n" for line in self.processes))
-        if what == "--version":
-            return Answer(0, VERSION)
         if what == "-q":
             return Answer(0, self.types)
         return Answer(0, TOPOLOGY)
@@ -97,18 +71,10 @@ class Simulated:
         return Answer(0, "".join(", ".join(row[f] for f in fields) + "\n" for row in self.gpus))
 
 
-def tree(
-    root: Path, version: str | None = "580.95.05", proc: str | None = OPEN, gpus: int = 2
-) -> Path:
-    """Make the parts of /proc and /sys that a loaded module fills, below `root`."""
-    (root / "proc/driver/nvidia/gpus").mkdir(parents=True)
-    (root / "sys/module/nvidia").mkdir(parents=True)
+def tree(root: Path, gpus: int = 2) -> Path:
+    """Make the part of /proc that a loaded module fills, below `root`."""
     for index in range(gpus):
-        (root / f"proc/driver/nvidia/gpus/0000:{index + 1:02x}:00.0").mkdir()
-    if version:
-        (root / "sys/module/nvidia/version").write_text(f"{version}\n")
-    if proc:
-        (root / "proc/driver/nvidia/version").write_text(proc)
+        (root / f"proc/driver/nvidia/gpus/0000:{index + 1:02x}:00.0").mkdir(parents=True)
     return root
 
 
@@ -124,11 +90,3 @@ def executable(folder: Path) -> dict[str, str]:
     )
     program.chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
-
-
-def sound_host(tmp_path: Path) -> dict[str, Any]:
-    """Return the fact `gpu_host` of two sound RTX 5090."""
-    return gpus.read(Simulated(), tree(tmp_path))
-
-
-KINDS = [*gpu_kinds(catalogue())]

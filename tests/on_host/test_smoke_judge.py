@@ -20,17 +20,7 @@ from pyinfra_gpu.on_host.smoke.check import (
 from pyinfra_gpu.on_host.smoke.journal import HOST as OWN
 from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.table import checks_of
-from tests.on_host.smoke_facts import (
-    HOST,
-    ON_CARDS,
-    ON_RANKS,
-    ON_THE_HOST,
-    WANT,
-    Break,
-    card,
-    launchers,
-    sound,
-)
+from tests.on_host.smoke_facts import HOST, WANT, breakages, broken, card, launchers, sound
 
 CHECKS = {check.id: check for check in checks_of("gpu")}
 
@@ -49,43 +39,16 @@ def test_sound_facts_pass(check_id: str) -> None:
     assert found.status == "pass", found.detail
 
 
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_RANKS)
-def test_what_is_wrong_on_one_rank_is_noticed(
-    wrong: Break, check: str, status: str, words: str
-) -> None:
-    facts = {0: sound(0), 1: sound(1)}
-    wrong(facts[1])
-    found = judged(CHECKS[check], facts)
+@pytest.mark.parametrize(("check", "status", "changes", "words"), [*breakages()])
+def test_what_is_wrong_is_noticed(check: str, status: str, changes: str, words: str) -> None:
+    facts: dict[str, Any] = {"host": {**sound(0), **launchers()}, "card": card(1)}
+    facts |= {"rank0": sound(0), "rank": sound(1)}
+    broken(facts, changes)
+    want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), facts["card"]]})
+    asked = CHECKS[check]
+    given = {0: facts["host"]} if asked.of == "host" else {0: facts["rank0"], 1: facts["rank"]}
+    found = judged(asked, given, want)
     assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_THE_HOST)
-def test_what_is_wrong_on_the_host_is_noticed(
-    wrong: Break, check: str, status: str, words: str
-) -> None:
-    facts = launchers()
-    wrong(facts)
-    found = judged(CHECKS[check], {0: facts})
-    assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_CARDS)
-def test_what_is_wrong_with_a_gpu_is_noticed(
-    wrong: dict[str, Any], check: str, status: str, words: str
-) -> None:
-    want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), {**card(1), **wrong}]})
-    found = judged(CHECKS[check], {0: launchers()}, want)
-    assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-def test_a_slow_link_is_told_with_both_rates() -> None:
-    facts = {0: sound(0), 1: sound(1)}
-    facts[0]["bandwidth"]["link"]["1"].update(gen=4, width=8)
-    found = judged(CHECKS["S4.link"], facts)
-    assert found.status == "warn"
-    assert "GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)" in found.detail
-    facts[0]["bandwidth"] |= {"link": {}, "link_error": "no answer"}
-    assert "was not seen (no answer)" in judged(CHECKS["S4.link"], facts).detail
 
 
 def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
@@ -149,7 +112,8 @@ def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> No
 
 
 def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:
-    checks, own = _of("S0.disk", "S2.libuv", "S5.leftovers"), _journal(OWN, *launchers())
+    checks = _of("S0.disk", "S1.import", "S5.leftovers")
+    own = _journal(OWN, "identity", *launchers())
     own.facts["disk"]["free_mib"] = 1
     results = complete(checks, decide(checks, WANT, own, {}))
     assert [each.status for each in results] == ["fail", "skip", "pass"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,24 +11,22 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.on_host.smoke import (
-    bandwidth,
+    collectives,
     device,
     environment,
     gpus,
     hang,
     host,
     libraries,
-    nvidia_smi,
+    links,
     options,
     precision,
     ranks,
-    transport,
-    xid,
 )
 from pyinfra_gpu.on_host.smoke.journal import HOST, Journal, Writer
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.ranks import Ending, Ranks
-from tests.on_host.smoke_gpu_simulated import PROPRIETARY, Simulated, rtx_5090, sound_host, tree
+from pyinfra_gpu.on_host.smoke.ranks import Ranks
+from tests.on_host.smoke_gpu_simulated import Simulated, rtx_5090, tree
 
 # -- the command line
 
@@ -76,12 +75,11 @@ def test_what_makes_another_run_of_it_is_removed_and_told() -> None:
     clean = environment.clean(mine, "gpu")
     assert clean["TORCH_FR_BUFFER_SIZE"] == clean["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
     assert clean["NCCL_SOCKET_IFNAME"] == "lo"
-    ours = {*environment.caches(Path("/x")), "TORCHINDUCTOR_FORCE_DISABLE_CACHES"}
-    assert ours.isdisjoint(clean)
+    assert not any(name.startswith(("TRITON_", "TORCHINDUCTOR_FORCE")) for name in clean)
 
 
 def test_torch_compile_is_off_by_data_alone() -> None:
-    mine = {"TORCHDYNAMO_DISABLE": "true"}
+    mine = {"TORCHDYNAMO_DISABLE": "true"}  # which torch takes for nothing
     assert environment.clean(mine, "gpu") == {**environment.clean({}, "gpu"), **mine}
     off = environment.clean({}, "rehearsal-cpu", compiling=False)
     assert off["TORCHDYNAMO_DISABLE"] == off["TORCH_COMPILE_DISABLE"] == "1"
@@ -115,46 +113,52 @@ def _rank(number: int, **changes: Any) -> Journal:
     return Journal(number, **{"pid": 10 + number, "steps": ["import", "step"], **changes})
 
 
+def _late(*journals: Journal) -> Ranks:
+    made = _ranks(*journals)
+    made.reason = ranks.DEADLINE
+    return made
+
+
+_RAISED = (
+    _rank(0, error="E: second\nmore", error_time=2.0),
+    _rank(1, error="E: first\nmore", error_time=1.0),
+)
+_WORK, _DONE = "at 'step', before its work was done", {"finished": True}
 ENDS: list[tuple[Ranks, str, int | None]] = [
     (
         _ranks(_rank(0, error="lost", error_time=1.0), _rank(1), codes={0: 1, 1: -9}),
-        "rank 1 (pid 11) was ended by signal 9 (SIGKILL) at 'step', before its work was done",
-        1,
+        *(f"rank 1 (pid 11) was ended by signal 9 (SIGKILL) {_WORK}", 1),
     ),
     (
         _ranks(_rank(0), _rank(1), codes={0: -15}),
-        "rank 1 (pid 11) ended without an error at 'step', before its work was done",
-        1,
+        *(f"rank 1 (pid 11) ended without an error {_WORK}", 1),
+    ),
+    (_ranks(*_RAISED, codes={0: -6, 1: 1}), "rank 1 (pid 11) raised at 'step': E: first", 1),
+    (
+        _ranks(_rank(0, **_DONE), codes={1: 1}),
+        *("1 of 2 ranks started, torchrun ended with exit code 1", 1),
     ),
     (
-        _ranks(
-            _rank(0, error="E: second\nmore", error_time=2.0),
-            _rank(1, error="E: first\nmore", error_time=1.0),
-            codes={0: -6, 1: 1},
-        ),
-        "rank 1 (pid 11) raised at 'step': E: first",
-        1,
+        _ranks(_rank(0, **_DONE), _rank(1, **_DONE), codes={1: -6}),
+        *("rank 1 was ended by signal 6 (SIGABRT) after its work was done", 1),
     ),
     (
-        _ranks(_rank(0, finished=True), codes={1: 1}),
-        "1 of 2 ranks started, torchrun ended with exit code 1",
-        1,
+        _ranks(_rank(0, **_DONE), _rank(1, **_DONE), code=3),
+        *("torchrun ended with exit code 3", None),
     ),
     (
-        _ranks(_rank(0, finished=True), _rank(1, finished=True), codes={1: -6}),
-        "rank 1 was ended by signal 6 (SIGABRT) after its work was done",
-        1,
+        _ranks(_rank(0, **_DONE), _rank(1), codes={1: -15}),
+        *(f"rank 1 (pid 11) was ended by signal 15 (SIGTERM) {_WORK}", 1),
     ),
     (
-        _ranks(_rank(0, finished=True), _rank(1, finished=True), code=3),
-        "torchrun ended with exit code 3",
+        _ranks(code=-6),
+        "torchrun (pid 9) was ended by signal 6 (SIGABRT) at 'import', before its work was done",
         None,
     ),
-    (
-        _ranks(_rank(0, finished=True), _rank(1), codes={1: -15}),
-        "rank 1 (pid 11) was ended by signal 15 (SIGTERM) at 'step', before its work was done",
-        1,
-    ),
+    (_late(_rank(0), _rank(1, steps=["import"])), "rank 1 was still at 'import' after 5 s", 1),
+    (_late(_rank(0), _rank(1)), "all ranks were still at 'step' after 5 s", None),
+    (_late(_rank(1)), "1 of 2 ranks had started after 5 s", None),
+    (_late(), "torchrun was still at 'import' after 5 s", None),
 ]
 
 
@@ -164,24 +168,43 @@ def test_the_first_cause_of_an_end_is_named(ended: Ranks, sentence: str, rank: i
     assert (found.sentence, found.rank) == (sentence, rank)
 
 
-def test_a_torchrun_that_fails_before_it_starts_a_rank_is_named() -> None:
-    made = _ranks(code=-6)
-    assert made.ending("5 s").sentence == (
-        "torchrun (pid 9) was ended by signal 6 (SIGABRT) at 'import', before its work was done"
-    )
-    made.own.error = "ImportError: libx.so: no such file\nmore"
-    assert made.ending("5 s").sentence.endswith("'import': ImportError: libx.so: no such file")
+# -- collectives
 
 
-def test_of_a_hang_the_one_that_came_least_far_is_named() -> None:
-    late = _ranks(_rank(0), _rank(1, steps=["import"]))
-    late.reason = ranks.DEADLINE
-    found = late.ending("5 s (S4's deadline)")
-    assert found == Ending("late", "rank 1 was still at 'import' after 5 s (S4's deadline)", 1)
-    late.journals[1].steps.append("step")
-    assert late.ending("5 s").sentence == "all ranks were still at 'step' after 5 s"
-    del late.journals[0]
-    assert late.ending("5 s").sentence == "1 of 2 ranks had started after 5 s"
+def _as_stored(kind: str, value: float) -> float:
+    """Return `value` rounded as the type stores it."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    if kind == "bfloat16":
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000  # round to nearest, ties to even
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+@pytest.mark.parametrize("kind", collectives.KINDS)
+@pytest.mark.parametrize("count", range(2, options.MAX_RANKS + 1))
+def test_adding_in_any_order_gives_the_closed_form_without_rounding(kind: str, count: int) -> None:
+    period = collectives.period(kind, count)
+    assert all(period % divisor for divisor in range(2, int(period**0.5) + 1))
+    assert collectives.SHIFT % period, "a repeat would show the values of the one before"
+    forward = list(range(count))
+    for index in {0, 1, period // 2, period - 1}:
+        for order in (forward, forward[::-1], [*forward[1::2], *forward[::2]]):
+            total = 0.0
+            for rank in order:
+                value = float(index + rank * period)
+                assert _as_stored(kind, value) == value
+                total = _as_stored(kind, total + value)
+            assert total == count * index + collectives.offset_of_sum(period, count)
+
+
+def test_more_ranks_than_can_be_exact_are_refused_with_the_bound() -> None:
+    with pytest.raises(ValueError, match="bfloat16 sums over 17 ranks exceed 256"):
+        collectives.period("bfloat16", options.MAX_RANKS + 1)
+
+
+def test_sizes_run_from_one_float_to_what_was_asked_for() -> None:
+    mib = 2**20
+    assert collectives.sizes(1) == [4, 4096, mib, mib + 4]
+    assert collectives.sizes(256) == [4, 4096, mib, mib + 4, 8 * mib, 64 * mib, 256 * mib]
 
 
 # -- hangs
@@ -205,20 +228,12 @@ def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
 
 
 def test_two_gpus_are_read_whole(tmp_path: Path) -> None:
-    read = sound_host(tmp_path)
+    read = gpus.read(Simulated(unknown=["remapped_rows.pending"]), tree(tmp_path))
     assert [gpu["name"] for gpu in read["gpus"]] == ["NVIDIA GeForce RTX 5090"] * 2
     first = read["gpus"][0]
-    assert (first["pci"], first["cc"], first["gen_max"]) == ("0000:01:00.0", [12, 0], 5)
-    assert (first["mig"], first["ecc_uncorrected"], first["power_limit_w"]) == (None, None, 575.0)
-    assert (read["driven"], read["module"], read["open"]) == (2, "580.95.05", True)
-    assert (read["nvml"], read["links"], read["processes"]) == ("580.95", {"0-1": "PHB"}, [])
-
-
-def test_a_field_that_a_driver_does_not_know_is_not_told(tmp_path: Path) -> None:
-    older = Simulated(unknown=["remapped_rows.pending"])
-    read = gpus.read(older, tree(tmp_path, version=None, proc=PROPRIETARY))
-    assert read["gpus"][0]["remap_pending"] is None
-    assert (read["module"], read["open"]) == ("580.95.05", False)
+    assert (first["driver"], first["gen_max"], first["memory_mib"]) == ("580.95.05", 5, 32607)
+    assert (first["mig"], first["ecc_uncorrected"], first["remap_pending"]) == (None, None, None)
+    assert (read["driven"], read["links"], read["processes"]) == (2, {"0-1": "PHB"}, [])
 
 
 @pytest.mark.parametrize(
@@ -240,31 +255,20 @@ def test_what_nvidia_smi_says_in_place_of_gpus_is_the_error(
     assert error in read["error"]
 
 
-def test_a_gpu_that_is_lost_is_an_error_beside_the_others(tmp_path: Path) -> None:
-    lost = Simulated([rtx_5090(0), {**rtx_5090(1), "memory.used": "[GPU is lost]"}])
-    read = gpus.read(lost, tree(tmp_path))
-    assert read["error"] == "GPU 1: GPU is lost"
-    assert read["gpus"][1]["memory_used_mib"] is None
-
-
-def test_a_desktops_programs_are_told_from_work(tmp_path: Path) -> None:
-    busy = Simulated()
-    busy.processes = ["41, /usr/bin/gnome-shell", "42, python"]
-    busy.types = "Process ID : 41\n  Type : C+G\nProcess ID : 42\n  Type : C\n"
-    found = gpus.read(busy, tree(tmp_path))["processes"]
-    assert [(each["pid"], each["type"]) for each in found] == [(41, "C+G"), (42, "C")]
-
-
-def test_reasons_for_a_low_clock_are_named() -> None:
-    assert nvidia_smi.reasons(0x44) == ["sw_power_cap", "hw_thermal_slowdown"]
-    assert nvidia_smi.reasons(0x1000) == ["unknown reason 0x1000"]
+def test_what_nvidia_smi_says_of_lost_gpus_and_of_a_desktops_programs(tmp_path: Path) -> None:
+    host = Simulated([rtx_5090(0), {**rtx_5090(1), "memory.used": "[GPU is lost]"}])
+    host.processes = ["41, /usr/bin/gnome-shell", "42, python"]
+    host.types = "Process ID : 41\n  Type : C+G\nProcess ID : 42\n  Type : C\n"
+    read = gpus.read(host, tree(tmp_path))
+    assert (read["error"], read["gpus"][1]["memory_used_mib"]) == ("GPU 1: GPU is lost", None)
+    assert [(each["pid"], each["type"]) for each in read["processes"]] == [(41, "C+G"), (42, "C")]
 
 
 def test_the_best_of_a_link_that_was_seen_counts() -> None:
-    seen = {"index": "0", "gen": 1, "width": 16, "sm_mhz": None, "throttle": 4}
-    found = bandwidth.summary([[seen], [{**seen, "gen": 5, "throttle": 8}]])["0"]
-    assert (found["sm_mhz"], found["gen"], found["gb_s"]) == (None, 5, 63.008)
-    assert found["throttle"] == ["sw_power_cap", "hw_slowdown"]
+    seen = {"index": "0", "gen": 1, "width": 16, "throttle": 4}
+    found = links.summary([[seen], [{**seen, "gen": 5, "throttle": 0x1040}]])["0"]
+    throttle = ["sw_power_cap", "hw_thermal_slowdown", "unknown reason 0x1000"]
+    assert found == {"gen": 5, "width": 16, "throttle": throttle}
 
 
 LINES: list[tuple[str, tuple[bool, str] | None]] = [
@@ -285,11 +289,11 @@ LINES: list[tuple[str, tuple[bool, str] | None]] = [
     ),
     (
         "nvidia 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer",
-        (False, "PCIe error on 0000:01:00.0: Correctable, type=Physical"),
+        (False, "PCIe Bus Error on 0000:01:00.0: Correctable, type=Physical"),
     ),
     (
         "pcieport 0000:00:01.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=x",
-        (True, "PCIe error on 0000:00:01.0"),
+        (True, "PCIe Bus Error on 0000:00:01.0"),
     ),
     ("NVRM: GPU at PCI:0000:01:00: it has fallen off the bus", (True, "GPU on 0000:01:00.0")),
     ("usb 1-1: new device", None),
@@ -298,31 +302,45 @@ LINES: list[tuple[str, tuple[bool, str] | None]] = [
 
 @pytest.mark.parametrize(("line", "wanted"), LINES)
 def test_gpu_errors_in_the_kernels_log_are_read(line: str, wanted: tuple[bool, str] | None) -> None:
-    found = xid.parse([f"[  12.3] {line}"])
+    found = list(host.gpu_errors(f"[  12.3] {line}"))
     assert [serious for serious, _ in found] == ([wanted[0]] if wanted else [])
     assert all(sentence.startswith(wanted[1]) for _, sentence in found if wanted)
 
 
 def test_a_process_that_the_kernel_killed_is_this_tests_own_or_not() -> None:
     lines = ["Out of memory: Killed process 41 (python)", "python[42]: segfault at 0", "mce: error"]
-    found = host.after(lines, "", {41}, [])["kernel"]
+    found = host.after(lines, {41}, [])["kernel"]
     assert (len(found["own"]), len(found["hardware"]), found["lines"]) == (1, 1, lines)
-    assert host.after(None, "", {41}, [])["kernel"]["lines"] is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "lines"),
+    [
+        (["old", "a\nb"], ["a", "b"]),
+        (["old", ""], []),
+        (["", ""], None),  # nobody lets this user read
+        ([None, None], None),
+    ],
+)
+def test_of_the_kernels_log_only_what_is_new_is_read(
+    answers: list[str | None], lines: list[str] | None
+) -> None:
+    told = iter(Answer(None if text is None else 0, text or "") for text in answers)
+    assert host.kernel_lines(1.0, lambda _: next(told)) == lines
 
 
 def test_nccls_log_tells_ways_and_the_interface_it_took(tmp_path: Path) -> None:
     (tmp_path / "nccl.box.1.log").write_text(
         "box:1:1 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>\n"
         "box:1:1 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>\n"
-        "box:1:1 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n"
         "box:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
         "box:1:9 [0] NCCL INFO Channel 01 : 1[c3000] -> 0[3000] via SHM/direct/direct comm 0x5\n"
         "box:1:9 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
     )
-    found = transport.read(tmp_path)
+    found = links.read_logs(tmp_path)
     assert found["ways"] == {"NET/Socket": 1, "P2P/CUMEM/read": 1, "SHM/direct/direct": 1}
-    assert (found["versions"], found["interfaces"]) == (["2.28.3"], ["docker0"])
-    assert transport.read(tmp_path / "none")["logs"] == 0
+    assert found["interfaces"] == ["docker0"]
+    assert links.read_logs(tmp_path / "none")["logs"] == 0
 
 
 def test_mapped_libraries_are_told_by_name_with_and_without_a_hash() -> None:

@@ -10,12 +10,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyinfra_gpu import on_host, spec
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import ProbeRequest
+from pyinfra_gpu.facts.probe import asked_by
 from pyinfra_gpu.facts.record import Record
 
 NOBODY = 65534
@@ -88,9 +88,7 @@ class Place:
 
         + patience: seconds after which a part that hangs is given up
         """
-        request = ProbeRequest.for_spec(self.spec())
-        asked = {each.name: getattr(request, each.name) for each in fields(request)}
-        text = self.looked({**asked, "patience": patience}, timeout)
+        text = self.looked(asked_by(self.spec(), patience=patience), timeout)
         assert SECRET not in text
         assert text.endswith("pyinfra-gpu-probe end\n")
         return parse(text.splitlines())

@@ -17,7 +17,7 @@ from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.facts.record import Record, TrainingRecord
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, Paths
@@ -99,10 +99,9 @@ class Place:
         )
 
     def looked_at(self) -> TrainingRecord:
-        request = replace(ProbeRequest.for_paths(self.paths), owner="-")
         said = subprocess.run(
             ["/usr/bin/python3", "-I", "-S", "-"],
-            input=text_of(request),
+            input=text_of(asked_of(self.paths, owner="-")),
             capture_output=True,
             text=True,
             check=True,

@@ -25,7 +25,7 @@ LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sou
 def sources(file: str, text: str, declared: str | None = None) -> object:
     """What is read off one file's lines, as the probe sends them."""
     rows = [f"{file}:{line}" for line in text.splitlines()]
-    told = json.dumps({"nvidia.source_lines": rows, "nvidia.repository": declared})
+    told = json.dumps({"nvidia.sources": rows, "nvidia.repository": declared})
     return parse(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]).nvidia.sources
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import random
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, LATE, NOT_REPORTED, Unknown
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+import recorded
 
-FOLDER = Path(__file__).parent / "fixtures" / "probe"
-WHOLE = (FOLDER / "ubuntu2404-2x-rtx5090.txt").read_text()
-ANSWERS = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.txt"))}
-TOLD = json.loads(WHOLE.partition(f"{FIRST_LINE}\n")[2].partition(f"\n{LAST_LINE}")[0])
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import NOT_REPORTED, parse
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS
+
+WHOLE = "\n".join(recorded.lines("ubuntu2404-2x-rtx5090"))
+TOLD = recorded.document("ubuntu2404-2x-rtx5090")
 
 
 hints = functools.cache(typing.get_type_hints)
@@ -78,9 +81,9 @@ def read(text: str) -> Record:
     return parse(["a banner", FIRST_LINE, *text.splitlines(), LAST_LINE])
 
 
-@pytest.mark.parametrize("name", sorted(ANSWERS))
-def test_every_fixture_gives_the_declared_types(name: str) -> None:
-    assert fits(parse(ANSWERS[name].splitlines()), Record)
+@pytest.mark.parametrize("name", recorded.NAMES)
+def test_every_answer_gives_the_declared_types(name: str) -> None:
+    assert fits(recorded.record(name), Record)
 
 
 def test_an_answer_cut_at_any_byte_tells_nothing_wrong() -> None:
@@ -91,10 +94,10 @@ def test_an_answer_cut_at_any_byte_tells_nothing_wrong() -> None:
 
 def test_an_answer_without_one_of_its_keys_tells_nothing_wrong() -> None:
     whole, owner = read(json.dumps(TOLD)), json.loads(TOLD["owner"])
-    for key in {*TOLD} - {"owner", "missing", "system.preload_problem"}:
+    for key in {*TOLD} - {"owner", "system.preload_problem"}:
         less = {name: value for name, value in TOLD.items() if name != key}
         assert agrees(read(json.dumps(less)), whole), key
-    for key in {*owner} - {"missing"}:
+    for key in owner:
         less = json.dumps({name: value for name, value in owner.items() if name != key})
         assert agrees(read(json.dumps({**TOLD, "owner": less})), whole), key
 
@@ -133,17 +136,19 @@ def test_a_wrong_type_costs_its_own_field_and_is_never_a_shorter_list(key: str, 
     assert fits(record, Record)
 
 
-def test_what_a_part_could_not_tell_in_time_is_late() -> None:
-    less = {key: value for key, value in TOLD.items() if not key.startswith("storage.")}
-    record = read(json.dumps({**less, "missing": {"storage": LATE}}))
-    assert record.storage.free_mib == Unknown(LATE)
-    assert read(json.dumps(less)).storage.free_mib == Unknown(NOT_REPORTED)
+def test_what_nobody_looks_at_without_nvidia_is_known_and_what_was_not_told_is_not() -> None:
+    less = {key: value for key, value in TOLD.items() if key not in NVIDIA_KEYS}
+    record = read(json.dumps(less))
+    assert (record.storage.usr_mib, record.driver.users) == (Unknown(NOT_REPORTED),) * 2
+    record = read(json.dumps({**less, "nvidia": False}))
+    assert (record.storage.usr_mib, record.driver.users) == (None, ())
+    assert record.driver.loaded == read(json.dumps(TOLD)).driver.loaded
 
 
 HOSTILE: dict[str, str] = {
     "no JSON": "Killed",
     "a list": "[]",
-    "deep": '{"missing": ' + "[" * 5000 + "]" * 5000 + "}",
+    "deep": '{"torch.uv": ' + "[" * 5000 + "]" * 5000 + "}",
     "a number without end": '{"torch.touched": ' + "9" * 5000 + "}",
     "cut off": '{"torch.python": "3.1',
     "not a number": '{"torch.touched": NaN}',
@@ -162,7 +167,7 @@ def test_a_hostile_owner_costs_the_owners_fields_alone(what: str) -> None:
 
 def test_the_owner_tells_nothing_of_what_is_roots() -> None:
     forged = {"system.uid": 0, "driver.loaded": "1", "smoke.stamp": "{}", "launcher.runs": []}
-    record = read(json.dumps({"missing": {}, "owner": json.dumps(forged)}))
+    record = read(json.dumps({"owner": json.dumps(forged)}))
     assert isinstance(record.system.uid, Unknown)
     assert isinstance(record.driver.loaded, Unknown)
     assert isinstance(record.smoke.stamp, Unknown)
@@ -175,9 +180,7 @@ def test_what_would_move_a_cursor_is_visible_and_texts_of_files_are_whole() -> N
     assert record.training.stamp_text == "a\n\x1b"
 
 
-def test_a_name_of_a_run_or_a_distribution_that_is_none_is_passed_over() -> None:
-    record = answered(
-        launcher__runs=["a-1", "a-1", "../x", ""], torch__others={"-x": "y", "z": "w"}
-    )
-    assert record.launcher.runs == ("a-1",)
-    assert record.torch.damaged_others == {"z": "w"}
+def test_a_name_of_a_run_or_a_distribution_that_is_none_is_not_believed() -> None:
+    record = answered(launcher__runs=["a-1", "../x"], torch__damaged_others={"-x": "y", "z": "w"})
+    assert isinstance(record.launcher.runs, Unknown)
+    assert isinstance(record.torch.damaged_others, Unknown)

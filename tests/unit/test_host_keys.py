@@ -6,18 +6,15 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import paramiko
 import pytest
-from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors import ssh as connector
 
-from pyinfra_gpu.engine import look, transport
+from pyinfra_gpu.engine import transport
 
 HERE = Path(__file__).parent
 
@@ -192,32 +189,6 @@ def test_what_is_accepted_and_what_is_refused(served: Served, case: str, tmp_pat
     assert by_ssh == (reason is None or case in STRICTER)
 
 
-def lines(served: Served, chance: random.Random) -> Iterator[str]:
-    """Lines as they are found in files that many programs wrote."""
-    names = ("127.0.0.1", served.name, "*", "elsewhere", "[127.0.0.1]:22", "!*", "127.0.0.1,*")
-    markers = ("", "", "", "", "@revoked ", "@cert-authority ", "@odd ")
-    for _ in range(chance.randint(1, 4)):
-        key = chance.choice((served.ed25519, served.rsa, served.other, served.other_rsa))
-        line = f"{chance.choice(markers)}{chance.choice(names)} {key}"
-        if chance.random() < 0.15:
-            line = line[: chance.randrange(len(line))]
-        yield line
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_ssh_accepts_all_that_we_accept(served: Served, seed: int, tmp_path: Path) -> None:
-    known = tmp_path / "known"
-    text = "\n".join(lines(served, random.Random(seed))) + "\n"
-    for strictness in ("yes", "accept-new"):
-        known.write_text(text, encoding="utf-8")
-        by_ssh = ssh_accepts(served, known, strictness)
-        known.write_text(text, encoding="utf-8")
-        said = refusal(served, "127.0.0.1", config(served, known), strictness)
-        assert said is not None or by_ssh, f"{strictness}\n{text}"
-        if said and by_ssh:  # where nothing stands in the way that ssh passes over
-            assert any(word in said for word in ("is not the one", "revoked", "authority")), said
-
-
 def test_a_new_key_is_stored_on_a_line_of_its_own_as_ssh_stores_it(
     served: Served, tmp_path: Path
 ) -> None:
@@ -322,18 +293,3 @@ def test_a_jump_host_is_judged_by_its_own_files_and_nobody_is_asked(
     text += f"Host *\nUser somebody\nIdentityFile {served.client}\n"
     said = refusal(served, "behind", text, "yes")
     assert said is None if reason is None else reason in (said or ""), said
-
-
-def test_check_says_the_sentence_and_not_what_pyinfra_puts_around_it() -> None:
-    def connect(**_: object) -> None:
-        raise ConnectError(
-            "Could not connect (the key that ws1 shows (SHA256:x) is revoked by f line 2)"
-        )
-
-    connector = SimpleNamespace()
-    host = SimpleNamespace(connected=False, connect=connect, connector=connector, connector_data={})
-    spec = SimpleNamespace(look_timeout_s=10)
-    found = look.answer(None, host, spec)  # type: ignore[arg-type]
-    assert isinstance(found, look.Unanswered)
-    said = "could not be reached: the key that ws1 shows (SHA256:x) is revoked by f line 2"
-    assert found.reason == said

@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import product
 
 import hostile
@@ -21,7 +20,7 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import ProbeRequest
+from pyinfra_gpu.facts.probe import asked_by
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.operations.layout import command as directories
@@ -135,9 +134,7 @@ def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
     (root / "proc/7/fd/3").symlink_to("/dev/nvidia0")
     (root / "dev").mkdir()
     (root / "dev/nvidia0").touch()
-    request = ProbeRequest.for_spec(place.spec())
-    asked = {each.name: getattr(request, each.name) for each in fields(request)}
-    asked |= {"root": str(root), "nvidia": True, "libcuda_proof": str(proof)}
+    asked = asked_by(place.spec(), root=str(root), libcuda_proof=str(proof)) | {"nvidia": True}
     record = parse(place.looked(asked).splitlines())
     assert record.driver.users == ("pid 7",)
     assert record.libcuda.proof == Unknown(f"{proof} is not a file of root's")

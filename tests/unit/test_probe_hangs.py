@@ -16,7 +16,7 @@ import pytest
 from hostile import crowd
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from nvidia_tree import asked, furnish_nvidia
+from nvidia_tree import GPUS, furnish_nvidia
 from probing import (  # noqa: F401
     RECORD,
     SITE,
@@ -26,9 +26,11 @@ from probing import (  # noqa: F401
     write,
 )
 
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, LATE, Unknown
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.on_host.probe.frame import Part, collect
+from pyinfra_gpu.on_host.probe.frame import TOO_LATE as LATE
+from pyinfra_gpu.on_host.probe.frame import Asking, Host
+from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 
 PROJECT = Path(__file__).resolve().parents[2]
 LATE_FOR_GIT = Unknown("git: it did not answer in time")
@@ -91,20 +93,19 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
-    hangs = Part("a b.d", lambda: {"a.b": lambda: 1, "a.c": hang})
-    members, missing = collect(
-        [hangs, Part("c", lambda: {"c.d": lambda: "x"})], time.monotonic() + 1
-    )
-    assert members == ['"a.b":1', '"c.d":"x"']
-    assert missing == dict.fromkeys(("a", "b.d"), LATE)
+    tables = [{"a.b": lambda _: 1, "a.c b.d": hang}, {"c.d": lambda _: "x"}]
+    told = Asking(tables, Host("", {})).answer(time.monotonic() + 1)
+    late = f'{{"?":"{LATE}"}}'
+    assert told == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
 
 
 def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
-    dies = Part("dies", lambda: {"dies.now": lambda: os._exit(1)})
-    floods = Part("floods", lambda: {f"floods.{n}": lambda: "x" * 1000 for n in range(5000)})
-    members, missing = collect([dies, floods], time.monotonic() + 5)
-    assert set(missing) == {"dies", "floods"}
-    assert len(members) < 1200
+    dies = {"dies.now": lambda _: os._exit(1)}
+    floods = {f"floods.{n}": lambda _: "x" * 1000 for n in range(5000)}
+    told = Asking([dies, floods], Host("", {})).answer(time.monotonic() + 5)
+    early = '{"?":"the look at it ended too early"}'
+    assert told["dies.now"] == told["floods.4999"] == early
+    assert sum(each != early for each in told.values()) < 1200
 
 
 HANGING = """
@@ -113,7 +114,7 @@ from pyinfra_gpu.on_host.probe import files, look
 def hang(*_):
     while True:
         signal.pause()
-files.entry = hang
+files.entries = hang
 print(look.look(json.load(sys.stdin), sys.argv[1]))
 """
 
@@ -128,7 +129,7 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(tree: Tree) -> None:
     checkout(tree)
     done = subprocess.run(
         [sys.executable, "-c", HANGING, str(tree.root)],
-        input=json.dumps({**tree.asked(asked(tree)), "patience": 1}),
+        input=json.dumps(tree.asked(**GPUS, patience=1)),
         env={"PATH": str(tree.tools), "SUDO_USER": "ubuntu", "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
@@ -164,7 +165,7 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
             file.truncate(HUGE)
     requirements = Path(paths.training) / "requirements.txt"
     (Path(paths.training) / ".git/index").unlink()
-    record = tree.look(tree.request(requirements=str(requirements)))
+    record = tree.look()
     assert record.training.requirements_sha256 == Unknown(f"{requirements} is larger than 4 MiB")
     assert isinstance(record.smoke.stamp, Unknown)
     assert record.environment.text == Unknown("the file is longer than 64 KiB")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +18,17 @@ import pytest
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from nvidia_tree import asked, furnish_nvidia
+from nvidia_tree import furnish_nvidia, look
 from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.answer import Answer
-from pyinfra_gpu.facts.parse import hidden
-from pyinfra_gpu.facts.probe import BOOTSTRAP, ProbeRequest, text_of
+from pyinfra_gpu.facts.parse import Answer, hidden
+from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of, text_of
 from pyinfra_gpu.facts.record import Entry, Record
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe
 from pyinfra_gpu.on_host.probe import storage
 from pyinfra_gpu.on_host.probe.frame import Host
+from pyinfra_gpu.on_host.probe.look import Owner
 from pyinfra_gpu.spec import Paths
 
 
@@ -62,7 +61,8 @@ def test_a_bare_host_is_described_without_anything_unknown(tree: Tree) -> None:
     assert system.os_name == "Debian GNU/Linux 12 (bookworm)"
     assert (system.kernel, system.architecture) == ("6.1.0-37-amd64", os.uname().machine)
     assert system.boot_id == "11111111-2222-3333-4444-555555555555"
-    assert (system.cpu_count, system.ram_mib) == (16, 64263)
+    assert system.cpu_count == os.cpu_count()
+    assert isinstance(system.ram_mib, int)
     assert (system.init, system.hostname, system.user) == ("systemd", "gpu-1", "ubuntu")
     assert system.uid == os.geteuid()
     assert system.python3 == sys.version.split()[0]
@@ -85,7 +85,7 @@ def test_a_bare_host_is_described_without_anything_unknown(tree: Tree) -> None:
 def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
     tree: Tree,
 ) -> None:
-    record = tree.look(tree.request(prefix=str(tree.prefix / "not/yet there")))
+    record = tree.look(prefix=str(tree.prefix / "not/yet there"))
     free = os.statvfs(tree.prefix)
     assert isinstance(record.storage.free_mib, int)
     assert abs(record.storage.free_mib - free.f_bavail * free.f_frsize // 2**20) < 200
@@ -103,7 +103,8 @@ def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
     told = SimpleNamespace(f_files=every, f_ffree=free)
     monkeypatch.setattr(os, "statvfs", lambda _: told)
     host = Host(str(tree.root), tree.asked())
-    inodes = storage.facts(host, as_root=False)["storage.inodes"]()
+    host.owner = Owner(host)
+    inodes = storage.inodes(host)
     wanted = free if found == -1 else found
     assert inodes == ({} if wanted is None else {tree.paths.prefix: wanted})
 
@@ -144,12 +145,12 @@ def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree) -> None:
     (tree.base / "tmp").mkdir()
     tree.environment["TMPDIR"] = f"{tree.base}/tmp"
     before = snapshot(tree.base)
-    tree.look(asked(tree))
+    look(tree)
     assert snapshot(tree.base) == before
 
 
 def test_what_travels_is_ascii_and_one_argument_at_most() -> None:
-    text = text_of(ProbeRequest.for_paths(Paths(prefix="/opt/pyinfra-gpu", name="training")))
+    text = text_of(asked_of(Paths(prefix="/opt/pyinfra-gpu", name="training")))
     assert text.isascii()
     assert len(text) < 69_000, "one argument of a command may have 131,071 (execve(2))"
 
@@ -171,10 +172,9 @@ def test_every_python_of_a_supported_host_can_read_it(version: str) -> None:
 @pytest.mark.skipif(not ROOT, reason="only root keeps anything")
 def test_what_root_keeps_is_used_while_it_is_whole_and_roots_alone(tree: Tree) -> None:
     folder = tree.base / "kept"
-    request = replace(tree.request(), kept=str(folder))
-    first = tree.look(request).system
+    first = tree.look(kept=str(folder)).system
     assert not folder.exists()
-    assert tree.look(replace(request, keep=True)).system == first
+    assert tree.look(kept=str(folder), keep=True).system == first
     (kept,) = folder.iterdir()
     whole = kept.read_bytes()
     names = marshal.loads(whole[4:])
@@ -183,13 +183,13 @@ def test_what_root_keeps_is_used_while_it_is_whole_and_roots_alone(tree: Tree) -
         [(name, compile("def main(asked): ...", name, "exec")) for name, _ in names]
     )
     kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
-    assert not tree.output(request)  # it is what is kept that runs
+    assert not tree.output(kept=str(folder))  # it is what is kept that runs
     for damage in (other, whole[:-9], b""):
         kept.write_bytes(damage)
-        assert tree.look(request).system == first
+        assert tree.look(kept=str(folder)).system == first
     kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
     folder.chmod(0o755)
-    assert tree.look(request).system == first
+    assert tree.look(kept=str(folder)).system == first
     folder.chmod(0o700)
     os.chown(folder, NOBODY, NOBODY)
-    assert tree.look(replace(request, keep=True)).system == first
+    assert tree.look(kept=str(folder), keep=True).system == first

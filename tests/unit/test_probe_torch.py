@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,12 +46,12 @@ def test_both_interpreters_are_told_by_what_is_behind_them(tree: Tree) -> None:
     subprocess.run([real, "-m", "venv", "--without-pip", beside], check=True)
     shim = write(tree.base / "shims/python3", f'#!/bin/sh\nexec {real} "$@"\n', 0o755)
     for path in (real, f"{beside}/bin/python", str(shim)):
-        torch = tree.look(replace(tree.request(), python=path)).torch
+        torch = tree.look(python=path).torch
         assert (torch.base, torch.declared) == (real, real)
-    torch = tree.look(replace(tree.request(), python="/opt/none/bin/python3")).torch
+    torch = tree.look(python="/opt/none/bin/python3").torch
     assert (torch.base, torch.declared) == (real, None)
     broken = write(tree.base / "broken", "#!/bin/sh\nexit 3\n", 0o755)
-    torch = tree.look(replace(tree.request(), python=str(broken))).torch
+    torch = tree.look(python=str(broken)).torch
     assert isinstance(torch.declared, Unknown)
     assert tree.look().torch.declared is None
 
@@ -160,10 +159,10 @@ def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree) -> None:
     stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
     os.utime(stamp, (1, 1))
     (site / "typing_extensions.py").write_text("y")
-    hurried = tree.look(replace(tree.request(), compare_s=2)).torch
+    hurried = tree.look(compare_s=2).torch
     assert hurried.damaged_others == {}
     assert hurried.touched == len(TORCH) + 2
-    thorough = tree.look(replace(tree.request(), compare_s=13)).torch
+    thorough = tree.look(compare_s=13).torch
     assert thorough.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert thorough.touched == 0
 
@@ -180,7 +179,7 @@ def test_what_was_touched_last_is_compared_first(tree: Tree) -> None:
     with (site / "again.so").open("wb") as file:
         file.truncate(size)
     (site / "typing_extensions.py").write_text("y")
-    torch = tree.look(replace(tree.request(), compare_s=4)).torch
+    torch = tree.look(compare_s=4).torch
     assert isinstance(torch.damaged_others, dict)
     assert torch.damaged_others["typing-extensions"] == "typing_extensions.py"
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import NOBODY, ROOT, Tree, checkout, git, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.fields import Unknown, as_json
 
 
 def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree) -> None:
@@ -105,14 +105,14 @@ def test_a_remote_with_a_password_is_shown_without_it(tree: Tree) -> None:
     git(folder, "remote", "set-url", "origin", "https://me:s3cret@example.org/a.git")
     training = tree.look().training
     assert training.remote == "https://me:s3cret@example.org/a.git"
-    shown = training.to_json()
+    shown = as_json(training)
     assert isinstance(shown, dict)
     assert shown["remote"] == "https://me:***@example.org/a.git"
 
 
 def test_without_a_training_repository_nothing_is_looked_at(tree: Tree) -> None:
     checkout(tree)
-    training = tree.look(tree.request(training="", requirements="")).training
+    training = tree.look(checkout="").training
     assert training.commit is None
     assert training.requirements_sha256 is None
 

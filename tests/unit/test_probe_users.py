@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from nvidia_tree import LIBDIR, VERSION, asked, furnish_nvidia, look
+from nvidia_tree import LIBDIR, VERSION, furnish_nvidia, look
 from probing import NOBODY, ROOT, Tree, checkout, git, write
 from test_probe_script import furnish
 
@@ -48,21 +48,21 @@ def test_what_a_plain_user_may_not_read_is_unknown(tree: Tree) -> None:
         file.chmod(0o600)
     (tree.root / "boot").chmod(0o700)
     (tree.root / "proc/812/fd").chmod(0o500)
-    record = tree.look(asked(tree), user=NOBODY)
+    record = look(tree, user=NOBODY)
     unseen = "it may not see what other users' processes have open"
     assert record.driver.users == Unknown(unseen)
     assert record.driver.loaded == VERSION
     assert record.nvidia.sources == Unknown(f"no permission to read {list_}")
     assert record.nvidia.history == Unknown(f"no permission to read {log}")
     assert isinstance(record.nvidia.keyring, Unknown)
-    assert record.kernel.installed == Unknown("no permission to look at /boot")
+    assert record.kernel.installed == Unknown(f"no permission to look at {tree.root}/boot")
     assert record.kernel.newest is None
     assert record.nvidia.package("libcuda1") is not None
     (tree.root / "boot").chmod(0o755)
     write(rule, "blacklist nouveau\n", 0)
     os.utime(rule, (2**32, 2**32))
     list_.parent.chmod(0o700)
-    record = tree.look(asked(tree), user=NOBODY)
+    record = look(tree, user=NOBODY)
     assert record.kernel.initramfs == Unknown(f"no permission to read {rule}")
     assert record.nvidia.sources == Unknown(f"no permission to look at {list_.parent}")
 
@@ -75,7 +75,7 @@ def test_what_the_owner_may_not_use_is_told(tree: Tree) -> None:
     smi = write(tree.root / "usr/bin/nvidia-smi", "", 0o755)
 
     def closed() -> tuple[object, object]:
-        record = tree.look(asked(tree), user=NOBODY)
+        record = look(tree, user=NOBODY)
         return record.driver.closed, record.storage.shm_closed
 
     assert closed() == ((), False)
@@ -146,7 +146,7 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(tree
     write(folder / ".gitattributes", "*.py filter=evil\n")
     write(folder / "train.py", "print('hallo')\n")
     given(tree)
-    training = tree.look(tree.request(owner="nobody")).training
+    training = tree.look(owner="nobody").training
     assert (training.commit, training.dirty) == (head, (" M train.py", "?? .gitattributes"))
     assert {path.read_text().strip() for path in trace.iterdir()} == {str(NOBODY)}
 
@@ -158,7 +158,7 @@ def test_root_runs_a_users_python_and_installer_as_that_user(tree: Tree) -> None
     write(python, "#!/bin/sh\nid -u >&2\nexit 1\n", 0o755)
     write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
     given(tree)
-    torch = tree.look(tree.request(owner="nobody")).torch
+    torch = tree.look(owner="nobody").torch
     assert (torch.python_problem, torch.uv) == (str(NOBODY), f"0.0.{NOBODY}")
 
 

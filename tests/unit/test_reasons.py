@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,16 +82,61 @@ SAID = {
         "--same-sudo-password",
     ),
     "This account is currently not available.": ("has no shell there", "chsh"),
+    "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": ("", "declare another index"),
+    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": (
+        "",
+        "Check network",
+    ),
+    "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
+        "",
+        "See proxy settings and the route",
+    ),
+    "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": (
+        "",
+        "training_commit",
+    ),
+    "mv: cannot move 'a' to '/opt/b': Directory not empty": ("", "move it away"),
+    "sudo: unknown user ada": ("", "correct the `owner` key"),
+    "  Because torchx was not found in the package registry and you require torchx, so": (
+        "",
+        "See what is offered",
+    ),
+    "The virtual environment was not created because ensurepip is not available.": (
+        "",
+        "Install it: `sudo apt-get install python3-venv`",
+    ),
+    "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
+    "cp: cannot create regular file '/opt/x': Permission denied": ("", "the `owner` key"),
 }
 
 
-@pytest.mark.parametrize("text", SAID, ids=[words for words, _ in SAID.values()])
+@pytest.mark.parametrize("text", SAID, ids=[words for _, words in SAID.values()])
 def test_the_cause_is_told_and_what_helps(text: str) -> None:
     wrong, remedy = SAID[text]
-    said = reason(text.splitlines())
-    assert wrong in said
+    said = reason(["Collecting torch", *text.splitlines()])
+    assert (wrong or " ".join(text.split())) in said
     assert remedy in said
     assert "\n" not in said
+
+
+def test_who_said_it_stands_before_the_line() -> None:
+    line = "E: Failed to fetch http://mirror.example/InRelease  503  Service Unavailable"
+    assert f"(apt: {' '.join(line.split())}). " in reason([line], said_by="apt")
+    assert reason(["what was that"], said_by="apt") == "apt says: what was that"
+
+
+def test_without_a_known_cause_the_last_line_has_to_do() -> None:
+    assert reason(["all is well", "what\x1b[2J was that" + " x" * 400]).startswith("what was that")
+    assert len(reason(["y" * 900])) == 300
+    assert "by hand" in reason([])
+
+
+def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
+    code = (
+        "import sys, pyinfra_gpu.operations.driver, pyinfra_gpu.operations.pytorch;"
+        " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.MonkeyPatch) -> None:

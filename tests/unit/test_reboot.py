@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from pyinfra_gpu.engine import reboot
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
+from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
 

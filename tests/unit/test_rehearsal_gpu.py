@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe import system
+from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES

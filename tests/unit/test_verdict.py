@@ -17,7 +17,7 @@ FULL = verdicts.document(
     mode="gpu",
     proof=False,
     status="fail",
-    gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None, cc=None)],
+    gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None)],
     ranks=[
         verdicts.rank(0),
         verdicts.rank(1, finished=False, log="/tmp/log"),
@@ -26,7 +26,7 @@ FULL = verdicts.document(
     metrics=verdicts.metrics(
         loss0="nan",
         loss1=9.0,
-        link={"0": dataclasses.asdict(Link(5, None, gb_s=63.0))},
+        link={"0": dataclasses.asdict(Link(5, None))},
         transport={"SHM/direct": 4},
         precision={"bf16": {"status": "native", "reason": ""}},
         allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
@@ -80,9 +80,9 @@ def test_nothing_stays_nothing_and_unknown_stays_unknown() -> None:
 
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity", "9" * 400, "1e400"])
-@pytest.mark.parametrize("place", ['"duration_s": 18.9', '"loss0": 1.5', '"gb_s": 2.5'])
+@pytest.mark.parametrize("place", ['"duration_s": 18.9', '"loss0": 1.5', '"memory": 2.5'])
 def test_a_number_that_nobody_could_show_is_refused(place: str, number: str) -> None:
-    metrics = {"loss0": 1.5, "link": {"0": {"gen": 5, "width": 16, "gb_s": 2.5}}}
+    metrics = {"loss0": 1.5, "memory_gb_s": {"memory": 2.5}}
     text = json.dumps(verdicts.document(metrics=metrics))
     assert isinstance(Verdict.read(text), Verdict)
     assert place in text

@@ -40,11 +40,8 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
         "index": index,
         "uuid": f"GPU-{index}",
         "name": "NVIDIA GeForce RTX 5090",
-        "pci": f"00000000:0{index}:00.0",
-        "cc": [12, 0],
         "memory_mib": 32607,
         "driver": "580.95.05",
-        "power_limit_w": 575.0,
         **changes,
     }
 
@@ -70,13 +67,10 @@ def document(**changes: Any) -> dict[str, Any]:
         "duration_s": 18.9,
         "deadline_s": 180,
         "software": {
-            "smoke_test_sha256": "0" * 64,
             "python": "3.12.3",
-            "python_path": "/opt/pyinfra-gpu/venv/bin/python",
             "torch": "2.14.1",
             "torch_path": "/opt/venv/torch",
             "kernel": "6.8",
-            "boot_id": "b",
         },
         "listens": {"to": "itself", "how": "in a network namespace of its own"},
         "gpus": [],

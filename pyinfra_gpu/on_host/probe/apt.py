@@ -5,39 +5,35 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import cache
 
-from .files import content, there
-from .frame import TEXT_LIMIT, Host, NotTold, decoded, names, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from .frame import Facts
+from .files import is_file
+from .frame import TEXT_LIMIT, Any, Facts, Host, Iterator, Mapping, NotTold, content, decoded, why
 
 _NVIDIAS = (
     r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|firmware-nvidia|libxnvctrl|libnccl"
     r"|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia)"
 )
 _BESIDE = ("linux-image-", "linux-headers-", "gcc", "g++", "dkms")
-_LOCKS = tuple(
-    f"/var/{each}"
-    for each in (
-        *("lib/dpkg/lock-frontend", "lib/dpkg/lock"),
-        *("lib/apt/lists/lock", "cache/apt/archives/lock"),
-    )
+_LOCKS = (
+    *("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"),
+    *("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"),
 )
 _UNFINISHED = (
     *("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"),
 )
 _ACTIONS = ("Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstall")
-_INFO = "/var/lib/dpkg/info"
+_DPKG = "/var/lib/dpkg"
+_INFO = f"{_DPKG}/info"
 _KEYS = ("Package", "Status", "Version", "Architecture", "Multi-Arch")
 _MOST_OF_A_LIST = 64 << 20  # bytes
+_MOST_OF_A_LOG = 32 << 20
 _MOST_CHANGES = 200
 _MOST_LOST = 50
 _MOST_TRIED = 200
+_NO_DIGEST = r"/etc/|/usr/share/(doc|man|locale)/"
+_LEFT_OUT = r"/usr/share/(doc|man|locale|info)/"
+_WATCHED = r"(nvidia|libcuda|libnvidia|libnvcuvid|libnvoptix|firmware-nvidia)|linux-.*-nvidia-"
 
 
 def is_nvidias(name: str) -> bool:
@@ -45,40 +41,17 @@ def is_nvidias(name: str) -> bool:
     return re.match(_NVIDIAS, name) is not None
 
 
-def facts(host: Host) -> Facts:
-    """What the package manager says."""
-    found: dict[str, Any] = {
-        "packages.installed packages.half_configured nvidia.packages": lambda: _packages(host),
-        "packages.settings": lambda: _settings(host),
-        "packages.lock_holder": lambda: lock_holder(host),
-    }
-    if host.asked["nvidia"]:
-        found["nvidia.repository"] = lambda: host.asked["repository"] or None
-        found["nvidia.source_lines"] = lambda: _source_lines(host)
-        found["nvidia.keyring"] = lambda: _keyring(host)
-        found["nvidia.changes"] = lambda: _changes(host)
-        found["nvidia.lost"] = lambda: _lost(host)
-    return found
-
-
-def half_configured(host: Host) -> list[str]:
-    """Return the packages that dpkg is not done with."""
-    found: list[str] = _packages(host)[1]
-    return found
-
-
+@cache
 def _stanzas(host: Host) -> list[dict[str, str]]:
     """Return what dpkg notes of each package, as far as it is asked; what it noted last counts.
 
     Beside its list lie the changes that it has not worked into it yet.
     """
-    if host.stanzas:
-        return host.stanzas
-    folder = host.at("/var/lib/dpkg")
+    folder = host.at(_DPKG)
     whole = content(f"{folder}/status", _MOST_OF_A_LIST)
     if not whole.strip():
         raise NotTold(f"{folder}/status is empty: see /var/backups")
-    for name in filter(str.isdigit, names(f"{folder}/updates")):
+    for name in filter(str.isdigit, host.names(f"{_DPKG}/updates")):
         whole += b"\n\n" + content(f"{folder}/updates/{name}", _MOST_OF_A_LIST)
     if len(whole) >= _MOST_OF_A_LIST:
         raise NotTold(f"{folder}/status is longer than {_MOST_OF_A_LIST >> 20} MiB")
@@ -92,37 +65,52 @@ def _stanzas(host: Host) -> list[dict[str, str]]:
         if not each["Package"] or len(each["Status"].split()) != 3:
             raise NotTold(f"{folder}/status is damaged: see /var/backups")
         found[each["Package"], each["Architecture"]] = each
-    host.stanzas = list(found.values())
-    return host.stanzas
+    return list(found.values())
 
 
-def _full_name(host: Host, each: Mapping[str, str]) -> str:
-    """Return a package's name, with the architecture where that is not the machine's own."""
+def _name(host: Host, each: Mapping[str, str], *, same: bool = False) -> str:
+    """Return a package's name, with the architecture where that is not the machine's own.
+
+    + same: and where several architectures of it may be installed side by side
+    """
     name, arch = each["Package"], each["Architecture"]
-    return name if arch in (host.native, "all", "") else f"{name}:{arch}"
+    plain = arch in (host.native, "all", "") and not (same and each["Multi-Arch"] == "same")
+    return name if plain else f"{name}:{arch}"
 
 
-def _packages(host: Host) -> tuple[dict[str, str], list[str], list[dict[str, Any]]]:
-    """Return (installed of those asked for, those that dpkg is not done with, NVIDIA's)."""
-    wanted, nvidia = set(host.asked["packages"]), host.asked["nvidia"]
-    installed: dict[str, str] = {}
-    unfinished: list[str] = []
-    theirs: list[dict[str, Any]] = []
-    for each in _stanzas(host):
-        want, flag, state = each["Status"].split()
-        name, version, apart = each["Package"], each["Version"], _full_name(host, each)
-        broken = state in _UNFINISHED or flag == "reinstreq"
-        if broken:
-            same = each["Multi-Arch"] == "same"
-            unfinished.append(f"{name}:{each['Architecture']}" if same else apart)
-        elif state != "installed":
-            continue
-        elif name in wanted:
-            installed[name] = version
-        if nvidia and is_nvidias(name):
-            told = {"name": apart, "version": version or "?"}
-            theirs.append({**told, "held": want == "hold", "complete": not broken})
-    return installed, unfinished, sorted(theirs, key=lambda each: str(each["name"]))
+def _is_unfinished(each: Mapping[str, str]) -> bool:
+    _, flag, state = each["Status"].split()
+    return state in _UNFINISHED or flag == "reinstreq"
+
+
+def _is_installed(each: Mapping[str, str]) -> bool:
+    return each["Status"].endswith(" installed") and not _is_unfinished(each)
+
+
+def _installed(host: Host) -> dict[str, str]:
+    """Return the versions of those packages that are asked for."""
+    wanted = {*host.asked["packages"]}
+    found = (each for each in _stanzas(host) if each["Package"] in wanted and _is_installed(each))
+    return {each["Package"]: each["Version"] for each in found}
+
+
+def half_configured(host: Host) -> list[str]:
+    """Return the packages that dpkg is not done with."""
+    return [_name(host, each, same=True) for each in _stanzas(host) if _is_unfinished(each)]
+
+
+def _nvidias(host: Host) -> list[dict[str, Any]]:
+    found = [
+        {
+            "name": _name(host, each),
+            "version": each["Version"] or "?",
+            "held": each["Status"].startswith("hold "),
+            "complete": _is_installed(each),
+        }
+        for each in _stanzas(host)
+        if is_nvidias(each["Package"]) and (_is_installed(each) or _is_unfinished(each))
+    ]
+    return sorted(found, key=lambda each: str(each["name"]))
 
 
 def _settings(host: Host) -> str | None:
@@ -130,10 +118,10 @@ def _settings(host: Host) -> str | None:
 
     It writes this cache after it has read them, so they are asked for only when one is newer.
     """
-    cache, folder = "/var/cache/apt/pkgcache.bin", "/etc/apt/apt.conf.d"
-    made = os.stat(host.at(cache)).st_mtime if host.there(cache) else 0.0
-    files = ("/etc/apt/apt.conf", *(f"{folder}/{each}" for each in host.names(folder)))
-    newer = any(os.stat(host.at(e)).st_mtime > made for e in filter(host.there, files))
+    cached = "/var/cache/apt/pkgcache.bin"
+    made = os.stat(host.at(cached)).st_mtime if host.there(cached) else 0.0
+    files = filter(host.there, ("/etc/apt/apt.conf", *host.paths("/etc/apt/apt.conf.d")))
+    newer = any(os.stat(host.at(e)).st_mtime > made for e in files)
     if not newer or host.which("apt-config") is None:
         return None
     at = ("-o", f"Dir={host.root}") if host.root else ()
@@ -142,70 +130,43 @@ def _settings(host: Host) -> str | None:
     return (errors or [why(status, said)])[0] if status else None
 
 
-def locks(host: Host) -> list[list[str]]:
-    """Return the kernel's list of locks, in words. It is read in one piece, or rows are missed."""
-    try:
-        number = os.open(host.at("/proc/locks"), os.O_RDONLY)
-    except OSError:
-        raise NotTold("/proc/locks may not be read") from None
-    with open(number, "rb", buffering=1 << 20) as file:
-        return [row.split() for row in decoded(file.read()).split("\n") if row]
-
-
 def lock_holder(host: Host) -> str | None:
-    """Return the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt)".
+    """Return the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt)"."""
+    import struct
+    from fcntl import F_GETLK, F_UNLCK, F_WRLCK, fcntl
 
-    They take fcntl locks, which the kernel lists by device and inode.
-    """
-    files = set()
+    form = "hhqqi4x"  # struct flock, see fcntl(2)
     for path in filter(host.there, _LOCKS):
-        there = os.stat(host.at(path))
-        device = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}"
-        files.add(f"{device}:{there.st_ino}")
-    inodes = {key.rpartition(":")[2] for key in files}
-    for words in locks(host) if files else ():
-        # 1: POSIX  ADVISORY  WRITE 812 08:01:1312 0 EOF
-        if len(words) < 6 or words[1] not in ("POSIX", "OFDLCK"):
-            continue
-        pid, place = words[4], words[5]
-        # Some file systems (btrfs, overlays) show the kernel another device number.
-        is_one = place.rpartition(":")[2] in inodes
-        if is_one and (place in files or _has_open(host, pid)):
-            return host.process(pid)
+        try:
+            file = os.open(host.at(path), os.O_RDONLY)
+        except PermissionError:
+            continue  # who may not open it does not run apt either
+        told = fcntl(file, F_GETLK, struct.pack(form, F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        os.close(file)
+        kind, *_, pid = struct.unpack(form, told)
+        if kind != F_UNLCK:
+            return host.process(str(pid))
     return None
-
-
-def _has_open(host: Host, pid: str) -> bool:
-    folder = host.at(f"/proc/{pid}/fd")
-    try:
-        links = [os.readlink(f"{folder}/{each}") for each in os.listdir(folder)]
-    except OSError:
-        return False
-    return any(link.endswith(_LOCKS) for link in links)
 
 
 def _source_lines(host: Host) -> list[str]:
     """Return the lines of apt's sources as "FILE:LINE"."""
     folder = "/etc/apt/sources.list.d"
-    try:
-        there = [e for end in (".list", ".sources") for e in host.names(folder, end=end)]
-    except PermissionError:
-        raise NotTold(f"no permission to look at {host.at(folder)}") from None
+    there = [each for end in (".list", ".sources") for each in host.paths(folder, end=end)]
     found = []
-    for path in ("/etc/apt/sources.list", *(f"{folder}/{each}" for each in there)):
-        if host.is_file(path):
-            lines = "\n".join(host.rows(path)).removesuffix("\n").split("\n")
-            found += [f"{path}:{row}" for row in lines if not row.startswith("#")]
+    for path in filter(host.is_file, ("/etc/apt/sources.list", *there)):
+        lines = "\n".join(host.rows(path)).removesuffix("\n").split("\n")
+        found += [f"{path}:{row}" for row in lines if not row.startswith("#")]
     return found
 
 
 def _keyring(host: Host) -> str | None:
     """Return the bytes of the keyring file in hexadecimal digits."""
     path = host.asked["keyring"] and host.at(host.asked["keyring"])
-    return content(path, TEXT_LIMIT + 1, follow=True).hex() if path and there(path) else None
+    return content(path, TEXT_LIMIT + 1).hex() if is_file(path) else None
 
 
-def _changes(host: Host) -> list[str]:
+def _history(host: Host) -> list[str]:
     """Return what the log says of NVIDIA's packages, compilers and kernels, newest last.
 
     A stanza is told as rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND"; "|" and odd bytes become
@@ -215,23 +176,21 @@ def _changes(host: Host) -> list[str]:
     found: list[str] = []
     for path in (f"{log}.1.gz", f"{log}.1", log):
         try:
-            found += _read_log(host, path)
-        except PermissionError:
+            found += _read_log(host, content(path, _MOST_OF_A_LOG))
+        except NotTold:
             if path == log:
-                raise NotTold(f"no permission to read {log}") from None
-        except (OSError, EOFError):
+                raise
+        except OSError:
             continue
     return found[-_MOST_CHANGES:]
 
 
-def _read_log(host: Host, path: str) -> list[str]:
-    with open(path, "rb") as file:
-        raw = file.read(32 << 20)
-    if path.endswith(".gz"):
+def _read_log(host: Host, raw: bytes) -> list[str]:
+    if raw.startswith(b"\x1f\x8b"):
         import zlib
 
         try:
-            raw = zlib.decompressobj(47).decompress(raw, 32 << 20)
+            raw = zlib.decompressobj(47).decompress(raw, _MOST_OF_A_LOG)
         except zlib.error:
             return []
     plain = re.sub(rb"[^ -{}~\n]", b"?", b"\n" + raw).decode()
@@ -239,8 +198,8 @@ def _read_log(host: Host, path: str) -> list[str]:
     for stanza in plain.split("\nStart-Date: "):
         keyed = dict(re.findall(r"(?m)^([\w-]+): (.*)$", f"Start-Date: {stanza}"))
         end = f"{keyed.get('Requested-By', '')}|{keyed.get('Commandline', '')}"
-        for action, listed in keyed.items():
-            items = _of_interest(host, listed) if action in _ACTIONS else ()
+        for action in filter(_ACTIONS.__contains__, keyed):
+            items = _of_interest(host, keyed[action])
             found += [f"{keyed['Start-Date']}|{action}|{each}|{end}" for each in items]
     return found
 
@@ -263,12 +222,8 @@ def _lost(host: Host) -> list[dict[str, str]]:
     """
     release = host.asked["cuda_release"].replace(".", "-") or "-"
     found = [*_lists_lost(host)]
-    apart = set(_optional(host, f"{_INFO}/../diversions"))
-    overridden = {
-        each.split()[3]
-        for each in _optional(host, f"{_INFO}/../statoverride")
-        if each.count(" ") > 2
-    }
+    apart = {*host.rows_if_any(f"{_DPKG}/diversions")}
+    overridden = {row.split(" ", 3)[-1] for row in host.rows_if_any(f"{_DPKG}/statoverride")}
     tried = 0
     for name in host.names(_INFO, end=".md5sums"):
         if not re.match(_WATCHED, name) and not name.endswith(f"-{release}.md5sums"):
@@ -292,17 +247,6 @@ def _lost(host: Host) -> list[dict[str, str]]:
         raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
     found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
     return found[:_MOST_LOST]
-
-
-_LEFT_OUT = r"/usr/share/(doc|man|locale|info)/"
-_WATCHED = r"(nvidia|libcuda|libnvidia|libnvcuvid|libnvoptix|firmware-nvidia)|linux-.*-nvidia-"
-
-
-def _optional(host: Host, path: str) -> list[str]:
-    try:
-        return host.rows(path)
-    except (OSError, NotTold):
-        return []
 
 
 def _state(path: str, overridden: bool, noted: float) -> str:
@@ -335,21 +279,31 @@ def _same(path: str, digest: str) -> bool:
 
 def _brings_files(host: Host, path: str) -> bool:
     """Tell whether a package brings a file: only for one that does not, dpkg has no digests."""
-    passed = (row for row in _optional(host, path) if row and not re.match(_NO_DIGEST, row))
+    passed = (row for row in host.rows_if_any(path) if row and not re.match(_NO_DIGEST, row))
     return any(host.is_file(each) and not os.path.islink(host.at(each)) for each in passed)
-
-
-_NO_DIGEST = r"/etc/|/usr/share/(doc|man|locale)/"
 
 
 def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
     """Yield dpkg's lists of files that are empty: it then takes the files for nobody's."""
-    for each in _stanzas(host):
-        _, flag, state = each["Status"].split()
-        if state != "installed" or flag == "reinstreq" or not is_nvidias(each["Package"]):
-            continue
-        name, shown = each["Package"], _full_name(host, each)
-        full = f"{name}:{each['Architecture']}" if each["Multi-Arch"] == "same" else shown
-        path = f"{_INFO}/{full}.list"
-        if not host.is_filled(path) and not host.is_filled(f"{_INFO}/{name}.list"):
-            yield {"package": shown, "state": "emptied", "path": path}
+    for each in filter(_is_installed, _stanzas(host)):
+        path = f"{_INFO}/{_name(host, each, same=True)}.list"
+        there = host.is_filled(path) or host.is_filled(f"{_INFO}/{each['Package']}.list")
+        if is_nvidias(each["Package"]) and not there:
+            yield {"package": _name(host, each), "state": "emptied", "path": path}
+
+
+FACTS: Facts = {
+    "packages.installed": _installed,
+    "packages.half_configured": half_configured,
+    "packages.settings": _settings,
+    "packages.lock_holder": lock_holder,
+}
+NVIDIA: Facts = {
+    "nvidia.packages": _nvidias,
+    "nvidia.repository": lambda host: host.asked["repository"] or None,
+    "nvidia.sources": _source_lines,
+    "nvidia.keyring": _keyring,
+    "nvidia.history": _history,
+    "nvidia.lost": _lost,
+}
+"""What is looked at only where an NVIDIA driver is wanted."""

@@ -4,121 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
+from functools import cache
 
-from .files import runs
-from .frame import Host, NotTold, names, pairs, unknown, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .frame import Facts
+from .frame import GONE, Any, Facts, Host, NotTold, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 _UNINSTALLER = "nvidia-uninstall"
 _LINE_OF_VERSION = "/proc/driver/nvidia/version"
-
-
-class Driver:
-    """What is asked of the system's programs, each once."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-
-    @cached_property
-    def rule(self) -> str | None:
-        """The rule of modprobe's that has another module loaded in the place of nvidia.
-
-        "NAME FILE", as packages of distributions have it: "install nvidia modprobe -i
-        nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves
-        "nothing" to load.
-        """
-        for folder in ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d"):
-            for path in (f"{folder}/{name}" for name in self.host.names(folder, end=".conf")):
-                readable = os.access(self.host.at(path), os.R_OK)
-                for words in map(str.split, self.host.rows(path) if readable else ()):
-                    if words[:3] == ["alias", "nvidia", "off"]:
-                        return f"nothing {path}"
-                    if words[:2] == ["install", "nvidia"] and len(words) > 2:
-                        return f"{_loaded(words[2:])} {path}"
-        return None
-
-    def module(self, kernel: str | None = None) -> tuple[str, str] | None:
-        """Return version and licence of the module that `modprobe nvidia` would load.
-
-        + kernel: into which kernel; the running one where none is given
-        """
-        name = (self.rule or "nvidia").partition(" ")[0]
-        name = "nvidia" if name == "nothing" or "/" in name else name
-        status, said = self.host.run(
-            "modinfo", *(("-k", kernel) if kernel else ()), name, seconds=10
-        )
-        if status:
-            there_is_none = "not found" in said or "could not get modinfo" in said
-            if there_is_none and "ermission denied" not in said:
-                return None
-            raise NotTold(f"modinfo: {why(status, said)}")
-        found: dict[str, str] = {}
-        for row in said.split("\n"):
-            key, _, value = row.partition(":")
-            found.setdefault(key, value.strip())
-        if not found.get("version"):
-            raise NotTold("modinfo finds a module nvidia without a version")
-        return found["version"], found.get("license", "")
-
-    @cached_property
-    def on_disk(self) -> tuple[str, str] | None:
-        """The module of the running kernel."""
-        return self.module()
-
-    @cached_property
-    def cached(self) -> list[tuple[str, str]]:
-        """The rows (NAME, PATH) of the linker's cache for this machine's architecture."""
-        status, said = self.host.run("ldconfig", "-p", seconds=5)
-        # One that is not there names nothing, and ldconfig makes it anew.
-        if "an't open cache file" in said and "No such file" in said:
-            return []
-        if status:
-            raise NotTold(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
-        abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(self.host.machine, "")
-        form = r"(?m)^\s*(libcuda\.so|libcuda\.so\.1|libnvidia-ml\.so\.1) (.*) => (.*)$"
-        return [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
-
-    def library(self, name: str) -> str | None:
-        """Return the file behind the cache's first row of that name."""
-        path = next((path for each, path in self.cached if each == name), None)
-        if path is not None and not os.path.exists(path):
-            raise NotTold(f"ldconfig names {path}, which is not there")
-        return path and os.path.realpath(path)
-
-
-def _loaded(words: list[str]) -> str:
-    for mark in ("-i", "--ignore-install"):
-        if words[0] == "modprobe" and mark in words[1:-1]:
-            return words[words.index(mark) + 1]
-    return words[0]
-
-
-def facts(driver: Driver) -> Facts:
-    """The driver's parts, which need not agree."""
-    host = driver.host
-    found: dict[str, Any] = {
-        "driver.loaded": lambda: _loaded_version(host),
-        "driver.nouveau": lambda: _is_loaded(host, "nouveau"),
-        "driver.nova": lambda: _is_loaded(host, "nova_core"),
-        "driver.open_modules": lambda: _open_modules(host),
-        "driver.on_disk": lambda: driver.on_disk and driver.on_disk[0],
-        "driver.on_disk_open": lambda: driver.on_disk and is_open(driver.on_disk[1]),
-        "driver.libcuda": lambda: driver.library("libcuda.so.1"),
-        "driver.libml": lambda: driver.library("libnvidia-ml.so.1"),
-    }
-    if host.asked["nvidia"]:
-        found["driver.module"] = lambda: driver.rule
-        found["driver.users"] = lambda: users(host)
-        found["driver.persistenced driver.persistenced_enabled"] = lambda: _persistenced(host)
-        found["driver.runfile"] = lambda: _runfile(host)
-    return found
+_MODPROBE = "/etc/modprobe.d"
 
 
 def _is_loaded(host: Host, module: str) -> bool:
@@ -137,11 +30,6 @@ def _loaded_version(host: Host) -> str | None:
 
 
 def _open_modules(host: Host) -> bool | None:
-    """Read the flavour off the first line of /proc/driver/nvidia/version.
-
-    Open: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...";
-    proprietary: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05 ...".
-    """
     if not host.is_dir("/proc/sys"):
         raise NotTold("/proc is not there")
     line = host.first_line(_LINE_OF_VERSION)
@@ -149,7 +37,11 @@ def _open_modules(host: Host) -> bool | None:
 
 
 def flavour(line: str) -> bool:
-    """Tell whether it is the open module, by the first line of /proc/driver/nvidia/version."""
+    """Tell whether it is the open module, by the first line of /proc/driver/nvidia/version.
+
+    Open: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...";
+    proprietary: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05 ...".
+    """
     if "Kernel Module" not in line:
         raise NotTold(f"{_LINE_OF_VERSION} begins with {line[:60]!r}")
     return "Open Kernel Module" in line
@@ -162,28 +54,106 @@ def is_open(licence: str) -> bool:
     return licence == "Dual MIT/GPL"
 
 
+@cache
+def _rule(host: Host) -> str | None:
+    """Return the rule of modprobe's that has another module loaded in the place of nvidia.
+
+    "NAME FILE", as packages of distributions have it: "install nvidia modprobe -i
+    nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves "nothing"
+    to load.
+    """
+    for folder in (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d"):
+        for path in host.paths(folder, end=".conf"):
+            for words in map(str.split, host.rows_if_any(path)):
+                if words[:3] == ["alias", "nvidia", "off"]:
+                    return f"nothing {path}"
+                if words[:2] == ["install", "nvidia"] and len(words) > 2:
+                    return f"{_installs(words[2:])} {path}"
+    return None
+
+
+def _installs(words: list[str]) -> str:
+    for mark in ("-i", "--ignore-install"):
+        if words[0] == "modprobe" and mark in words[1:-1]:
+            return words[words.index(mark) + 1]
+    return words[0]
+
+
+@cache
+def _module(host: Host, *kernel: str) -> tuple[str, str] | None:
+    """Return version and licence of the module that `modprobe nvidia` would load.
+
+    + kernel: into which kernel; the running one where none is given
+    """
+    name = (_rule(host) or "nvidia").partition(" ")[0]
+    name = "nvidia" if name == "nothing" or "/" in name else name
+    of = [word for each in kernel for word in ("-k", each)]
+    status, said = host.run("modinfo", *of, name, seconds=10)
+    if status:
+        there_is_none = "not found" in said or "could not get modinfo" in said
+        if there_is_none and "ermission denied" not in said:
+            return None
+        raise NotTold(f"modinfo: {why(status, said)}")
+    found: dict[str, str] = {}
+    for row in said.split("\n"):
+        key, _, value = row.partition(":")
+        found.setdefault(key, value.strip())
+    if not found.get("version"):
+        raise NotTold("modinfo finds a module nvidia without a version")
+    return found["version"], found.get("license", "")
+
+
+def _version(found: tuple[str, str] | None) -> str | None:
+    return found and found[0]
+
+
+def _on_disk_open(host: Host) -> bool | None:
+    found = _module(host)
+    return found and is_open(found[1])
+
+
+@cache
+def _cached(host: Host) -> list[tuple[str, str]]:
+    """Return the rows (NAME, PATH) of the linker's cache for this machine's architecture."""
+    status, said = host.run("ldconfig", "-p", seconds=5)
+    # One that is not there names nothing, and ldconfig makes it anew.
+    if "an't open cache file" in said and "No such file" in said:
+        return []
+    if status:
+        raise NotTold(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
+    abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(host.machine, "")
+    form = r"(?m)^\s*(libcuda\.so|libcuda\.so\.1|libnvidia-ml\.so\.1) (.*) => (.*)$"
+    return [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
+
+
+def _library(host: Host, name: str) -> str | None:
+    """Return the file behind the cache's first row of that name."""
+    path = next((path for each, path in _cached(host) if each == name), None)
+    if path is not None and not os.path.exists(path):
+        raise NotTold(f"ldconfig names {path}, which is not there")
+    return path and os.path.realpath(path)
+
+
 def users(host: Host) -> list[str]:
     """Return the processes that have a GPU's device open, e.g. "pid 812 (python3)".
 
     A process ends up in the list by the text of its links, which is the same inside a container.
     What vanishes meanwhile is not of interest; what may not be seen is.
     """
+    found: list[str] = []
     if not host.names("/dev", "nvidia"):
-        return []
-    proc, found = host.at("/proc"), []
-    for pid in sorted((each for each in names(proc) if each.isdigit()), key=int):
+        return found
+    for pid in sorted((each for each in host.names("/proc") if each.isdigit()), key=int):
         try:
-            numbers = os.listdir(f"{proc}/{pid}/fd")
+            links = [f"{host.root}{each}" for each in host.paths(f"/proc/{pid}/fd")]
         except PermissionError:
             raise NotTold("it may not see what other users' processes have open") from None
         except OSError:
             continue
-        if any(_leads_to_gpu(f"{proc}/{pid}/fd/{each}") for each in numbers):
-            shown = host.process(pid)
-            # The kernel keeps 15 characters of a name.
-            if "(nvidia-persiste" not in shown:
-                found.append(shown)
-    return found
+        if any(map(_leads_to_gpu, links)):
+            found.append(host.process(pid))
+    # The kernel keeps 15 characters of a name.
+    return [each for each in found if "(nvidia-persiste" not in each]
 
 
 def _leads_to_gpu(link: str) -> bool:
@@ -198,10 +168,8 @@ def _persistenced(host: Host) -> tuple[str | None, Any]:
     if not host.is_dir("/run/systemd/system"):
         return None, None
     words = ("-p", "LoadState", "-p", "ActiveState", "-p", "UnitFileState")
-    status, said = host.run("systemctl", "show", *words, "nvidia-persistenced.service", seconds=5)
+    said = host.said("systemctl", "show", *words, "nvidia-persistenced.service", seconds=5)
     unit = pairs(said.split("\n"))
-    if status:
-        raise NotTold(f"systemctl: {why(status, said)}")
     if unit.get("LoadState") == "not-found":
         return None, None
     if not unit.get("LoadState") or not unit.get("ActiveState"):
@@ -213,13 +181,9 @@ def _persistenced(host: Host) -> tuple[str | None, Any]:
     return state, enabled(word) if word else None
 
 
-def enabled(word: str) -> Any:
+def enabled(word: str) -> bool:
     """Tell whether systemd starts a unit with the machine, from its UnitFileState."""
-    plain = word.replace("-runtime", "")
-    if plain in ("enabled", "alias"):
-        return True
-    known = ("disabled", "static", "masked", "indirect", "linked", "generated", "transient")
-    return False if plain in known else unknown(f"systemd calls it {word[:40]!r}")
+    return word.replace("-runtime", "") in ("enabled", "alias")
 
 
 def _runfile(host: Host) -> bool:
@@ -229,42 +193,36 @@ def _runfile(host: Host) -> bool:
     """
     folders = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
     there = {path for path in (f"/{each}/{_UNINSTALLER}" for each in folders) if host.there(path)}
-    info = "/var/lib/dpkg/info"
-    for name in host.names(info, end=".list") if there else ():
-        there -= set(host.rows(f"{info}/{name}"))
+    for path in host.paths("/var/lib/dpkg/info", end=".list") if there else ():
+        there -= set(host.rows(path))
     return bool(there)
 
 
-def kernel(driver: Driver) -> Facts:
-    """The installed kernels, and what the running and the newest of them have of the driver."""
-    host = driver.host
-    running = host.first_line("/proc/sys/kernel/osrelease") or ""
+def _running(host: Host) -> str:
+    return host.line("/proc/sys/kernel/osrelease")
 
-    def both() -> list[str]:
-        return list(dict.fromkeys([running, *installed(host)[-1:]]))
 
-    def module(kernel: str) -> str | None:
-        found = driver.on_disk if kernel == running else driver.module(kernel)
-        return found and found[0]
+def _modules(host: Host) -> dict[str, str | None]:
+    """Return the module's version for the running and the newest kernel."""
+    running = _running(host)
+    found = {running: _version(_module(host))}
+    for newest in installed(host)[-1:]:
+        if newest != running:
+            found[newest] = _version(_module(host, newest))
+    return found
 
-    return {
-        "kernel.installed": lambda: installed(host),
-        "kernel.modules": lambda: {each: module(each) for each in both()},
-        "kernel.headers": lambda: {
-            each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both()
-        },
-        "kernel.sources": lambda: _sources(host),
-        "kernel.initramfs": lambda: initramfs(host, (installed(host) or [running])[-1]),
-    }
+
+def _headers(host: Host) -> dict[str, bool]:
+    both = (_running(host), *installed(host)[-1:])
+    return {each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both}
 
 
 def _sources(host: Host) -> list[str]:
     """Return the versions of the driver whose module DKMS can build for a kernel to come."""
-    found = []
-    for folder in (f"/var/lib/dkms/{each}" for each in host.names("/var/lib/dkms", "nvidia")):
-        versions = host.names(folder)
-        found += [e for e in versions if host.there(f"{folder}/{e}/source/dkms.conf")]
-    return found
+    folders = host.paths("/var/lib/dkms", "nvidia")
+    versions = (path for folder in folders for path in host.paths(folder))
+    there = (each for each in versions if host.there(f"{each}/source/dkms.conf"))
+    return [each.rpartition("/")[2] for each in there]
 
 
 def installed(host: Host) -> list[str]:
@@ -272,10 +230,7 @@ def installed(host: Host) -> list[str]:
 
     One without a name of its own cannot be told from a file that is still being unpacked.
     """
-    try:
-        files = host.names("/boot", "vmlinuz-")
-    except PermissionError:
-        raise NotTold("no permission to look at /boot") from None
+    files = host.names("/boot", "vmlinuz-")
     kernels = (each.partition("-")[2] for each in files if ".dpkg-" not in each)
     return sorted((k for k in kernels if not k.endswith((".old", ".bak", "~"))), key=_order)
 
@@ -286,61 +241,48 @@ def _order(version: str) -> list[tuple[str, int]]:
     return [(text, int(number or 0)) for text, number in re.findall(r"([^\d]*)(\d*)", marked)]
 
 
-def initramfs(host: Host, kernel: str) -> str:
-    """Tell whether a file of modprobe's is newer than the initramfs: "fresh", "stale", "absent".
+def initramfs(host: Host) -> str:
+    """Tell whether a file of modprobe's is newer than the initramfs of the newest kernel.
 
-    A rule against the free drivers works at boot only from inside the initramfs.
+    "fresh", "stale", "absent". A rule against the free drivers works at boot only from inside it.
     """
-    image = f"/boot/initrd.img-{kernel}"
-    if not host.there(image):
+    newest = (installed(host) or [_running(host)])[-1]
+    image = host.at(f"/boot/initrd.img-{newest}")
+    if not os.path.exists(image):
         return "absent"
-    made, folder = os.stat(host.at(image)).st_mtime, "/etc/modprobe.d"
-    for name in host.names(folder, end=".conf"):
-        path = f"{folder}/{name}"
-        if not host.there(path) or os.stat(host.at(path)).st_mtime <= made:
-            continue
-        rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
-        if name.startswith("pyinfra-gpu-") or any(map(rule.match, host.rows(path))):
-            return "stale"
+    rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
+    for path in filter(host.there, host.paths(_MODPROBE, end=".conf")):
+        if os.stat(host.at(path)).st_mtime > os.stat(image).st_mtime:
+            ours = path.startswith(f"{_MODPROBE}/pyinfra-gpu-")
+            if ours or any(map(rule.match, host.rows(path))):
+                return "stale"
     return "fresh"
 
 
-def libcuda(driver: Driver) -> Facts:
-    """libcuda as the linker's cache, the file system and the loader's settings show it."""
-    host = driver.host
-    libdir = f"/usr/lib/{host.machine}-linux-gnu"
-    looked_at = [f"{libdir}/{name}" for name in _LIBRARIES]
+def _libdir(host: Host) -> str:
+    return f"/usr/lib/{host.machine}-linux-gnu"
+
+
+def _cache_rows(host: Host) -> list[dict[str, str | None]]:
+    return [
+        {"name": n, "path": p, "real": os.path.realpath(p) if os.path.exists(p) else None}
+        for n, p in _cached(host)
+    ]
+
+
+def _links(host: Host) -> dict[str, dict[str, str | None]]:
+    looked_at = [f"{_libdir(host)}/{name}" for name in _LIBRARIES]
     if release := host.asked["cuda_release"]:
         looked_at.append(f"/usr/local/cuda-{release}/lib64/libcuda.so")
-
-    def cache() -> list[dict[str, str | None]]:
-        found = []
-        for name, path in driver.cached:
-            real = os.path.realpath(path) if os.path.exists(path) else None
-            found.append({"name": name, "path": path, "real": real})
-        return found
-
-    def files() -> list[str]:
-        there = (f"{libdir}/{each}" for each in host.names(libdir, "libcuda.so."))
-        return [e for e in there if host.is_filled(e) and not os.path.islink(host.at(e))]
-
-    return {
-        "libcuda.libdir": lambda: libdir,
-        "libcuda.cache": cache,
-        "libcuda.links": lambda: {each: _link(host, each) for each in looked_at},
-        "libcuda.files": files,
-        "libcuda.loader_paths": lambda: _loader_paths(host),
-    }
+    return {each: _link(host, each) for each in looked_at}
 
 
 def _link(host: Host, path: str) -> dict[str, str | None]:
     place = host.at(path)
     try:
         os.lstat(place)
-    except (FileNotFoundError, NotADirectoryError):
+    except GONE:
         return {"kind": "absent", "target": None, "real": None}
-    except PermissionError:
-        raise NotTold(f"no permission to look at {place}") from None
     tests = (("link", os.path.islink), ("file", os.path.isfile), ("dir", os.path.isdir))
     return {
         "kind": next((name for name, test in tests if test(place)), "other"),
@@ -349,26 +291,19 @@ def _link(host: Host, path: str) -> dict[str, str | None]:
     }
 
 
+def _libcuda_files(host: Host) -> list[str]:
+    there = host.paths(_libdir(host), "libcuda.so.")
+    return [e for e in there if host.is_filled(e) and not os.path.islink(host.at(e))]
+
+
 def _loader_paths(host: Host) -> list[str]:
-    folder = "/etc/ld.so.conf.d"
-    more = [f"{folder}/{each}" for each in host.names(folder, end=".conf")]
+    """Return folders of stubs and compat libraries that the loader is told to search."""
     found = []
+    more = host.paths("/etc/ld.so.conf.d", end=".conf")
     for path in filter(host.is_file, ("/etc/ld.so.conf", *more)):
         words = (row.split()[0] for row in host.rows(path) if row.strip())
         found += [f"{path}: {e}" for e in words if e[0] != "#" and re.search("stubs|compat", e)]
     return found
-
-
-def cuda(host: Host) -> Facts:
-    """CUDA toolkits, and what /usr/local/cuda is."""
-    link, alternative = "/usr/local/cuda", "/etc/alternatives/cuda"
-    return {
-        "cuda.toolkits": lambda: _toolkits(host),
-        "cuda.missing": lambda: _missing(host),
-        "cuda.link": lambda: host.real(link) if host.there(link) else _target(host, link),
-        "cuda.alternative": lambda: _target(host, alternative),
-        "cuda.nvcc_on_path": lambda: _nvcc_on_path(host),
-    }
 
 
 def _target(host: Host, path: str) -> str | None:
@@ -389,9 +324,14 @@ def _missing(host: Host) -> list[str]:
         return []
     folder = f"/usr/local/cuda-{release}"
     programs = ("bin/nvcc", "bin/ptxas", "nvvm/bin/cicc")
-    found = [each for each in programs if not runs(host.at(f"{folder}/{each}"))]
+    found = [each for each in programs if not host.runs(f"{folder}/{each}")]
     files = ("include/cuda_runtime.h", "lib64/libcudart.so")
     return found + [each for each in files if not host.is_filled(f"{folder}/{each}")]
+
+
+def _cuda_link(host: Host) -> str | None:
+    link = "/usr/local/cuda"
+    return host.real(link) if host.there(link) else _target(host, link)
 
 
 def _nvcc_on_path(host: Host) -> str | None:
@@ -400,3 +340,37 @@ def _nvcc_on_path(host: Host) -> str | None:
         if os.access(host.at(path), os.X_OK):
             return host.real(path)
     return None
+
+
+FACTS: Facts = {
+    "driver.loaded": _loaded_version,
+    "driver.nouveau": lambda host: _is_loaded(host, "nouveau"),
+    "driver.nova": lambda host: _is_loaded(host, "nova_core"),
+    "driver.open_modules": _open_modules,
+    "driver.on_disk": lambda host: _version(_module(host)),
+    "driver.on_disk_open": _on_disk_open,
+    "driver.libcuda": lambda host: _library(host, "libcuda.so.1"),
+    "driver.libml": lambda host: _library(host, "libnvidia-ml.so.1"),
+}
+NVIDIA: Facts = {
+    "driver.module": _rule,
+    "driver.users": users,
+    "driver.persistenced driver.persistenced_enabled": _persistenced,
+    "driver.runfile": _runfile,
+    "kernel.installed": installed,
+    "kernel.modules": _modules,
+    "kernel.headers": _headers,
+    "kernel.sources": _sources,
+    "kernel.initramfs": initramfs,
+    "libcuda.libdir": _libdir,
+    "libcuda.cache": _cache_rows,
+    "libcuda.links": _links,
+    "libcuda.files": _libcuda_files,
+    "libcuda.loader_paths": _loader_paths,
+    "cuda.toolkits": _toolkits,
+    "cuda.missing": _missing,
+    "cuda.link": _cuda_link,
+    "cuda.alternative": lambda host: _target(host, "/etc/alternatives/cuda"),
+    "cuda.nvcc_on_path": _nvcc_on_path,
+}
+"""What is looked at only where an NVIDIA driver is wanted."""

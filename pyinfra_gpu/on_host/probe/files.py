@@ -1,66 +1,25 @@
-"""What stands at a path, and what root may take for its own."""
+"""What stands at a path, whose it is, and what root may take for its own."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
+from functools import cache, partial
 
-from .frame import TEXT_LIMIT, NotTold, decoded, rows, unknown
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+from .frame import GONE, TEXT_LIMIT, Any, Host, Iterable, NotTold, attempt, content, decoded
 
 _LARGEST_READ = 4 << 20  # bytes; a file full of holes is as large as somebody says
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
-_GONE = (FileNotFoundError, NotADirectoryError)
 
 
-class Users:
-    """The names of users, as the system's own list has them first."""
-
-    def __init__(self, root: str = "") -> None:
-        self._root = root
-        self._rows: list[list[str]] | None = None
-        self._asked: dict[int, str] = {}
-
-    def local(self) -> list[list[str]]:
-        """Return the rows of /etc/passwd."""
-        if self._rows is None:
-            try:
-                found = [row.split(":") for row in rows(f"{self._root}/etc/passwd")]
-            except (OSError, NotTold):
-                found = []
-            self._rows = [row for row in found if len(row) == 7 and row[2].isdigit()]
-        return self._rows
-
-    def name(self, uid: int) -> str:
-        """Return the name of a user, or the number where there is none."""
-        if uid not in self._asked:
-            found = next((row[0] for row in self.local() if int(row[2]) == uid), None)
-            if found is None:
-                import pwd
-
-                try:
-                    found = pwd.getpwuid(uid).pw_name
-                except KeyError:
-                    found = str(uid)
-            self._asked[uid] = found
-        return self._asked[uid]
-
-    def find(self, name: str) -> tuple[int, int, str] | None:
-        """Return number, group and home of a user; None where there is none of that name."""
-        for row in self.local():
-            if row[0] == name and row[3].isdigit():
-                return int(row[2]), int(row[3]), row[5]
-        import pwd
-
-        try:
-            each = pwd.getpwnam(name)
-        except (KeyError, ValueError):
-            return None
-        return each.pw_uid, each.pw_gid, each.pw_dir
+@cache
+def user_name(uid: int) -> str:
+    """Return the name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def open_place(folder: str) -> str:
@@ -80,19 +39,19 @@ def open_place(folder: str) -> str:
             continue
         place = f"{at}/{step}"
         try:
-            there = os.lstat(place)
+            found = os.lstat(place)
         except OSError:
             return ""
-        if there.st_uid != 0:
+        if found.st_uid != 0:
             return place
-        if stat.S_ISLNK(there.st_mode):
+        if stat.S_ISLNK(found.st_mode):
             hops += 1
             target = os.readlink(place)
             if hops >= 40:
                 return place
             rest += target.split("/")[::-1]
             at = "" if target.startswith("/") else at
-        elif not stat.S_ISDIR(there.st_mode) or there.st_mode & 0o22:
+        elif not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o22:
             return place
         else:
             at = place
@@ -105,69 +64,42 @@ def left_to_owner(paths: Iterable[str], prefix: str) -> list[str]:
     They are in what somebody else than root can change, or are files that are not root's, whose
     content may be exchanged while it is read.
     """
-    left: list[str] = []
-    ways: dict[str, str] = {}
-    for path in paths:
-        if not path.startswith(f"{prefix}/"):
-            continue
-        above = os.path.dirname(path)
-        if above not in ways:
-            ways[above] = open_place(above)
+    changeable = cache(open_place)
+
+    def is_theirs(path: str) -> bool:
         try:
-            there = os.lstat(path)
+            found = os.lstat(path)
         except OSError:
-            there = None
-        theirs = there is not None and there.st_uid != 0 and stat.S_ISREG(there.st_mode)
-        if ways[above] or theirs:
-            left.append(path)
-    return left
+            return False
+        return found.st_uid != 0 and stat.S_ISREG(found.st_mode)
+
+    below = (path for path in paths if path.startswith(f"{prefix}/"))
+    return [each for each in below if changeable(os.path.dirname(each)) or is_theirs(each)]
 
 
-def entry(path: str, users: Users) -> dict[str, Any]:
-    """Return what stands at a path; links are not followed."""
+def entries(paths: Iterable[str]) -> dict[str, Any]:
+    """Return path -> what stands there; links are not followed."""
+    return {each: attempt(partial(_entry, each)) for each in paths}
+
+
+def _entry(path: str) -> dict[str, Any]:
     try:
         there = os.lstat(path)
-    except _GONE:
+    except GONE:
         return {"kind": "absent"}
-    except PermissionError:
-        return unknown(f"no permission to look at {path}")
-    except OSError as error:
-        return unknown(f"{path}: {error.strerror}")
     kind = _KINDS.get(stat.S_IFMT(there.st_mode), "other")
-    found: dict[str, Any] = {
-        "kind": kind,
-        "mode": f"{stat.S_IMODE(there.st_mode):04o}",
-        "owner": users.name(there.st_uid),
-    }
+    mode = f"{stat.S_IMODE(there.st_mode):04o}"
+    found: dict[str, Any] = {"kind": kind, "mode": mode, "owner": user_name(there.st_uid)}
     if kind == "file":
         found["size"] = there.st_size
         if there.st_size <= _LARGEST_READ:
-            found["sha256"] = _said(path, digest)
-    elif kind == "link":
-        found["target"] = _said(path, os.readlink)
+            found["sha256"] = attempt(partial(digest, path, follow=False))
+    if kind == "link":
+        found["target"] = attempt(partial(os.readlink, path))
     return found
 
 
-def _said(path: str, find: Callable[[str], Any]) -> Any:
-    try:
-        return find(path)
-    except PermissionError:
-        return unknown(f"no permission to read {path}")
-    except (OSError, NotTold):
-        return unknown(f"{path} could not be read")
-
-
-def content(path: str, most: int, *, follow: bool = False) -> bytes:
-    """Return the first bytes of a plain file; no device or pipe is ever read."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    number = os.open(path, flags)
-    with open(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise NotTold(f"{path} is no file")
-        return file.read(most)
-
-
-def digest(path: str, *, follow: bool = False) -> str:
+def digest(path: str, *, follow: bool = True) -> str:
     """Return the SHA-256 of a file of at most 4 MiB."""
     import hashlib
 
@@ -177,11 +109,11 @@ def digest(path: str, *, follow: bool = False) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def there(path: str) -> bool:
+def is_file(path: str) -> bool:
     """Tell whether a file stands there, links followed; `NotTold` where it cannot be known."""
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except _GONE:
+        return bool(path) and stat.S_ISREG(os.stat(path).st_mode)
+    except GONE:
         if os.path.islink(path):
             raise NotTold(f"{path} is a link to something that cannot be read") from None
         return False
@@ -191,32 +123,31 @@ def there(path: str) -> bool:
 
 def document(path: str) -> str | None:
     """Return a file's whole text; None where there is none."""
-    if not path or not there(path):
+    if not is_file(path):
         return None
-    try:
-        raw = content(path, TEXT_LIMIT + 1, follow=True)
-    except PermissionError:
-        raise NotTold(f"no permission to read {path}") from None
+    raw = content(path, TEXT_LIMIT + 1)
     if len(raw) > TEXT_LIMIT:
         raise NotTold(f"the file is longer than {TEXT_LIMIT // 1024} KiB")
     return decoded(raw)
 
 
-def believed(path: str, *, as_root: bool) -> str | None:
+def believed(host: Host, name: str) -> str | None:
     """Return the whole text of a file that root alone can have written.
 
-    + as_root: whether root looks at what somebody else may have; else the reader's own word counts
+    + name: under which the request has its path
+
+    Where root looks at what somebody else may have; else the reader's own word counts.
     """
-    if not path or not as_root:
-        return document(path)
-    if place := open_place(os.path.dirname(path)):
-        raise NotTold(f"somebody else than root can change {place}")
-    try:
-        found = os.lstat(path)
-    except _GONE:
-        return None
-    if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
-        raise NotTold(f"{path} is not a file of root's")
+    path: str = host.asked[name]
+    if path and host.owner.apart:
+        if place := open_place(os.path.dirname(path)):
+            raise NotTold(f"somebody else than root can change {place}")
+        try:
+            found = os.lstat(path)
+        except GONE:
+            return None
+        if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
+            raise NotTold(f"{path} is not a file of root's")
     return document(path)
 
 
@@ -229,12 +160,6 @@ def size(path: str) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def runs(path: str) -> bool:
-    """Tell whether it is a program, and not empty."""
-    return os.path.exists(path) and os.stat(path).st_size > 0 and os.access(path, os.X_OK)
-
-
-def masked(units: Iterable[str], root: str) -> list[str]:
+def masked(host: Host, units: Iterable[str]) -> list[str]:
     """Return which of these units somebody forbade to start: an empty file, a link to /dev/null."""
-    found = [each for each in units if os.path.exists(each) and not size(each)]
-    return [each[len(root) :] for each in found]
+    return [each for each in units if host.there(each) and not size(host.at(each))]

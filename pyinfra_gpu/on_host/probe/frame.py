@@ -6,21 +6,30 @@ Python 3.9 and later, and of its library only what Debian's python3-minimal has:
 from __future__ import annotations
 
 import os
+import re
 import select
+import stat
 import time
+from functools import partial
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable as Callable
+    from collections.abc import Iterable as Iterable
+    from collections.abc import Iterator as Iterator
+    from collections.abc import Mapping as Mapping
+    from typing import Any as Any
 
-    Facts = Mapping[str, Callable[[], Any]]
+    Facts = Mapping[str, Callable[["Host"], Any]]
     """Key of the answer -> what finds it out; several keys with blanks between, several values."""
+else:  # in annotations alone, which nobody evaluates
+    Any = Callable = Facts = Iterable = Iterator = Mapping = None
 
 TOO_LATE = "the host was asked for it and did not answer in time"
 TEXT_LIMIT = 65536  # bytes of a document
+GONE = (FileNotFoundError, NotADirectoryError)
 _KILL = 9  # to load `signal` takes 8 ms
-_MOST_SAID = 8 << 20  # bytes that a program may say
+_MOST_SAID = 8 << 20  # bytes that a program may say, or a file of the system's may have
 _MOST_LINES = 20_000
 _MOST_TOLD = 1 << 20  # bytes of one part of the answer
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
@@ -37,16 +46,19 @@ class Host:
     + asked: the request, see `pyinfra_gpu.facts.probe`
     """
 
+    owner: Any
+    """As whom the owner's half is looked at: `look.Owner`."""
+
     def __init__(self, root: str, asked: Mapping[str, Any]) -> None:
         self.root = root
         self.asked = asked
-        self.environment = {**os.environ, "LC_ALL": "C"}
-        self.path = self.environment.get("PATH", "") + asked.get("sbin", _SBIN)
-        self.environment["PATH"] = self.path
+        self.path = os.environ.get("PATH", "") + asked.get("sbin", _SBIN)
+        self.environment = {**os.environ, "LC_ALL": "C", "PATH": self.path}
         self.uid = os.getuid()
-        self.stanzas: list[dict[str, str]] = []  # of dpkg's list, once it was read
         arch = self.first_line("/proc/sys/kernel/arch")  # since Linux 6.1
         self.machine: str = arch or os.uname().machine
+        # The architecture as Debian's packages are named for it.
+        self.native = {"x86_64": "amd64", "aarch64": "arm64"}.get(self.machine, self.machine)
 
     def at(self, path: str) -> str:
         """Return where a path of the system's is."""
@@ -68,38 +80,61 @@ class Host:
         """Tell whether it is a file with contents: as a power cut leaves it, it is not."""
         return self.is_file(path) and os.stat(self.root + path).st_size > 0
 
+    def runs(self, path: str) -> bool:
+        """Tell whether it is a program, and not empty."""
+        return self.is_filled(path) and os.access(self.root + path, os.X_OK)
+
     def real(self, path: str) -> str:
         """Return the path behind all links."""
         return self.shown(os.path.realpath(self.root + path))
-
-    def names(self, folder: str, begin: str = "", end: str = "") -> list[str]:
-        """Return the names in a folder that begin and end so, in order; none where it is not."""
-        return [e for e in names(self.root + folder) if e.startswith(begin) and e.endswith(end)]
-
-    def first_line(self, path: str) -> str | None:
-        """Return the first line of a file of the kernel's; None where it is not there."""
-        return first_line(self.root + path)
-
-    def rows(self, path: str) -> list[str]:
-        """Return the lines of a file of the system's."""
-        return rows(self.root + path)
-
-    def process(self, pid: str) -> str:
-        """Return how a process is named to people, e.g. "pid 812 (python3)"."""
-        try:
-            name = self.first_line(f"/proc/{pid}/comm")
-        except NotTold:
-            name = None
-        return f"pid {pid}" + (f" ({name})" if name else "")
 
     def shown(self, path: str) -> str:
         """Return the path of the system's that is there."""
         return path[len(self.root) :] if self.root and path.startswith(self.root) else path
 
-    @property
-    def native(self) -> str:
-        """The architecture as Debian's packages are named for it."""
-        return {"x86_64": "amd64", "aarch64": "arm64"}.get(self.machine, self.machine)
+    def names(self, folder: str, begin: str = "", end: str = "") -> list[str]:
+        """Return the names in a folder that begin and end so, in order; none where it is not."""
+        return [e for e in names(self.root + folder) if e.startswith(begin) and e.endswith(end)]
+
+    def paths(self, folder: str, begin: str = "", end: str = "") -> list[str]:
+        """Return the same as paths of the system's."""
+        return [f"{folder}/{each}" for each in self.names(folder, begin, end)]
+
+    def rows(self, path: str) -> list[str]:
+        """Return the lines of a file of the system's."""
+        return rows(self.root + path)
+
+    def rows_if_any(self, path: str) -> list[str]:
+        """Return the same; none where it cannot be read."""
+        try:
+            return self.rows(path)
+        except (OSError, NotTold):
+            return []
+
+    def first_line(self, path: str) -> str | None:
+        """Return the first line of a file of the kernel's; None where it is not there."""
+        try:
+            with open(self.root + path, "rb") as file:
+                row = decoded(file.readline(65536)).strip()
+        except GONE:
+            return None
+        except OSError:
+            row = ""
+        if not row:
+            raise NotTold(f"{self.root}{path} is empty or may not be read")
+        return row
+
+    def line(self, path: str) -> str:
+        """Return the same; `NotTold` where it is not there."""
+        found = self.first_line(path)
+        if found is None:
+            raise NotTold("the host does not show it")
+        return found
+
+    def process(self, pid: str) -> str:
+        """Return how a process is named to people, e.g. "pid 812 (python3)"."""
+        name = next(iter(self.rows_if_any(f"/proc/{pid}/comm")), "")
+        return f"pid {pid}" + (f" ({name})" if name else "")
 
     def which(self, name: str) -> str | None:
         """Return the program of that name, or path."""
@@ -108,6 +143,13 @@ class Host:
             if os.path.isfile(folder + name) and os.access(folder + name, os.X_OK):
                 return folder + name
         return None
+
+    def said(self, *words: str, seconds: float) -> str:
+        """Return what a program says; `NotTold`, with its words, where it fails."""
+        status, said = self.run(*words, seconds=seconds)
+        if status:
+            raise NotTold(f"{words[0]}: {why(status, said)}")
+        return said
 
     def run(
         self,
@@ -192,42 +234,53 @@ def why(status: int, said: str) -> str:
     return first or f"it ended with status {status} and said nothing"
 
 
+def only(form: str, said: str, program: str) -> str:
+    """Return what stands at the form's one group in what a program said."""
+    found = re.search(form, said)
+    if not found:
+        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+    return found[1]
+
+
 def unknown(reason: str) -> dict[str, str]:
     """Return what stands in the answer for what the host would not tell."""
     return {"?": reason[:400]}
 
 
-def told(facts: Facts) -> Iterable[tuple[str, Any]]:
-    """Yield each fact with its value: None is "it is not there", and one that fails fails alone."""
+def attempt(find: Callable[[], Any]) -> Any:
+    """Return what is found; what says why not where that fails, and None where it is not there."""
+    try:
+        return find()
+    except NotTold as error:
+        return unknown(str(error))
+    except GONE:
+        return None
+    except PermissionError as error:
+        return unknown(f"no permission to look at {text(error.filename)}")
+    except OSError as error:
+        return unknown(f"{text(error.filename)}: {error.strerror}")
+    except Exception as error:  # whatever it is, the other facts are told
+        return unknown(f"{type(error).__name__}: {error}")
+
+
+def told(facts: Facts, host: Host) -> Iterable[tuple[str, Any]]:
+    """Yield each fact with its value; one that fails fails alone."""
     for keys, find in facts.items():
-        try:
-            found = find()
-        except NotTold as error:
-            found = unknown(str(error))
-        except FileNotFoundError:
-            found = None
-        except PermissionError as error:
-            found = unknown(f"no permission to look at {text(error.filename)}")
-        except OSError as error:
-            found = unknown(f"{text(error.filename)}: {error.strerror}")
-        except Exception as error:  # whatever it is, the other facts are told
-            found = unknown(f"{type(error).__name__}: {error}")
-        names = keys.split()
-        several = isinstance(found, tuple) and len(names) > 1
-        yield from zip(names, found if several else (found,) * len(names))
+        value = attempt(partial(find, host))
+        several = keys.split()
+        yield from zip(several, value if isinstance(value, tuple) else (value,) * len(several))
 
 
 class Part:
-    """A part of the answer, found out by a process of its own, which can be left to itself.
+    """A part of the answer, made by a process of its own, which can be left to itself.
 
-    + names: what begins the keys that it tells, with blanks between
+    + work: yields its lines, in ASCII
     """
 
-    def __init__(self, names: str, facts: Callable[[], Facts]) -> None:
-        self.names = names
+    def __init__(self, work: Callable[[], Iterable[str]]) -> None:
         self.said = b""
-        self.whole = False
-        self._reader, writer = os.pipe()
+        self.late = False
+        self.reader, writer = os.pipe()
         self._pid = os.fork()
         if self._pid:
             os.close(writer)
@@ -240,25 +293,21 @@ class Part:
             os.closerange(3, writer)
             os.closerange(writer + 1, 256)
             with open(writer, "wb", buffering=0) as out:
-                for key, value in told(facts()):
-                    out.write(f"{json(key)}:{json(value)}\n".encode())
+                for line in work():
+                    out.write(f"{line}\n".encode())
                 out.write(b"\n")
         finally:
             os._exit(0)
 
-    def fileno(self) -> int:
-        """Return what is to be read."""
-        return self._reader
-
     def more(self) -> bool:
         """Take in what was told; return whether there may be more."""
-        part = os.read(self._reader, 1 << 16)
+        part = os.read(self.reader, 1 << 16)
         self.said += part
         return bool(part) and len(self.said) <= _MOST_TOLD
 
     def end(self) -> None:
         """End it, with all that it started."""
-        os.close(self._reader)
+        os.close(self.reader)
         for kill in (os.killpg, os.kill):
             try:
                 kill(self._pid, _KILL)
@@ -266,37 +315,66 @@ class Part:
                 continue
         _wait(self._pid)
 
-    def members(self) -> list[str]:
-        """Return the members of an object in JSON that it has told."""
-        rows = self.said.decode("ascii", "replace").split("\n")
-        self.whole = rows[-2:] == ["", ""]
-        return [row for row in rows[:-1] if row]
+    @property
+    def lines(self) -> list[str]:
+        """The lines that it has told to their end."""
+        whole = decoded(self.said).split("\n")[:-1]
+        return whole[:-1] if whole[-1:] == [""] else whole
+
+    @property
+    def problem(self) -> str:
+        """Why it has not told all; "" where it has."""
+        if self.said.endswith(b"\n\n") or self.said == b"\n":
+            return ""
+        return TOO_LATE if self.late else "the look at it ended too early"
 
 
-def collect(parts: Iterable[Part], end: float) -> tuple[list[str], dict[str, str]]:
-    """Wait for all parts, at most until `end`.
-
-    Return the members of an object in JSON; and why keys that begin so are not among them.
-    """
-    poll, waiting = select.poll(), {}
-    parts = list(parts)
-    for part in parts:
-        poll.register(part.fileno(), select.POLLIN)
-        waiting[part.fileno()] = part
+def collect(parts: Iterable[Part], end: float) -> None:
+    """Wait for all parts, at most until `end`."""
+    poll = select.poll()
+    waiting = {part.reader: part for part in parts}
+    everybody = list(waiting.values())
+    for number in waiting:
+        poll.register(number, select.POLLIN)
     while waiting and (left := end - time.monotonic()) > 0:
         for number, _ in poll.poll(1000 * left):
             if not waiting[number].more():
                 poll.unregister(number)
                 del waiting[number]
-    found: list[str] = []
-    missing: dict[str, str] = {}
-    for part in parts:
+    for part in everybody:
+        part.late = part.reader in waiting
         part.end()
-        found += part.members()
-        if not part.whole:
-            reason = TOO_LATE if part in waiting.values() else "the look at it ended too early"
-            missing.update(dict.fromkeys(part.names.split(), reason))
-    return found, missing
+
+
+class Asking:
+    """Tables of facts that are being found out, each by a process of its own."""
+
+    def __init__(self, tables: Iterable[Facts], host: Host) -> None:
+        self._parts = [(table, Part(partial(_lines, table, host))) for table in tables]
+
+    def answer(self, end: float) -> dict[str, str]:
+        """Return key -> JSON; what is not told until `end` is unknown, so no key is missing."""
+        collect([part for _, part in self._parts], end)
+        found: dict[str, str] = {}
+        for table, part in self._parts:
+            found.update(all_unknown(table, part.problem))
+            rows = (row.partition(" ") for row in part.lines)
+            found.update({key: value for key, _, value in rows if key in found})
+        return found
+
+
+def _lines(table: Facts, host: Host) -> Iterable[str]:
+    return (f"{key} {json(value)}" for key, value in told(table, host))
+
+
+def all_unknown(table: Facts, reason: str) -> dict[str, str]:
+    """Return each key of a table with what says that it is not told."""
+    return dict.fromkeys(" ".join(table).split(), json(unknown(reason)))
+
+
+def object_of(members: Mapping[str, str]) -> str:
+    """Return an object in JSON, of members in JSON."""
+    return "{" + ",".join(f"{json(key)}:{value}" for key, value in members.items()) + "}"
 
 
 def json(value: Any) -> str:
@@ -306,7 +384,7 @@ def json(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json(text(k))}:{json(v)}" for k, v in value.items()) + "}"
+        return object_of({text(key): json(each) for key, each in value.items()})
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(json, value)) + "]"
     word = text(value)
@@ -331,37 +409,32 @@ def decoded(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def first_line(path: str) -> str | None:
-    """Return the first line of a file of the kernel's; None where it is not there."""
+def content(path: str, most: int, *, follow: bool = True) -> bytes:
+    """Return the first bytes of a plain file; no device or pipe is ever read."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
-        with open(path, "rb") as file:
-            row = decoded(file.readline(65536)).rstrip("\n").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:
-        row = ""
-    if not row:
-        raise NotTold(f"{path} is empty or may not be read")
-    return row
+        number = os.open(path, flags)
+    except PermissionError:
+        raise NotTold(f"no permission to read {path}") from None
+    with open(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise NotTold(f"{path} is no file")
+        return file.read(most)
 
 
 def rows(path: str) -> list[str]:
-    """Return the lines of a file of the system's."""
-    try:
-        with open(path, "rb") as file:
-            return decoded(file.read(_MOST_SAID)).split("\n")
-    except PermissionError:
-        raise NotTold(f"no permission to read {path}") from None
+    """Return the lines of a file."""
+    return decoded(content(path, _MOST_SAID)).split("\n")
 
 
 def names(folder: str) -> list[str]:
     """Return the names in a folder, in order; none where it is not there."""
     try:
         return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+    except GONE:
         return []
 
 
-def pairs(lines: Sequence[str]) -> dict[str, str]:
+def pairs(lines: Iterable[str]) -> dict[str, str]:
     """Return what lines NAME=VALUE say."""
     return {name: value for name, mark, value in (row.partition("=") for row in lines) if mark}

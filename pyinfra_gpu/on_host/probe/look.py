@@ -1,74 +1,70 @@
-"""The look: its parts, each in a process of its own, and the owner's half by the owner alone."""
+"""The look: tables of facts, each found out by a process of its own; the owner's by the owner."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from functools import partial
 
-from . import apt, driver, files, needs, power, storage, system, torch, training
-from .frame import TOO_LATE, Host, Part, collect, json
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from .frame import Facts
+from . import apt, driver, files, needs, storage, system, torch, training
+from .frame import (
+    TOO_LATE,
+    Any,
+    Asking,
+    Facts,
+    Host,
+    Iterable,
+    Mapping,
+    NotTold,
+    Part,
+    collect,
+    json,
+    object_of,
+    unknown,
+)
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
 _PATIENCE_S = 25.0  # for one part, of the time for all of them
 _TICK_S = 5.0
-_BELOW_THE_PREFIX = ("storage", "smoke.stamp", "cuda.proof", "libcuda.proof")
-_BELOW_THE_PREFIX_OF_OWNER = ("owned", "build", "torch", "training", "environment.text", "smoke")
 
-_NOTHING = (
-    "driver.module driver.persistenced driver.persistenced_enabled driver.mok nvidia.repository"
-    " nvidia.keyring cuda.link cuda.alternative cuda.nvcc_on_path cuda.proof libcuda.proof"
-)
-_NO_ROWS = (
-    "driver.users kernel.installed kernel.sources nvidia.source_lines nvidia.changes"
-    " nvidia.lost cuda.toolkits cuda.missing libcuda.cache libcuda.files"
-    " libcuda.loader_paths power.sessions power.inhibitors power.reboots"
-)
-WITHOUT_NVIDIA: dict[str, Any] = {
-    **dict.fromkeys(_NOTHING.split()),
-    **{key: [] for key in _NO_ROWS.split()},
-    **{key: {} for key in ("kernel.modules", "kernel.headers", "libcuda.links")},
-    "driver.runfile": False,
-    "kernel.initramfs": "",
-    "libcuda.libdir": "",
+OWNED = "owned"
+"""Under which the owner tells of the paths that are left to the owner."""
+
+
+def keys(*tables: Facts) -> frozenset[str]:
+    """Return all keys of these tables."""
+    return frozenset(" ".join(key for table in tables for key in table).split())
+
+
+OWNERS_KEYS = keys(needs.FACTS, needs.NVIDIA, training.FACTS, torch.FACTS) | {OWNED}
+"""The keys for which the owner's word counts, and no other's."""
+NVIDIA_KEYS = keys(system.NVIDIA, apt.NVIDIA, driver.NVIDIA, storage.NVIDIA, needs.NVIDIA) | {
+    "cuda.glibc",
+    "cuda.proof",
+    "libcuda.proof",
 }
-"""What is told of a host where no NVIDIA driver is wanted, and so is not looked at."""
-OWNER_WITHOUT_NVIDIA: dict[str, Any] = {
-    **dict.fromkeys(["cuda.gcc", "cuda.compiler", "cuda.glibc", "cuda.nvcc"]),
-    "cuda.shell_lines": [],
-    "cuda.gxx": False,
-}
+"""What is not looked at where no NVIDIA driver is wanted; "nvidia" in the answer says whether."""
 
 
 class Owner:
     """As whom the owner's half is looked at.
 
     + apart: whether that is another user than root, who looks
-    + problem: why nobody can be; "" where that can
+    + problem: why nobody can be; None where that can
     """
 
     def __init__(self, host: Host) -> None:
-        self.name = files.Users().name(host.uid)
-        self.uid, self.gid, self.home = host.uid, os.getgid(), ""
-        self.apart, self.problem = False, ""
         declared = host.asked["owner"]
-        if host.uid != 0 or declared == "-":
-            return
-        self.name = declared or system.user_of(host)
-        found = _find(self.name)
-        if found is None:
-            self.apart, self.problem = True, f"there is no user {self.name} on this host"
-        elif found[0] != 0:
-            self.apart = True
-            self.uid, self.gid, self.home = found
+        as_root = host.uid == 0 and declared != "-"
+        mine = files.user_name(host.uid)
+        self.name = (declared or system.user_of(host)) if as_root else mine
+        known = _find(self.name)
+        self.uid, self.gid, self.home = known or (host.uid, os.getgid(), "")
+        self.apart = as_root and (known is None or self.uid != 0)
+        missing = self.apart and known is None
+        self.problem = f"there is no user {self.name} on this host" if missing else None
 
     def become(self, host: Host) -> None:
         """Be the owner and nobody else, for good."""
@@ -81,140 +77,100 @@ class Owner:
 
 
 def _find(name: str) -> tuple[int, int, str] | None:
-    """Find a user: by the system's list, else by whoever the system asks, who may hang."""
-    users = files.Users()
-    if any(row[0] == name for row in users.local()):
-        return users.find(name)
-    asked = Part("", lambda: {"user": lambda: users.find(name)})
-    members, _ = collect([asked], time.monotonic() + _TICK_S)
-    value = "".join(members).partition(":")[2]
-    if not value.startswith("["):
+    """Return number, group and home of a user; whoever knows of users may hang."""
+
+    def known() -> Iterable[str]:
+        each = pwd.getpwnam(name)
+        return map(str, (each.pw_uid, each.pw_gid, each.pw_dir))
+
+    asked = Part(known)
+    collect([asked], time.monotonic() + _TICK_S)
+    if len(asked.lines) != 3:
         return None
-    uid, gid, home = value[1:-1].split(",", 2)
-    return int(uid), int(gid), home.strip('"')
+    uid, gid, home = asked.lines
+    return int(uid), int(gid), home
 
 
-Parts = dict[str, "Callable[[], Facts]"]
-"""The names with which the keys of a part begin -> what finds its facts."""
-
-
-def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> Parts:
-    """Return the parts that whoever looks tells.
-
-    A fact that hangs takes those behind it along, so what is below the prefix comes last. There are
-    few parts: to begin a process takes as long as most of them.
-    """
-    asked, nvidia = host.asked, host.asked["nvidia"]
-
-    def machine() -> Facts:
-        found = {**system.launcher(host, owner.name, owner.uid), **system.facts(host)}
-        return {**found, **(power.facts(host) if nvidia else {}), **apt.facts(host)}
-
-    def drivers_and_room() -> Facts:
-        asking = driver.Driver(host)
-        found = dict(driver.facts(asking))
-        if nvidia:
-            found |= {**driver.libcuda(asking), **driver.kernel(asking), **driver.cuda(host)}
-        if stuck:
-            return found
-        found.update(storage.facts(host, as_root=owner.apart))
-        proofs = ("cuda_proof", "libcuda_proof") if nvidia else ()
-        noted = {"smoke.stamp": "stamp", **{each.replace("_", "."): each for each in proofs}}
-        for key, name in noted.items():
-            found[key] = partial(files.believed, asked[name], as_root=owner.apart)
-        return found
-
-    return {
-        "system launcher gpus driver.mok power packages nvidia": machine,
-        "driver kernel cuda libcuda storage smoke.stamp": drivers_and_room,
-    }
-
-
-def layout(host: Host, owner: Owner) -> Facts:
+def _layout(host: Host) -> Facts:
     """What stands at the paths that were asked for, of what is not left to the owner."""
     asked = host.asked["entries"]
-    users = files.Users()
-    left = files.left_to_owner(asked, host.asked["prefix"]) if owner.apart else []
-    checks = host.uid == 0 and host.asked["owner"] != "-"
     above = os.path.dirname(host.asked["prefix"])
+    checks = host.uid == 0 and host.asked["owner"] != "-"
+
+    def entries(_: Host) -> tuple[Any, ...]:
+        left = files.left_to_owner(asked, host.asked["prefix"]) if host.owner.apart else []
+        numbers = ",".join(str(asked.index(each)) for each in left)
+        return numbers, left, files.entries(each for each in asked if each not in left)
+
     return {
-        "layout.left": lambda: left,
-        "left": lambda: [asked.index(each) for each in left],
-        "layout.open": lambda: (files.open_place(above) or None) if checks else None,
-        "layout.entries": lambda: {e: files.entry(e, users) for e in asked if e not in left},
+        "left layout.left layout.entries": entries,
+        "layout.open": lambda _: (files.open_place(above) or None) if checks else None,
     }
 
 
-def owners_half(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:
-    """Return what the owner tells, an object in JSON, by a process that is the owner.
+def _chosen(host: Host, *modules: Any) -> dict[str, Any]:
+    """Return these modules' facts, as far as they are asked for."""
+    asked = ("FACTS", "NVIDIA") if host.asked["nvidia"] else ("FACTS",)
+    return {key: find for m in modules for each in asked for key, find in getattr(m, each).items()}
+
+
+def _roots_half(host: Host, *, stuck: bool) -> list[Facts]:
+    """Return the tables that whoever looks finds out.
+
+    A fact that hangs takes those behind it in its table along, so what is below the prefix comes
+    last. There are few tables: to begin a process takes as long as most of them.
 
     + stuck: the prefix does not answer, so nothing in it is asked
     """
-    if owner.apart:
-        owner.become(host)
-    users = files.Users()
-    home = owner.home or (users.find(users.name(host.uid)) or (0, 0, ""))[2]
-
-    def given() -> Facts:
-        problem = {"system.owners_problem": lambda: system.preload_problem(host)}
-        below = {} if stuck else training.facts(host, home)
-        return {**problem, **needs.facts(host, home), **below}
-
-    def environment() -> Facts:
-        entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
-        return {**entries, **torch.build(host), **torch.facts(host)}
-
-    parts = [Part("storage driver environment cuda system training smoke launcher", given)]
-    if not stuck:
-        parts.append(Part("owned build torch cuda.glibc", environment))
-    members, missing = collect(parts, end)
-    if stuck:
-        missing.update(dict.fromkeys(_BELOW_THE_PREFIX_OF_OWNER, TOO_LATE))
-    without = {} if host.asked["nvidia"] else OWNER_WITHOUT_NVIDIA
-    return _object(members, {**without, "missing": missing})
+    room = {**_chosen(host, driver, storage), **_unless(stuck, storage.BELOW)}
+    return [_chosen(host, system, apt), room]
 
 
-def _object(members: list[str], more: Mapping[str, Any]) -> str:
-    return "{" + ",".join([*members, json(more)[1:-1]]) + "}"
+def _owners_half(host: Host, left: list[str], end: float, *, stuck: bool) -> list[str]:
+    """Return what the owner tells, an object in JSON, by a process that is the owner."""
+    if host.owner.apart:
+        host.owner.become(host)
+    given = {**_chosen(host, needs), **_unless(stuck, training.FACTS)}
+    venv = _unless(stuck, {OWNED: lambda _: files.entries(left), **torch.FACTS})
+    return [object_of(Asking([given, venv], host).answer(end))]
+
+
+def _unless(stuck: bool, below: Facts) -> Facts:
+    return dict.fromkeys(below, _too_late) if stuck else below
+
+
+def _too_late(_: Host) -> None:
+    raise NotTold(TOO_LATE)
 
 
 def look(asked: Mapping[str, Any], root: str = "") -> str:
     """Return what the host tells, an object in JSON.
 
-    "owner" in it is a text: what the owner told, who may have written anything. "missing" says why
-    keys that begin so are not there.
+    "owner" in it is a text: what the owner told, who may have written anything.
     """
     host = Host(root, asked)
     begun = time.monotonic()
     end = begun + asked["seconds"]
     patience = min(asked.get("patience", _PATIENCE_S), asked["seconds"] / 2)
-    owner = Owner(host)
+    host.owner = Owner(host)
     # First by a process that can be left to itself: what is below the prefix may not answer.
-    first = Part("layout", lambda: layout(host, owner))
-    members, missing = collect([first], begun + patience)
-    stuck = not first.whole
-    numbers = next((row[8:-1] for row in members if row.startswith('"left":')), "")
-    left = [asked["entries"][int(each)] for each in numbers.split(",") if each]
-    mine = [Part(*each) for each in roots_parts(host, owner, stuck=stuck).items()]
-    theirs = []
-    if not owner.problem:
-        before = end - patience / 5
-        theirs.append(
-            Part(
-                "owner",
-                lambda: {"owner": lambda: owners_half(host, owner, left, before, stuck=stuck)},
-            )
-        )
-    roots, why = collect(mine, min(end, time.monotonic() + patience))
-    owners, late = collect(theirs, end)
-    missing.update(why)
-    if stuck:
-        missing.update(dict.fromkeys(_BELOW_THE_PREFIX, TOO_LATE))
-    told: dict[str, Any] = {} if asked["nvidia"] else dict(WITHOUT_NVIDIA)
-    if owner.problem or late:
-        told["owner"] = {"?": owner.problem or late["owner"]}
-    told.update({"layout.owner_problem": owner.problem or None, "missing": missing})
-    return _object([*members, *roots, *owners], told)
+    answer = Asking([_layout(host)], host).answer(begun + patience)
+    numbers = answer.pop("left")
+    stuck = '"?"' in numbers
+    left = [asked["entries"][int(e)] for e in numbers.strip('"').split(",") if e and not stuck]
+    mine = Asking(_roots_half(host, stuck=stuck), host)
+    answer["owner"] = json(unknown(host.owner.problem or TOO_LATE))
+    answer["layout.owner_problem"] = json(host.owner.problem)
+    answer["nvidia"] = json(bool(asked["nvidia"]))
+    if host.owner.problem:
+        return object_of({**answer, **mine.answer(end)})
+    half = partial(_owners_half, host, left, end - patience / 5, stuck=stuck)
+    theirs = Part(half)
+    answer.update(mine.answer(min(end, time.monotonic() + patience)))
+    collect([theirs], end)
+    if not theirs.problem:
+        answer["owner"] = json("".join(theirs.lines))
+    return object_of(answer)
 
 
 def main(asked: Mapping[str, Any]) -> None:

@@ -5,48 +5,31 @@ from __future__ import annotations
 import os
 import re
 
-from .files import runs
-from .frame import Host, NotTold, names, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from .frame import Facts
+from .frame import Facts, Host, Iterator, names, only
+from .system import preload_problem
 
 _MOST = 9  # lines of a file
 _FOR_ALL = re.compile(
     r"\s*(?:export\s+)?(RANK|(?:CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)"
     r"_*[A-Z0-9][A-Z0-9_]*)(?=[ \t=])"
 )
+_NAMES_CUDA = r"[^#]*(PATH|CUDA_HOME).*/cuda"
+_SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
 
 
-def facts(host: Host, home: str) -> Facts:
-    """What may not be opened, what is set for every login, the compilers."""
-    shm = "/dev/shm"
-    found: dict[str, Callable[[], Any]] = {
-        "storage.shm_closed": lambda: host.is_dir(shm) and not os.access(host.at(shm), os.W_OK),
-        "driver.closed": lambda: _closed(host) if host.asked["nvidia"] else [],
-        "environment.for_all": lambda: list(_for_all(host)),
-    }
-    if host.asked["nvidia"]:
-        compiler = host.asked["compiler"]
-        found["cuda.shell_lines"] = lambda: list(_shell_lines(host, home))
-        found["cuda.gxx"] = lambda: host.which("g++") is not None
-        found["cuda.gcc"] = lambda: _compiler(host, "gcc")
-        found["cuda.compiler"] = lambda: _compiler(host, compiler)
-        found["cuda.nvcc"] = lambda: _nvcc(host)
-    return found
+def _shm_closed(host: Host) -> bool:
+    return host.is_dir("/dev/shm") and not os.access(host.at("/dev/shm"), os.W_OK)
 
 
 def _closed(host: Host) -> list[str]:
     """Return what the owner may not open of the driver, or not run."""
-    devices = [e for e in host.names("/dev", "nvidia") if e[6:7].isdigit()]
-    folders = [f"/usr/lib/{each}" for each in host.names("/usr/lib", end="-linux-gnu")]
-    libraries = ("libcuda.so.1", "libnvidia-ml.so.1")
-    needed = [(f"/dev/{e}", os.R_OK | os.W_OK) for e in (*devices, "nvidiactl", "nvidia-uvm")]
-    needed += [(f"{folder}/{each}", os.R_OK) for folder in folders for each in libraries]
+    if not host.asked["nvidia"]:
+        return []
+    devices = [e for e in host.paths("/dev", "nvidia") if e[11:12].isdigit()]
+    devices += ["/dev/nvidiactl", "/dev/nvidia-uvm"]
+    needed = [(each, os.R_OK | os.W_OK) for each in devices]
+    for folder in host.paths("/usr/lib", end="-linux-gnu"):
+        needed += [(f"{folder}/{e}", os.R_OK) for e in ("libcuda.so.1", "libnvidia-ml.so.1")]
     needed.append(("/usr/bin/nvidia-smi", os.X_OK))
     there = ((path, how) for path, how in needed if os.path.lexists(host.at(path)))
     return [path for path, how in there if not os.access(host.at(path), how)]
@@ -55,63 +38,61 @@ def _closed(host: Host) -> list[str]:
 def _existing(host: Host, *places: str) -> Iterator[str]:
     """Yield the files at these places; a folder stands for what is in it and ends as said."""
     for place in places:
-        folder, star, end = place.partition("*")
-        found = [folder + each for each in host.names(folder, end=end)] if star else [place]
-        yield from filter(host.is_file, found)
+        folder, star, end = place.partition("/*")
+        yield from filter(host.is_file, host.paths(folder, end=end) if star else [place])
 
 
-def _lines(host: Host, path: str) -> list[str]:
-    try:
-        return host.rows(path)
-    except (OSError, NotTold):
-        return []
+def _for_all(host: Host) -> list[str]:
+    """Return variables that every login gets, as "FILE NAME"; never a value: it may be a secret."""
+    found: list[str] = []
+    more = ("/etc/environment.d/*.conf", "/etc/security/pam_env.conf")
+    for path in _existing(host, _SHELL_FILES[0], *more, *_SHELL_FILES[1:]):
+        set_ = filter(None, map(_FOR_ALL.match, host.rows_if_any(path)))
+        found += [f"{path} {each[1]}" for each in set_][:_MOST]
+    return found
 
 
-def _for_all(host: Host) -> Iterator[str]:
-    """Yield variables that every login gets, as "FILE NAME"; never a value: it may be a secret."""
-    first = ("/etc/environment", "/etc/environment.d/*.conf", "/etc/security/pam_env.conf")
-    more = ("/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
-    for path in _existing(host, *first, *more):
-        found = filter(None, map(_FOR_ALL.match, _lines(host, path)))
-        yield from [f"{path} {each[1]}" for each in found][:_MOST]
-
-
-def _shell_lines(host: Host, home: str) -> Iterator[str]:
-    """Yield what a login shell is told of CUDA's folders: not run, since it may do anything.
+def _shell_lines(host: Host) -> list[str]:
+    """Return what a login shell is told of CUDA's folders: not run, since it may do anything.
 
     Without what such a line may hold beside the path: a token in a variable of its own.
     """
-    form = re.compile(r"^[^#]*(PATH|CUDA_HOME).*/cuda")
+    home, found = host.owner.home, []
     own = [f"{home}/{each}" for each in names(home) if home and each[:1] == "."]
     own = [e for e in own if e.endswith(("profile", "shrc", ".zshenv")) and os.path.isfile(e)]
-    places = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
-    for path in (*_existing(host, *places), *map(host.shown, own)):
-        for row in [row for row in _lines(host, path) if form.search(row)][:_MOST]:
-            yield f"{path}:" + re.sub(r"^.*?(\w*(?:PATH|CUDA_\w+)\b)", r"\1", row)
+    for path in (*_existing(host, *_SHELL_FILES), *map(host.shown, own)):
+        rows = [row for row in host.rows_if_any(path) if re.match(_NAMES_CUDA, row)][:_MOST]
+        paths = (re.search(r"\w*(PATH|CUDA_\w+)\b.*", row) for row in rows)
+        found += [f"{path}:{each[0]}" for each in paths if each]
+    return found
 
 
 def _compiler(host: Host, program: str) -> str | None:
     if not program or host.which(program) is None:
         return None
     words = ("-dumpversion",) if "clang" in program else ("-dumpfullversion", "-dumpversion")
-    status, said = host.run(program, *words, seconds=10)
-    if status:
-        raise NotTold(f"{program}: {why(status, said)}")
-    found = re.search(r"(?m)^\d[\d.]{0,59}$", said)
-    if not found:
-        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
-    return found[0]
+    return only(r"(?m)^(\d[\d.]{0,59})$", host.said(program, *words, seconds=10), program)
 
 
 def _nvcc(host: Host) -> str | None:
-    release = host.asked["cuda_release"]
-    program = host.at(f"/usr/local/cuda-{release}/bin/nvcc")
-    if not release or not runs(program):
+    program = f"/usr/local/cuda-{host.asked['cuda_release']}/bin/nvcc"
+    if not host.asked["cuda_release"] or not host.runs(program):
         return None
-    status, said = host.run(program, "--version", seconds=10)
-    if status:
-        raise NotTold(f"{program}: {why(status, said)}")
-    found = re.search(r"release (\d{1,4}\.\d{1,4})\b", said)
-    if not found:
-        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
-    return found[1]
+    said = host.said(host.at(program), "--version", seconds=10)
+    return only(r"release (\d{1,4}\.\d{1,4})\b", said, host.at(program))
+
+
+FACTS: Facts = {
+    "system.owners_problem": preload_problem,
+    "storage.shm_closed": _shm_closed,
+    "driver.closed": _closed,
+    "environment.for_all": _for_all,
+}
+NVIDIA: Facts = {
+    "cuda.shell_lines": _shell_lines,
+    "cuda.gxx": lambda host: host.which("g++") is not None,
+    "cuda.gcc": lambda host: _compiler(host, "gcc"),
+    "cuda.compiler": lambda host: _compiler(host, host.asked["compiler"]),
+    "cuda.nvcc": _nvcc,
+}
+"""What is looked at only where an NVIDIA driver is wanted."""

@@ -9,40 +9,30 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 
-from . import apt, driver, power
-from .frame import Host, NotTold, first_line, json, rows
+from . import apt, driver, system
+from .frame import Any, Host, Mapping, NotTold, attempt, json
 from .look import FIRST_LINE, LAST_LINE
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 _MOST = 50  # reboots that are noted: enough for a host that loses its driver every week
 
 
 def against(host: Host) -> list[str]:
     """Return who and what stands against a reboot; what is not told is against it, too."""
-    asked: list[Callable[[], list[str]]] = []
+    asked = [_packages_at_work, _own_lock, _half_configured]
     if host.asked["policy"] != "always":
-        asked += [lambda: _strangers(host), lambda: power.sessions(host)]
-        asked.append(lambda: power.inhibitors(host))
-    asked += [lambda: _one(apt.lock_holder(host)), lambda: _own_lock(host)]
-    asked.append(lambda: _half_configured(host))
+        asked = [_strangers, system.sessions, system.inhibitors, *asked]
     found: list[str] = []
     for each in asked:
-        try:
-            found += each()
-        except NotTold as error:
-            found.append(str(error))
-        except OSError as error:
-            found.append(f"{error.filename}: {error.strerror}")
+        told = attempt(partial(each, host))
+        found += [told["?"]] if isinstance(told, dict) else told or []
     return found
 
 
-def _one(found: str | None) -> list[str]:
-    return [] if found is None else [found]
+def _packages_at_work(host: Host) -> list[str]:
+    holder = apt.lock_holder(host)
+    return [holder] if holder else []
 
 
 def _strangers(host: Host) -> list[str]:
@@ -62,11 +52,10 @@ def _own_lock(host: Host) -> list[str]:
     Looked up among the kernel's locks: the file may be in somebody's folder, and is not opened.
     """
     path = host.asked["lock"]
-    try:
-        inode = str(os.stat(host.at(path)).st_ino)
-    except FileNotFoundError:
-        return []
-    for words in apt.locks(host):
+    inode = str(os.stat(host.at(path)).st_ino)
+    if not host.is_file("/proc/locks"):
+        raise NotTold("/proc/locks may not be read")
+    for words in map(str.split, host.rows("/proc/locks")):
         if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
             return [f"pid {words[4]}, which works on {path}"]
     return []
@@ -74,28 +63,23 @@ def _own_lock(host: Host) -> list[str]:
 
 def restart(host: Host) -> dict[str, Any]:
     """Begin the reboot, or return why not."""
-    try:
-        boot = first_line(host.at("/proc/sys/kernel/random/boot_id"))
-    except NotTold:
-        boot = None
-    if not boot:
+    boot = attempt(partial(host.line, "/proc/sys/kernel/random/boot_id"))
+    if not isinstance(boot, str):
         return {"done": "refused", "why": "it does not tell its boot_id"}
-    reason, path = host.asked["reason"], host.at(host.asked["record"])
-    before = rows(path) if os.path.isfile(path) else []
+    reason, record = host.asked["reason"], host.asked["record"]
+    before = host.rows(record) if host.is_file(record) else []
     tried = [row.split(" ", 2) for row in before]
     again = [words[0] for words in tried if words[2:] == [reason] and words[1] != boot]
     if again and again[-1].isdigit():
         return {"done": "again", "at": int(again[-1])}
     if obstacles := against(host):
         return {"done": "busy", "against": obstacles}
+    rows = [*filter(None, before), f"{int(time.time())} {boot} {reason}"]
     try:
-        _note(path, [*filter(None, before), f"{int(time.time())} {boot} {reason}"][-_MOST:])
+        _note(host.at(record), rows[-_MOST:])
     except OSError:
-        what = f"{host.asked['record']} cannot be written"
-        return {
-            "done": "refused",
-            "why": f"{what}, and without it one reboot would follow the other",
-        }
+        why = f"{record} cannot be written, and without it one reboot would follow the other"
+        return {"done": "refused", "why": why}
     return {"done": "rebooting", "boot": boot}
 
 

@@ -4,58 +4,10 @@ from __future__ import annotations
 
 import os
 
-from .files import open_place, size
-from .frame import Host, NotTold
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .frame import Facts
+from .files import believed, open_place, size
+from .frame import Facts, Host, Iterable, NotTold
 
 _IN_MEMORY = ("tmpfs", "ramfs", "rootfs")
-
-
-def facts(host: Host, *, as_root: bool) -> Facts:
-    """The room, in MiB."""
-    asked, nvidia = host.asked, host.asked["nvidia"]
-    prefix, venv, build = asked["prefix"], asked["venv"], asked["build"]
-    training = asked["training"]
-    boot, shm = (host.at(each) if host.is_dir(each) else "" for each in ("/boot", "/dev/shm"))
-    system = () if asked["owner"] == "-" else ("/", "/etc", "/usr", "/var")
-    with_boot = ("/boot",) if system and nvidia and boot else ()
-    places = (prefix, venv, *filter(None, (build,)))
-    written = (*places, *filter(None, (training,)), *system)
-    return {
-        "storage.shm_mib": lambda: _size(shm) if shm else None,
-        "storage.shm_free_mib": lambda: _free(shm) if shm else None,
-        "storage.usr_mib": lambda: _free(host.at("/usr")) if nvidia else None,
-        "storage.var_mib": lambda: _free(host.at("/var")) if nvidia else None,
-        "storage.boot_mib": lambda: _free(boot) if nvidia and boot else None,
-        "storage.initrd_mib": lambda: _largest_initrd(host) if nvidia else None,
-        "storage.noexec": lambda: mounted(host, "noexec", places),
-        "storage.volatile": lambda: mounted(host, "memory", written),
-        "storage.readonly": lambda: mounted(host, "ro", (*written, *with_boot)),
-        # What is below the prefix comes last: it may be on a file server that does not answer.
-        "storage.free_mib": lambda: _free(_near(prefix, as_root=as_root)),
-        "storage.inodes": lambda: _inodes(host, prefix, as_root=as_root),
-    }
-
-
-def _near(prefix: str, *, as_root: bool) -> str:
-    """Return the folder, or where it will be: the last on the way to it that is there."""
-    near = prefix
-    if as_root and (place := open_place(os.path.dirname(prefix))):
-        near = os.path.dirname(place)
-    while near.strip("/"):
-        try:
-            os.stat(near)
-            return near
-        except PermissionError:
-            raise NotTold(f"no permission to look at {prefix}") from None
-        except OSError:
-            near = near.rpartition("/")[0]
-    return "/"
 
 
 def _free(folder: str) -> int:
@@ -63,23 +15,61 @@ def _free(folder: str) -> int:
     return found.f_bavail * found.f_frsize >> 20
 
 
-def _size(folder: str) -> int:
-    found = os.statvfs(folder)
+def _free_if_there(host: Host, folder: str) -> int | None:
+    return _free(host.at(folder)) if host.is_dir(folder) else None
+
+
+def _shm(host: Host) -> int | None:
+    if not host.is_dir("/dev/shm"):
+        return None
+    found = os.statvfs(host.at("/dev/shm"))
     return found.f_blocks * found.f_frsize >> 20
 
 
+def _near(host: Host) -> str:
+    """Return the prefix, or where it will be: the last folder on the way to it that is there."""
+    near = prefix = host.asked["prefix"]
+    if host.owner.apart and (place := open_place(os.path.dirname(prefix))):
+        near = os.path.dirname(place)
+    while near.strip("/"):
+        try:
+            os.stat(near)
+            return str(near)
+        except PermissionError:
+            raise NotTold(f"no permission to look at {prefix}") from None
+        except OSError:
+            near = near.rpartition("/")[0]
+    return "/"
+
+
 def _largest_initrd(host: Host) -> int:
-    images = (host.at(f"/boot/{each}") for each in host.names("/boot", "initrd.img-"))
+    images = (host.at(each) for each in host.paths("/boot", "initrd.img-"))
     return -(-max(map(size, images), default=0) // 2**20)
 
 
-def _inodes(host: Host, prefix: str, *, as_root: bool) -> dict[str, int]:
+def inodes(host: Host) -> dict[str, int]:
     """Return what is free by place. Btrfs and others make inodes as they need them: 0 of 0."""
-    places = {prefix: _near(prefix, as_root=as_root)}
+    places = {host.asked["prefix"]: _near(host)}
     if host.asked["nvidia"]:
         places.update({each: host.at(each) for each in ("/usr", "/var")})
     found = {name: os.statvfs(folder) for name, folder in places.items()}
     return {name: each.f_ffree for name, each in found.items() if each.f_files}
+
+
+def _ours(host: Host) -> list[str]:
+    return [host.asked[each] for each in ("prefix", "venv", "build")]
+
+
+def _written(host: Host) -> list[str]:
+    """Return where a run writes: as root, to the system as well."""
+    system = () if host.asked["owner"] == "-" else ("/", "/etc", "/usr", "/var")
+    return [*_ours(host), host.asked["training"], *system]
+
+
+def _readonly(host: Host) -> str | None:
+    written = _written(host)
+    boot = ["/boot"] if "/" in written and host.asked["nvidia"] and host.is_dir("/boot") else []
+    return mounted(host, "ro", written + boot)
 
 
 def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
@@ -87,11 +77,10 @@ def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
 
     "memory" counts as an option of what a reboot empties.
     """
-    path = "/proc/self/mounts"
-    mounts = [row.split(" ") for row in (host.rows(path) if host.there(path) else ())]
+    mounts = [row.split(" ") for row in host.rows_if_any("/proc/self/mounts")]
     mounts = [words for words in mounts if len(words) > 3]
     if not mounts:
-        raise NotTold(f"{path} may not be read")
+        raise NotTold("/proc/self/mounts may not be read")
     for path in filter(None, paths):
         longest, how = "", [""]
         for _, place, kind, options, *_ in mounts:
@@ -101,3 +90,27 @@ def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
         if option in how:
             return longest
     return None
+
+
+FACTS: Facts = {
+    "storage.shm_mib": _shm,
+    "storage.shm_free_mib": lambda host: _free_if_there(host, "/dev/shm"),
+    "storage.noexec": lambda host: mounted(host, "noexec", _ours(host)),
+    "storage.volatile": lambda host: mounted(host, "memory", _written(host)),
+    "storage.readonly": _readonly,
+}
+NVIDIA: Facts = {
+    "storage.usr_mib": lambda host: _free(host.at("/usr")),
+    "storage.var_mib": lambda host: _free(host.at("/var")),
+    "storage.boot_mib": lambda host: _free_if_there(host, "/boot"),
+    "storage.initrd_mib": _largest_initrd,
+}
+"""What is looked at only where an NVIDIA driver is wanted."""
+BELOW: Facts = {
+    "storage.free_mib": lambda host: _free(_near(host)),
+    "storage.inodes": inodes,
+    "smoke.stamp": lambda host: believed(host, "stamp"),
+    "cuda.proof": lambda host: believed(host, "cuda_proof"),
+    "libcuda.proof": lambda host: believed(host, "libcuda_proof"),
+}
+"""What is below the prefix, which may be on a file server that does not answer."""

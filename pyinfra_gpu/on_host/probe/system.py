@@ -1,58 +1,37 @@
-"""The machine: its system, Secure Boot, what every program loads, the launcher, GPUs on the bus."""
+"""The machine: its system, Secure Boot, GPUs, who would mind a restart, training runs."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from functools import partial
 
-from .files import Users, masked
-from .frame import Host, NotTold, pairs, text, unknown, why
+from .files import document, masked, user_name
+from .frame import (
+    Any,
+    Facts,
+    Host,
+    Iterable,
+    NotTold,
+    attempt,
+    content,
+    decoded,
+    only,
+    pairs,
+    text,
+    unknown,
+)
 
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from .frame import Facts
+_PRELOAD = "/etc/ld.so.preload"
+_GROUPS = "/sys/fs/cgroup"
+_MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, DKMS's own
 
 
 def user_of(host: Host) -> str:
     """Return who logged in, before sudo."""
     given = host.environment
-    return given.get("SUDO_USER") or given.get("DOAS_USER") or Users().name(host.uid)
-
-
-def facts(host: Host) -> Facts:
-    """The machine as a whole."""
-    proc = "/proc/sys/kernel"
-    found: dict[str, Any] = {
-        "system.os_id system.os_version system.os_name": lambda: _release(host),
-        "system.kernel": lambda: _shown(host, f"{proc}/osrelease"),
-        "system.architecture": lambda: host.machine,
-        "system.boot_id": lambda: _shown(host, f"{proc}/random/boot_id"),
-        "system.cpu_count": lambda: cpus(_shown(host, "/sys/devices/system/cpu/online")),
-        "system.ram_mib": lambda: memory(_shown(host, "/proc/meminfo")),
-        "system.init": lambda: _init(host),
-        "system.hostname": lambda: _shown(host, f"{proc}/hostname"),
-        "system.user": lambda: user_of(host),
-        "system.uid": lambda: host.uid,
-        "system.secure_boot": lambda: {None: None, 0: False, 1: True}[secure_boot(host)],
-        "system.preload": lambda: _preloads(host),
-        "system.preload_problem": lambda: preload_problem(host),
-        "gpus.devices": lambda: _gpus(host),
-    }
-    if host.asked["nvidia"]:
-        found["driver.mok"] = lambda: _enrolled(host)
-    found["system.python3"] = lambda: _python(host)
-    return found
-
-
-def _shown(host: Host, path: str) -> str:
-    found = host.first_line(path)
-    if found is None:
-        raise NotTold("the host does not show it")
-    return found
+    return given.get("SUDO_USER") or given.get("DOAS_USER") or user_name(host.uid)
 
 
 def _release(host: Host) -> tuple[str | None, ...]:
@@ -64,46 +43,14 @@ def _release(host: Host) -> tuple[str | None, ...]:
 
 def release(lines: Iterable[str]) -> tuple[str | None, ...]:
     """Return ID, VERSION_ID and PRETTY_NAME of os-release."""
-    found: dict[str, str] = {}
-    wanted = ("ID", "VERSION_ID", "PRETTY_NAME")
-    for row in lines:
-        name, mark, value = row.strip().partition("=")
-        if mark and name in wanted:
-            found[name] = _unquoted(name, value)
-    return tuple(found.get(name) or None for name in wanted)
-
-
-def _unquoted(name: str, value: str) -> str:
-    """Return what a shell makes of a value: quotes and backslashes as in sh."""
-    parts = re.findall(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|(\\.|[^'"])""", value)
-    if not re.fullmatch(r"""('[^']*'|"([^"\\]|\\.)*"|\\.|[^'"\\])*""", value):
-        raise NotTold(f"os-release has an odd line for {name}")
-    return "".join(
-        single or re.sub(r"\\(.)", r"\1", double or bare) for single, double, bare in parts
-    )
-
-
-def cpus(line: str) -> int:
-    """Count the kernel's list form, e.g. "0-3,8" is five."""
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", line, re.A):
-        raise NotTold(f"{line[:40]!r} is not a list of processors")
-    ranges = (part.split("-") for part in line.split(","))
-    return sum(int(each[-1]) - int(each[0]) + 1 for each in ranges)
-
-
-def memory(line: str) -> int:
-    """Read the first line of /proc/meminfo, in MiB."""
-    found = re.fullmatch(r"MemTotal:\s+(\d{1,15}) kB", line, re.A)
-    if not found:
-        raise NotTold("/proc/meminfo has an odd first line")
-    return int(found[1]) // 1024
+    found = pairs(row.strip() for row in lines)
+    names = ("ID", "VERSION_ID", "PRETTY_NAME")
+    return tuple(found.get(name, "").strip("\"'") or None for name in names)
 
 
 def _init(host: Host) -> str:
     # What systemd's own sd_booted() looks at; the name of process 1 may be anything.
-    if host.is_dir("/run/systemd/system"):
-        return "systemd"
-    return _shown(host, "/proc/1/comm")
+    return "systemd" if host.is_dir("/run/systemd/system") else host.line("/proc/1/comm")
 
 
 def _python(host: Host) -> str | None:
@@ -112,22 +59,16 @@ def _python(host: Host) -> str | None:
         return None
     if os.path.realpath(program) == os.path.realpath(sys.executable):
         return sys.version.split()[0]
-    status, said = host.run(program, "-V", seconds=10)
-    if status:
-        raise NotTold(why(status, said))
-    return python_version(said)
+    return python_version(host.said(program, "-V", seconds=10))
 
 
 def python_version(said: str) -> str:
     """Read what `python3 -V` says."""
-    found = re.fullmatch(r"Python ([1-9]\S*\.\S*\.\S*)", said.strip())
-    if not found:
-        raise NotTold(f"`python3 -V` said {said[:80]!r}")
-    return found[1]
+    return only(r"^Python ([1-9]\S*\.\S*\.\S*)$", said, "python3 -V")
 
 
-def secure_boot(host: Host) -> int | None:
-    """Return 1 where it is on, 0 where it is off, None without EFI.
+def _secure_boot(host: Host) -> bool | None:
+    """Tell whether it is on; None without EFI.
 
     A kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
     """
@@ -136,41 +77,26 @@ def secure_boot(host: Host) -> int | None:
         raise NotTold("/sys/firmware is not there")
     if not host.is_dir(efi):
         return None
-    variables = host.names(f"{efi}/efivars", "SecureBoot-")
+    variables = host.paths(f"{efi}/efivars", "SecureBoot-")
     if not variables and host.names(f"{efi}/efivars"):
-        return 0
+        return False
     if not variables:
         raise NotTold(f"{efi}/efivars is empty or may not be read")
-    path = host.at(f"{efi}/efivars/{variables[0]}")
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(5)
-    except OSError:
-        raw = b""
-    if len(raw) < 5:
-        raise NotTold(f"{path} could not be read")
-    if raw[4] > 1:
-        raise NotTold(f"the firmware's SecureBoot variable holds '{raw[4]}'")
-    return raw[4]
+    raw = content(host.at(variables[0]), 5)[4:]  # behind its attributes
+    if raw not in (b"\0", b"\1"):
+        raise NotTold(f"the firmware's SecureBoot variable holds '{raw[0] if raw else 'nothing'}'")
+    return raw == b"\1"
 
 
 def _enrolled(host: Host) -> bool | None:
     """Tell whether the key that DKMS signs modules with is enrolled in the firmware."""
-    try:
-        on = secure_boot(host)
-    except NotTold:
-        raise NotTold("it is not known whether Secure Boot is on") from None
-    if on != 1:
-        return None
-    key = _mok_key(host)
-    if key is None or host.which("mokutil") is None:
+    key = next(filter(os.path.exists, map(host.at, _MOK_KEYS)), None)
+    if not _secure_boot(host) or key is None or host.which("mokutil") is None:
         return None
     if not os.access(key, os.R_OK):
         raise NotTold(f"no permission to read {key}")
     # Its status differs between versions for the same answer.
-    status, said = host.run("mokutil", "--test-key", key, seconds=5)
-    if not said:
-        raise NotTold(f"mokutil: {why(status, said)}")
+    said = host.run("mokutil", "--test-key", key, seconds=5)[1]
     return enrolled(said.rpartition("\n")[2])
 
 
@@ -183,26 +109,13 @@ def enrolled(last: str) -> bool:
     raise NotTold(f"mokutil said {last[:80]!r}")
 
 
-def _mok_key(host: Host) -> str | None:
-    """Return the certificate: where DKMS's settings say, else in Ubuntu's place, else its own."""
-    places = ["/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"]
-    folder = "/etc/dkms/framework.conf.d"
-    settings = [f"{folder}/{each}" for each in host.names(folder, end=".conf")]
-    for path in ("/etc/dkms/framework.conf", *settings):
-        if os.access(host.at(path), os.R_OK):
-            said = pairs([row.strip() for row in host.rows(path)])
-            places.insert(0, said.get("mok_certificate", "").strip("\"'"))
-    return next((host.at(each) for each in places if each and host.there(each)), None)
-
-
 def _preloads(host: Host) -> list[str]:
     """Return what /etc/ld.so.preload has every program load: "1 NAME" where it is there, else 0.
 
     "-" where only the loader knows. Names end at blanks and colons, lines at "#".
     """
-    path = "/etc/ld.so.preload"
     found = []
-    for row in host.rows(path) if host.there(path) else ():
+    for row in host.rows(_PRELOAD) if host.there(_PRELOAD) else ():
         for name in row.partition("#")[0].replace(":", " ").split():
             known = name[0] == "/" and "$" not in name
             found.append(f"{int(host.is_file(name)) if known else '-'} {name}")
@@ -214,73 +127,34 @@ def preload_problem(host: Host) -> str | None:
 
     It says so in front of whatever any program says.
     """
-    if not host.is_filled("/etc/ld.so.preload"):
+    if not host.is_filled(_PRELOAD):
         return None
     first = host.run("true", seconds=5)[1].partition("\n")[0]
     return first if "ld.so" in first and "preload" in first else None
 
 
-def launcher(host: Host, owner: str, uid: int) -> Facts:
-    """Whether the owner's user manager outlives logins, is on and may be, and the runs in it."""
-    manager, groups = f"user@{uid}.service", "/sys/fs/cgroup"
-    at = f"{groups}/user.slice/user-{uid}.slice/{manager}"
-    names = [f"system/{e}" for e in ("user@.service", manager, "systemd-logind.service")]
-    names.append("user/pyinfra-gpu-train@.service")
-    units = [host.at(f"/{top}/systemd/{name}") for top in ("etc", "run") for name in names]
-
-    def on() -> bool | None:
-        # With the first version of control groups they are elsewhere.
-        return host.is_dir(at) if host.there(f"{groups}/cgroup.controllers") else None
-
-    def runs() -> list[str]:
-        found = host.names(f"{at}/app.slice", "pyinfra-gpu-train@")
-        folders = (each for each in found if host.is_dir(f"{at}/app.slice/{each}"))
-        return [re.sub(r"\.service$", "", each.rpartition("@")[2]) for each in folders]
-
-    return {
-        "launcher.linger": lambda: host.there(f"/var/lib/systemd/linger/{owner}"),
-        "launcher.manager": on,
-        "launcher.masked": lambda: masked(units, host.root),
-        "launcher.runs": runs,
-    }
-
-
 def _gpus(host: Host) -> list[dict[str, Any]]:
     """Return the NVIDIA display and 3D controllers on the PCI bus, in the order of addresses."""
-    folder = "/sys/bus/pci/devices"
-    if not host.is_dir(folder):
-        if host.is_dir("/sys/bus"):
-            return []
+    if not host.is_dir("/sys/bus"):
         raise NotTold("/sys/bus is not there")
     found = []
-    for address in host.names(folder):
-        device = f"{folder}/{address}"
-        vendor, class_, number = (
-            _word(host, f"{device}/{e}") for e in ("vendor", "class", "device")
-        )
-        if vendor != "0x10de":
+    for device in host.paths("/sys/bus/pci/devices"):
+        told = {
+            name: next(iter(host.rows_if_any(f"{device}/{name.rstrip('_')}")), "")
+            for name in ("vendor", "device", "class_")
+        }
+        if told["vendor"] != "0x10de":
             continue
-        if not class_ or not number:
+        if not all(told.values()):
             raise NotTold(f"{host.at(device)} could not be read")
-        if class_[:6] not in ("0x0300", "0x0302"):
-            continue
-        driver: Any = None
-        if os.path.islink(link := host.at(f"{device}/driver")):
-            driver = os.path.basename(os.readlink(link)) or unknown("its link could not be read")
-        told = {"address": address, "vendor": vendor, "device": number, "class_": class_}
-        try:
-            window = bar1(host.rows(f"{device}/resource"))
-        except (OSError, NotTold):
-            window = bar1([])
-        found.append({**told, "driver": driver, "bar1_mib": window})
+        if told["class_"][:6] in ("0x0300", "0x0302"):
+            link = host.at(f"{device}/driver")
+            name = attempt(partial(os.readlink, link))
+            name = os.path.basename(name) if isinstance(name, str) else name
+            window = bar1(host.rows_if_any(f"{device}/resource"))
+            told["address"] = device.rpartition("/")[2]
+            found.append({**told, "driver": name, "bar1_mib": window})
     return found
-
-
-def _word(host: Host, path: str) -> str:
-    try:
-        return host.first_line(path) or ""
-    except NotTold:
-        return ""
 
 
 def bar1(lines: list[str]) -> Any:
@@ -299,3 +173,117 @@ def bar1(lines: list[str]) -> Any:
         if last > first:
             return (last - first + 1) >> 20
     return None
+
+
+def _manager(host: Host) -> str:
+    """Return the control group of the owner's user manager."""
+    uid = host.owner.uid
+    return f"{_GROUPS}/user.slice/user-{uid}.slice/user@{uid}.service"
+
+
+def _is_on(host: Host) -> bool | None:
+    # With the first version of control groups they are elsewhere.
+    return host.is_dir(_manager(host)) if host.there(f"{_GROUPS}/cgroup.controllers") else None
+
+
+def _masked(host: Host) -> list[str]:
+    units = ("user@.service", f"user@{host.owner.uid}.service", "systemd-logind.service")
+    names = [*(f"system/{each}" for each in units), "user/pyinfra-gpu-train@.service"]
+    return masked(host, (f"/{top}/systemd/{name}" for top in ("etc", "run") for name in names))
+
+
+def _training_runs(host: Host) -> list[str]:
+    """Return the names of runs that are on or wait for their GPUs; nobody else can name one."""
+    folders = host.paths(f"{_manager(host)}/app.slice", "pyinfra-gpu-train@")
+    found = (re.search(r"@([\w-]{1,80})\.service\Z", each, re.ASCII) for each in folders)
+    return [each[1] for each in found if each and host.is_dir(each.string)]
+
+
+def _kept(host: Host, kind: str) -> list[dict[str, str]]:
+    """Return what systemd-logind notes for its library; asked over D-Bus it could hang."""
+    paths = (each for each in host.paths(f"/run/systemd/{kind}") if not each.endswith(".ref"))
+    return [pairs(host.rows(each)) for each in filter(host.is_file, paths)]
+
+
+def sessions(host: Host) -> list[str]:
+    """Return e.g. "alice on pts/0"; a connection without a terminal, as ours, is none.
+
+    logind knows the terminal of a session from utmp, which newer systems no longer have. A user
+    with a session and a pseudo terminal is then taken to sit at it.
+    """
+    names = sorted((each for each in host.names("/dev/pts") if each.isdigit()), key=int)
+    there = ((attempt(partial(os.stat, host.at(f"/dev/pts/{each}"))), each) for each in names)
+    terminals = [(found.st_uid, f"pts/{name}") for found, name in there if found]
+    if not host.is_dir("/run/systemd/sessions"):
+        return [f"{user_name(uid)} on {terminal}" for uid, terminal in terminals]
+    found: dict[str, None] = {}
+    for each in _kept(host, "sessions"):
+        if not each.get("CLASS", "").startswith("user"):
+            continue
+        tty, display = each.get("TTY", ""), each.get("DISPLAY", "")
+        if each.get("TYPE") in ("wayland", "x11", "mir"):
+            display = display or each.get("SEAT") or each["TYPE"]
+        if each.get("STATE") == "closing":
+            # Who logged out and left something running holds the terminal in name only.
+            tty = display = ""
+        theirs = (name for uid, name in terminals if str(uid) == each.get("UID"))
+        if at := tty or display or next(theirs, ""):
+            found[f"{each.get('USER') or each.get('UID')} on {at}"] = None
+    return list(found)
+
+
+def inhibitors(host: Host) -> list[str]:
+    """Return the locks that block a shutdown, e.g. "backup.service: nightly dump"."""
+    return [
+        _unescaped(": ".join(filter(None, (each.get("WHO"), each.get("WHY")))))
+        for each in _kept(host, "inhibit")
+        if each.get("MODE") == "block" and "shutdown" in each.get("WHAT", "")
+    ]
+
+
+def _unescaped(text: str) -> str:
+    r"""Return the text that systemd-logind notes as in C: `\"`, `\303\251`, `\x27`, `\n`.
+
+    What would move a terminal's cursor becomes a question mark.
+    """
+    raw = text.encode().decode("unicode_escape", "replace").encode("latin-1", "replace")
+    return "".join(c if c.isprintable() else "?" for c in decoded(raw))
+
+
+def _reboots(host: Host) -> list[dict[str, object]]:
+    """Return what each line "TIME BOOT_ID REASON" says; one that is damaged says nothing."""
+    listed = host.asked["reboots"]
+    form = r"(?m)^(\d{1,12}) (\S{1,64}) (.+)$"
+    found = re.findall(form, (listed and document(host.at(listed))) or "", re.ASCII)
+    return [{"at": int(at), "boot_id": boot, "reason": reason} for at, boot, reason in found]
+
+
+_KERNEL = "/proc/sys/kernel"
+FACTS: Facts = {
+    "launcher.linger": lambda host: host.there(f"/var/lib/systemd/linger/{host.owner.name}"),
+    "launcher.manager": _is_on,
+    "launcher.masked": _masked,
+    "launcher.runs": _training_runs,
+    "system.os_id system.os_version system.os_name": _release,
+    "system.kernel": lambda host: host.line(f"{_KERNEL}/osrelease"),
+    "system.architecture": lambda host: host.machine,
+    "system.boot_id": lambda host: host.line(f"{_KERNEL}/random/boot_id"),
+    "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
+    "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
+    "system.init": _init,
+    "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
+    "system.user": user_of,
+    "system.uid": lambda host: host.uid,
+    "system.secure_boot": _secure_boot,
+    "system.preload": _preloads,
+    "system.preload_problem": preload_problem,
+    "system.python3": _python,
+    "gpus.devices": _gpus,
+}
+NVIDIA: Facts = {
+    "driver.mok": _enrolled,
+    "power.sessions": sessions,
+    "power.inhibitors": inhibitors,
+    "power.reboots": _reboots,
+}
+"""What is looked at only where an NVIDIA driver is wanted."""

@@ -11,19 +11,29 @@ import os
 import re
 import stat
 import time
-from functools import cached_property
+from functools import cache
 
-from .files import content, document, there
-from .frame import TEXT_LIMIT, Host, NotTold, decoded, names, rows, text, unknown, why
+from .files import document, is_file
+from .frame import (
+    GONE,
+    TEXT_LIMIT,
+    Any,
+    Callable,
+    Facts,
+    Host,
+    Iterable,
+    Iterator,
+    NotTold,
+    content,
+    decoded,
+    names,
+    only,
+    rows,
+    text,
+    unknown,
+    why,
+)
 
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, NoReturn
-
-    from .frame import Facts
-
-_GONE = (FileNotFoundError, NotADirectoryError)
 _MOST_FOLDERS = 5000
 _MOST_OTHERS = 100
 _DIGESTS_S = 3  # before the end of the time for comparing: no digest is begun any more
@@ -35,10 +45,12 @@ print(sys.version.split()[0])
 print(os.path.realpath(sys._base_executable))
 print("python%d.%d%s" % (*sys.version_info[:2], abi))
 known = "CS_GNU_LIBC_VERSION" in os.confstr_names
-print(known and os.confstr("CS_GNU_LIBC_VERSION") or "")
+print(known and os.confstr("CS_GNU_LIBC_VERSION") or "-")
 """
 _BEHIND = "import os, sys; print(os.path.realpath(sys._base_executable))"
-_COMPARED = "torch.damaged torch.foreign torch.others torch.needs torch.touched torch.elsewhere"
+_IDENTITY = (
+    r"""(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
+)
 
 
 class Environment:
@@ -49,32 +61,30 @@ class Environment:
         self.venv: str = host.asked["venv"]
         self.python = self.base = self.glibc = None
         self.problem: str | None = None
-        self.site = ""
         self.absent = self._is_absent()
         if self.absent:
             return
         self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
         try:
-            self.python, self.base, self.site, self.glibc = self._asked()
+            self.python, self.base, folder, self.glibc = self._asked()
         except NotTold as error:
             self.problem = str(error)
             found = [e for e in names(f"{self.venv}/lib") if e.startswith("python3")]
-            self.site = f"{self.venv}/lib/{(found or ['python3'])[-1]}/site-packages"
+            folder = (found or ["python3"])[-1]
+        self.site = f"{self.venv}/lib/{folder}/site-packages"
 
     def _is_absent(self) -> bool:
         """Tell whether there is none: a folder may be made for the owner, and not filled yet."""
         try:
             if not stat.S_ISDIR(os.stat(self.venv).st_mode):
                 return True
-        except _GONE:
+        except GONE:
             return True
-        except PermissionError:
-            raise NotTold(f"no permission to look at {self.venv}") from None
         if not os.access(self.venv, os.R_OK | os.X_OK):
             raise NotTold(f"no permission to read {self.venv}")
         return not os.listdir(self.venv)
 
-    def _asked(self) -> tuple[Any, Any, str, Any]:
+    def _asked(self) -> tuple[Any, ...]:
         python = f"{self.venv}/bin/python"
         if not os.path.exists(python):
             link = f" is a link to {os.readlink(python)}, which" if os.path.islink(python) else ""
@@ -82,119 +92,73 @@ class Environment:
         status, said = self.host.run(python, "-I", "-S", "-B", "-c", _TELL, seconds=15)
         if status:
             raise NotTold(why(status, said))
-        version, base, folder, glibc, *more = [*said.split("\n"), "", "", ""]
-        if (
-            any(more)
-            or not (base and folder)
-            or "/" in folder
-            or not said.replace("\n", "").isprintable()
-        ):
-            raise NotTold(f"it said {version[:80]!r}")
-        with open(python, "rb") as file:
-            if file.read(2) == b"#!":
-                raise NotTold("as that of the environment, being a script that starts another one")
+        told = tuple(said.split("\n"))
+        if len(told) != 4 or not all(told) or "/" in told[2] or not "".join(told).isprintable():
+            raise NotTold(f"it said {told[0][:80]!r}")
+        if content(python, 2) == b"#!":
+            raise NotTold("as that of the environment, being a script that starts another one")
         try:
-            settings = decoded(content(f"{self.venv}/pyvenv.cfg", TEXT_LIMIT, follow=True))
-        except _GONE:
+            settings = decoded(content(f"{self.venv}/pyvenv.cfg", TEXT_LIMIT))
+        except GONE:
             raise NotTold("as that of the environment, whose pyvenv.cfg is gone") from None
         if "include-system-site-packages=true" in settings.replace(" ", "").lower():
-            reason = "apart from the packages of the system, which pyvenv.cfg lets in"
-            raise NotTold(reason)
-        return version, base, f"{self.venv}/lib/{folder}/site-packages", glibc
+            raise NotTold("apart from the packages of the system, which pyvenv.cfg lets in")
+        return told
 
 
-class Asking:
-    """The environment as it is found when it is first asked for."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-
-    @cached_property
-    def environment(self) -> Environment:
-        """The environment; asked again where nobody could look at it."""
-        return Environment(self.host)
+environment = cache(Environment)
+"""The environment as it is found when it is first asked for."""
 
 
-def facts(host: Host) -> Facts:
-    """The environment's Python, and torch by its files."""
-    asking = Asking(host)
-
-    def told(find: Callable[[Environment], Any], empty: Any = None) -> Callable[[], Any]:
-        return lambda: empty if asking.environment.absent else find(asking.environment)
-
-    return {
-        "torch.python": told(lambda each: each.python or _raised(each.problem)),
-        "torch.base": told(lambda each: each.base or _raised(each.problem)),
-        "torch.installing": told(lambda each: each.installing, empty=False),
-        "torch.version torch.git_version torch.cuda": told(_identity),
-        "torch.folders": told(lambda each: _distributions(each.site), empty=[]),
-        "torch.declared": lambda: _declared(asking.environment),
-        "torch.uv": lambda: _uv(host, host.asked["uv"]),
-        **({"cuda.glibc": lambda: _glibc(asking)} if host.asked["nvidia"] else {}),
-        _COMPARED: lambda: _compared(asking.environment),
-        # Behind the comparison, which may find that the owner cannot use it.
-        "torch.python_problem": told(lambda each: each.problem),
-    }
+def _told(find: Callable[[Environment], Any], empty: Any = None) -> Callable[[Host], Any]:
+    """Return what finds something out where there is an environment."""
+    return lambda host: empty if environment(host).absent else find(environment(host))
 
 
-def _raised(reason: str | None) -> NoReturn:
-    raise NotTold(reason or "it said nothing")
+def _or_problem(name: str) -> Callable[[Host], Any]:
+    def find(found: Environment) -> Any:
+        if found.problem:
+            raise NotTold(found.problem)
+        return getattr(found, name)
+
+    return _told(find)
 
 
-def _declared(environment: Environment) -> str | None:
+def _declared(host: Host) -> str | None:
     """Return what the declared interpreter is, where data names it by a path."""
-    path = environment.host.asked["python"]
+    path = host.asked["python"]
     if not path or not os.path.exists(path):
         return None
-    base = environment.base
+    base = environment(host).base
     if base and os.path.exists(base) and os.path.samefile(base, path):
         return str(base)
-    status, said = environment.host.run(path, "-I", "-S", "-c", _BEHIND, seconds=5)
-    if status:
-        raise NotTold(f"{path}: {why(status, said)}")
-    return said
+    return host.said(path, "-I", "-S", "-c", _BEHIND, seconds=5)
 
 
-def _uv(host: Host, path: str) -> str | None:
-    if not there(path):
-        return None
-    status, said = host.run(path, "--version", seconds=5)
-    if status:
-        raise NotTold(f"{path}: {why(status, said)}")
-    return uv_version(said)
+def _uv(host: Host) -> str | None:
+    path = host.asked["uv"]
+    return uv_version(host.said(path, "--version", seconds=5)) if is_file(path) else None
 
 
 def uv_version(said: str) -> str:
     """Read what `uv --version` says."""
-    found = re.match(r"uv (\d\S*\.\S*\.\S*)", said)
-    if not found:
-        raise NotTold(f"`uv --version` said {said[:80]!r}")
-    return found[1]
+    return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
 
 
-def _glibc(asking: Asking) -> str:
+def _glibc(host: Host) -> str:
     """Return the version of the C library that the environment's Python runs with."""
     try:
-        said = asking.environment.glibc
-    except NotTold:
-        said = None
-    said = said or os.confstr("CS_GNU_LIBC_VERSION") or ""
-    found = re.fullmatch(r"glibc ([\d.]+)", said)
-    if not found:
-        raise NotTold(f"the C library says {said[:80]!r}")
-    return found[1]
+        said = environment(host).glibc or "-"
+    except (NotTold, OSError):
+        said = "-"
+    said = os.confstr("CS_GNU_LIBC_VERSION") or "" if said == "-" else said
+    return only(r"^glibc ([\d.]+)$", said, "the C library")
 
 
-def _identity(environment: Environment) -> tuple[Any, Any, Any]:
+def _identity(found: Environment) -> tuple[Any, Any, Any]:
     """Return version, commit and CUDA as torch/version.py has them."""
-    path = f"{environment.site}/torch/version.py"
-    if not there(path):
-        return None, None, None
-    try:
-        lines = rows(path)[:100]
-    except OSError:
-        raise NotTold(f"no permission to read {path}") from None
-    return identity(lines)
+    path = f"{found.site}/torch/version.py"
+    return identity(rows(path)[:100]) if is_file(path) else (None, None, None)
 
 
 def identity(lines: list[str]) -> tuple[Any, Any, Any]:
@@ -205,7 +169,7 @@ def identity(lines: list[str]) -> tuple[Any, Any, Any]:
     }
     lines = [row for row in lines if row.startswith(keys)]
     for row in reversed(lines):
-        plain = re.fullmatch(_LINE, row)
+        plain = re.fullmatch(_IDENTITY, row)
         if plain and (plain[3] is None or plain[3].isprintable()):
             found[plain[1]] = plain[3]
     # A line that is none was read, and is as good as no line: the file is damaged.
@@ -213,56 +177,64 @@ def identity(lines: list[str]) -> tuple[Any, Any, Any]:
     return (version, found["git_version"], found["cuda"]) if lines else (None, None, None)
 
 
-_LINE = (
-    r"""(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
-)
+def _distributions(found: Environment) -> dict[str, str]:
+    folders = [e for e in names(found.site) if e.endswith(".dist-info")]
+    if len(folders) > _MOST_FOLDERS:
+        raise NotTold(f"{found.site} holds more than {_MOST_FOLDERS}")
+    return distributions(e for e in folders if os.path.isdir(f"{found.site}/{e}"))
 
 
-def _distributions(site: str) -> list[str]:
-    """Return the folders of metadata."""
-    if os.path.isdir(site) and not os.access(site, os.R_OK | os.X_OK):
-        raise NotTold(f"no permission to read {site}")
-    found = [each for each in names(site) if each.endswith(".dist-info")]
-    if len(found) > _MOST_FOLDERS:
-        raise NotTold(f"{site} holds more than {_MOST_FOLDERS}")
-    return [each for each in found if os.path.isdir(f"{site}/{each}")]
+def distributions(folders: Iterable[str]) -> dict[str, str]:
+    """Return names and versions, from the names of the folders of metadata.
+
+    A name that begins with "~" is what pip leaves of a package that it could not remove; one that
+    is there twice has both versions.
+    """
+    found: dict[str, str] = {}
+    for folder in folders:
+        name, _, version = folder.replace(".dist-info", "").rpartition("-")
+        name = plain_name(name)
+        if name and name[0] != "~":
+            found[name] = f"{found[name]} and {version}" if name in found else version
+    return found
 
 
-def _compared(environment: Environment) -> tuple[Any, ...]:
-    if environment.absent:
-        return [], [], {}, [], 0, None
-    if not environment.problem:
+def plain_name(name: str) -> str:
+    """Return a distribution's name as the index compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _compared(found: Environment) -> tuple[Any, ...]:
+    if not found.problem:
         try:
-            return Comparison(environment).result()
+            return Comparison(found).result()
         except PermissionError as error:
             where = text(os.fsdecode(error.filename))
-            if os.stat(environment.venv).st_uid != os.getuid():
+            if os.stat(found.venv).st_uid != os.getuid():
                 raise NotTold(f"no permission to look at {where}") from None
-            environment.problem = f"for its owner, who may not look at {where}"
+            found.problem = f"for its owner, who may not look at {where}"
     raise NotTold("the environment's python does not run, so its files were not compared")
 
 
 class Comparison:
     """The files of an environment, held against the lists that their wheels brought."""
 
-    def __init__(self, environment: Environment) -> None:
-        host = environment.host
-        self.environment, self.site = environment, environment.site
-        self.end = time.monotonic() + host.asked["compare_s"]
+    def __init__(self, found: Environment) -> None:
+        self.host, self.venv, self.site = found.host, found.venv, found.site
+        self.end = time.monotonic() + self.host.asked["compare_s"]
         self.libraries: set[bytes] = set()
         self.later: list[tuple[float, bytes, bytes, list[str]]] = []
         self.touched = 0
         try:
-            self.proven, self.stamped = os.stat(host.asked["stamp"]).st_mtime, True
+            self.proven, self.stamped = os.stat(self.host.asked["stamp"]).st_mtime, True
         except OSError:
             self.proven, self.stamped = 1e18, False
 
     def result(self) -> tuple[Any, ...]:
-        """Return what `_COMPARED` names, in that order."""
-        site = self.site
-        if not os.path.isdir(site):
-            return [], [], {}, [], 0, None
-        os.chdir(site)
+        """Return damaged, foreign, damaged_others, needs, touched and elsewhere of the record."""
+        if not os.path.isdir(self.site):
+            return _EMPTY
+        os.chdir(self.site)
         elsewhere = self._elsewhere()
         infos = [each for each in names(".") if each.endswith(".dist-info") and "-" in each]
         own = [each for each in infos if each.lower().startswith("torch-")]
@@ -272,14 +244,15 @@ class Comparison:
         for info in own:
             self._compare(f"{info}/RECORD", bad, 5)
         others: dict[str, list[str]] = {}
-        rest = (n for n in infos if n not in own and n[0] != "~" and " " not in n)
-        for info in [*rest][:_MOST_FOLDERS]:
-            self._compare(f"{info}/RECORD", others.setdefault(info, []), 1)
+        for info in [each for each in infos if each not in own][:_MOST_FOLDERS]:
+            name = plain_name(info.partition("-")[0])
+            if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name, re.ASCII):
+                self._compare(f"{info}/RECORD", others.setdefault(name, []), 1)
         self._digests()
-        lost = {n.partition("-")[0]: bad[0] for n, bad in others.items() if bad}
-        lost = dict([*lost.items()][:_MOST_OTHERS])
+        lost = [(name, bad[0]) for name, bad in others.items() if bad]
         needs = sorted(_needed(infos)) if lost else []
-        return bad[:5], [] if bad else self._foreign(), lost, needs, self.touched, elsewhere
+        foreign = [] if bad else self._foreign()
+        return bad[:5], foreign, dict(lost[:_MOST_OTHERS]), needs, self.touched, elsewhere
 
     def _compare(self, record: str, bad: list[str], most: int) -> None:  # noqa: C901 - it is hot
         """Hold the files of one list against it; note those that differ, that many at most."""
@@ -317,7 +290,7 @@ class Comparison:
                             bad.append(text(os.fsdecode(path)))
                             if len(bad) >= most:
                                 return
-        except (*_GONE, ValueError):
+        except (*GONE, ValueError):
             whole = False
         if not whole:
             bad.append(record)
@@ -329,10 +302,10 @@ class Comparison:
             if stat.S_ISLNK(found.st_mode):
                 found = os.stat(path)
                 since = max(since, found.st_ctime) if self.stamped else float("inf")
-        except _GONE:
+        except GONE:
             return False
         except PermissionError:
-            if os.stat(self.environment.venv).st_uid != os.getuid():
+            if os.stat(self.venv).st_uid != os.getuid():
                 raise NotTold("whoever looks may not look at all of its files") from None
             raise
         if not found.st_mode & 4 and not os.access(path, os.R_OK):
@@ -360,7 +333,7 @@ class Comparison:
                 with open(path, "rb") as file:
                     while part := file.read(1 << 20):
                         now.update(part)
-            except _GONE:
+            except GONE:
                 pass
             if digest != base64.urlsafe_b64encode(now.digest()).rstrip(b"="):
                 bad.append(text(os.fsdecode(path)))
@@ -383,11 +356,9 @@ class Comparison:
         if not found:
             return None
         ask = 'import importlib.util as i; print(i.find_spec("torch").origin)'
-        python = f"{self.environment.venv}/bin/python"
+        words = (f"{self.venv}/bin/python", "-B", "-c", ask)
         os.chdir("/")
-        _, said = self.environment.host.run(
-            python, "-B", "-c", ask, seconds=5, environment={}, errors=False
-        )
+        _, said = self.host.run(*words, seconds=5, environment={}, errors=False)
         os.chdir(self.site)
         origin = said.strip().rpartition("\n")[2]
         if not origin or os.path.realpath(origin) == os.path.realpath("torch/__init__.py"):
@@ -397,21 +368,13 @@ class Comparison:
 
 def _brought(name: str) -> bool:
     row = os.fsencode(f"\n{name},")
-    for info in os.listdir():
-        if info.endswith(".dist-info") and os.path.exists(f"{info}/RECORD"):
-            with open(f"{info}/RECORD", "rb") as file:
-                if row in b"\n" + file.read(1 << 24):
-                    return True
-    return False
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[_.]", "-", name).lower()
+    lists = (f"{each}/RECORD" for each in os.listdir() if each.endswith(".dist-info"))
+    return any(row in b"\n" + content(e, 1 << 24) for e in lists if os.path.exists(e))
 
 
 def _needed(infos: list[str]) -> set[str]:
     """Return what torch needs to run, by its own metadata, and it."""
-    folders = {_plain(info.partition("-")[0]): info for info in infos}
+    folders = {plain_name(info.partition("-")[0]): info for info in infos}
     wanted, found = [("torch", "")], set()
     while wanted:
         each = wanted.pop()
@@ -423,35 +386,36 @@ def _needed(infos: list[str]) -> set[str]:
 
 def _required(metadata: str, extras: str) -> Iterator[tuple[str, str]]:
     try:
-        head = decoded(content(metadata, 262144, follow=True)).partition("\n\n")[0]
-    except _GONE:
+        head = decoded(content(metadata, 262144)).partition("\n\n")[0]
+    except GONE:
         return
-    chosen = _plain(extras).replace(",", " ").split()
+    chosen = plain_name(extras).replace(",", " ").split()
     form = r"(?m)^Requires-Dist: ([\w.-]+) ?(?:\[(.*?)\])?(.*)"
     for name, more, rest in re.findall(form, head):
         only = re.findall(r"extra == .([\w.-]+)", rest)
-        if not only or any(_plain(extra) in chosen for extra in only):
-            yield _plain(name), more
+        if not only or any(plain_name(extra) in chosen for extra in only):
+            yield plain_name(name), more
 
 
-def build(host: Host) -> Facts:
-    """How far a build of torch from source is, and which wheel it left."""
-    at, venv = host.asked["build"], host.asked["venv"]
-    return {
-        "build.stamp": lambda: document(f"{venv}/.pyinfra-gpu-build.json") if at else None,
-        "build.wheel": lambda: document(f"{at}/wheel.json") if at else None,
-        "build.state": lambda: _building(f"{at}/building") if at else None,
-    }
+def _of_build(name: str) -> Callable[[Host], str | None]:
+    """Return what reads a document in the folder of builds; none where no build is declared."""
+    return lambda host: document(host.asked["build"] and f"{host.asked['build']}/{name}")
 
 
-def _building(path: str) -> str | None:
+def _build_stamp(host: Host) -> str | None:
+    return (
+        document(f"{host.asked['venv']}/.pyinfra-gpu-build.json") if host.asked["build"] else None
+    )
+
+
+def _building(host: Host) -> str | None:
     """What the last build says of itself, and whether it is at work: its program holds a lock."""
-    from fcntl import LOCK_NB, LOCK_SH, flock
-
-    said = document(path)
+    said = _of_build("building")(host)
     if said is None:
         return None
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    from fcntl import LOCK_NB, LOCK_SH, flock
+
+    file = os.open(f"{host.asked['build']}/building", os.O_RDONLY | os.O_NONBLOCK)
     try:
         flock(file, LOCK_SH | LOCK_NB)
     except BlockingIOError:
@@ -459,3 +423,24 @@ def _building(path: str) -> str | None:
     finally:
         os.close(file)
     return f"{said.strip()} ended"
+
+
+_EMPTY: tuple[Any, ...] = ([], [], {}, [], 0, None)
+FACTS: Facts = {
+    "build.stamp": _build_stamp,
+    "build.wheel": _of_build("wheel.json"),
+    "build.state": _building,
+    "cuda.glibc": _glibc,
+    "torch.python": _or_problem("python"),
+    "torch.base": _or_problem("base"),
+    "torch.installing": _told(lambda each: each.installing, empty=False),
+    "torch.version torch.git_version torch.cuda": _told(_identity),
+    "torch.distributions": _told(_distributions, empty={}),
+    "torch.declared": _declared,
+    "torch.uv": _uv,
+    "torch.damaged torch.foreign torch.damaged_others torch.needs torch.touched torch.elsewhere": (
+        _told(_compared, empty=_EMPTY)
+    ),
+    # Behind the comparison, which may find that the owner cannot use it.
+    "torch.python_problem": _told(lambda each: each.problem),
+}

@@ -27,14 +27,13 @@ from .check import (
     fail,
     first_failed,
     pairs,
-    status_of,
 )
-from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode
+from .document import AcrossStamp, AcrossVerdict, Failed, Listens, Mode
 from .journal import HOST, STARTING, Journal
 from .options import GPU, Across, Options
 from .ranks import DEADLINE, STOPPED, TAIL_LINES, Ending, Kind, Ranks, least_far, under_torchrun
 from .table import CHECKS
-from .verdict import Announcer
+from .verdict import Announcer, Where
 
 _MEETING_S = 60
 """Seconds, in which torchrun is to find the other hosts."""
@@ -72,26 +71,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class End:
-    """One host's end. `host` is whom it is about, which is not always who tells it.
-
-    + kind: "done" is the good one
-    + rank: the rank to look at; tail: the last lines that it printed
-    """
-
-    kind: Kind
-    host: str
-    sentence: str = ""
-    rank: int | None = None
-    tail: tuple[str, ...] = ()
-
-    @property
-    def good(self) -> bool:
-        """Return whether this host's ranks did all their work."""
-        return self.kind == "done"
-
-
-@dataclass(frozen=True)
 class Part:
     """What one host's launcher tells of its ranks.
 
@@ -102,7 +81,7 @@ class Part:
     """
 
     host: str
-    end: End
+    end: Ending
     directory: str = ""
     journals: Mapping[int, Journal] = field(default_factory=dict)
     logs: Mapping[int, str] = field(default_factory=dict)
@@ -157,8 +136,8 @@ def take_part(
     files.write(part_file(options.output), asdict(part))
     say.quote(end.tail)
     done = f"the ranks of {host} are done, in {time.monotonic() - began:.1f} s"
-    say.say(done if end.good else end.sentence)
-    return verdict.exit_code("pass" if end.good else "fail", options.mode)
+    say.say(done if end.kind == "done" else end.sentence)
+    return verdict.exit_code("pass" if end.kind == "done" else "fail", options.mode)
 
 
 def _ranks(options: Options, asked: Across, bundle: Path) -> Ranks:
@@ -178,44 +157,44 @@ def _ranks(options: Options, asked: Across, bundle: Path) -> Ranks:
     return under_torchrun(options, options.mode, count, bundle, logs, _MEASURE, by, rendezvous)
 
 
-def _end(run: Ranks, options: Options, asked: Across, listens: Listens) -> End:
+def _end(run: Ranks, options: Options, asked: Across, listens: Listens) -> Ending:
     """Return how a host's ranks ended."""
-    ending, host = run.ending(f"{options.deadline} s (the deadline)"), options.host
+    ending = run.ending(f"{options.deadline} s (the deadline)")
     met = run.journals or run.own.step != STARTING
     if ending.kind in ("raised", "late") and not met:
-        return _unmet(host, asked, listens, (run.own.error or "no answer").splitlines()[0])
+        error = (run.own.error or "no answer").splitlines()[0]
+        return _unmet(options.host, asked, listens, error)
     quiet = ending.kind in ("done", "stopped", "interrupted")
     tail = () if quiet else shortened(run.tail(ending.rank))
-    return replace(of_ranks(host, ending, run.journals or {HOST: run.own}), tail=tail)
+    return replace(of_ranks(options.host, ending, run.journals or {HOST: run.own}), tail=tail)
 
 
-def _unmet(host: str, asked: Across, listens: Listens, error: str) -> End:
+def _unmet(host: str, asked: Across, listens: Listens, error: str) -> Ending:
     """Return the end of a host whose torchrun did not find the others'."""
     first, *others = asked.hosts
     if host == first and "listen" in error:
-        return End("port", host, f"port {asked.port} cannot be listened at on {host}: {error}")
+        sentence = f"port {asked.port} cannot be listened at on {host}: {error}"
+        return Ending("port", sentence, host=host)
     if host == first:
-        return End("absent", others[0], f"not all of {' and '.join(others)} came in time")
+        sentence = f"not all of {' and '.join(others)} came in time"
+        return Ending("absent", sentence, host=others[0])
     whom = first
     if listens.to == listening.GROUP:
         whom += f", and for {host} if others see it under an address of no interface"
-    return End(
-        "unreached",
-        first,
-        f"{host} could not reach {first} at {asked.address} port {asked.port} ({error}):"
-        f" let TCP through between the hosts, or declare smoke_across_address for {whom}",
-    )
+    at = f"{host} could not reach {first} at {asked.address} port {asked.port} ({error})"
+    what = f"let TCP through between the hosts, or declare smoke_across_address for {whom}"
+    return Ending("unreached", f"{at}: {what}", host=first)
 
 
-def of_ranks(host: str, ending: Ending, journals: Mapping[int, Journal]) -> End:
-    """Return how a run of ranks ended as the end of a host.
+def of_ranks(host: str, ending: Ending, journals: Mapping[int, Journal]) -> Ending:
+    """Return how a run of ranks ended as the end of a host: whoever only lost a peer did not fail.
 
     + journals: of its ranks, or of torchrun where none began
     """
     named = journals.get(HOST if ending.rank is None else ending.rank)
     lost = ending.kind == "raised" and named and named.error and _PEER_LOST.search(named.error)
     kind: Kind = "peer" if lost else ending.kind
-    return End(kind, host, f"on {host}, {ending.sentence}", ending.rank)
+    return replace(ending, kind=kind, host=host, sentence=f"on {host}, {ending.sentence}")
 
 
 def shortened(lines: Sequence[str]) -> tuple[str, ...]:
@@ -264,14 +243,12 @@ _OF_SEVERAL = (
 )
 
 
-def document(
-    step: Step, parts: Mapping[str, Part], *, started: str, finished: str, seconds: float
-) -> AcrossVerdict:
+def document(step: Step, parts: Mapping[str, Part], *, started: str, began: float) -> AcrossVerdict:
     """Judge a step by what all its hosts told; a host that told nothing has a part as well.
 
     Returns the verdict, the same for all of its hosts but for its `host`.
 
-    + started, finished: when, in UTC; seconds: how long it took
+    + started, began: when, in UTC and on the monotonic clock
     """
     journals, where = _merged(step, parts)
     want = Want(sum(step.hosts.values()), step.allreduce_mib, step.mode, hosts=step.hosts)
@@ -279,40 +256,26 @@ def document(
     if end is None:
         own.facts["ended"] = True
     results = decide(_OF_SEVERAL, want, own, journals, ended=True)
-    if end is not None and not first_failed(results):
-        results.pop(_OF_SEVERAL[-1].id, None)
+    if end is not None:
         known = end.kind != "interrupted"
         blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
     checks = complete(_OF_SEVERAL, results)
-    status = status_of(checks)
     return AcrossVerdict(
-        schema_version=VERSION,
-        mode=step.mode,
+        **verdict.tested(want, checks, began, journals, where, {}),
         label=step.label,
-        status=status,
-        proof=status in ("pass", "warn") and step.mode == GPU,
         host=next(iter(step.hosts)),
         started=started,
-        finished=finished,
-        duration_s=round(seconds, 3),
         deadline_s=step.deadline,
-        checks=checks,
-        metrics=verdict.metrics(want, journals, {}),
         logs=next((part.directory for part in parts.values() if part.directory), ""),
         hosts=dict(step.fingerprints),
         run_id=step.run_id,
         listens={name: each for name in step.hosts if (each := parts[name].listens)},
-        ranks=verdict.ranks(journals, where),
         failed=_failed(results, parts, where, end),
     )
 
 
-def _merged(
-    step: Step, parts: Mapping[str, Part]
-) -> tuple[dict[int, Journal], dict[int, tuple[str, str | None]]]:
-    """Return rank -> journal, and rank -> its host and its log there; a rank that two hosts claim
-    is the first one's.
-    """
+def _merged(step: Step, parts: Mapping[str, Part]) -> tuple[dict[int, Journal], Where]:
+    """Return rank -> journal, and where; a rank that two hosts claim is the first one's."""
     journals: dict[int, Journal] = {}
     where: dict[int, tuple[str, str | None]] = {}
     for host in step.hosts:
@@ -324,18 +287,15 @@ def _merged(
     return dict(sorted(journals.items())), where
 
 
-def root(ends: Sequence[End]) -> End | None:
+def root(ends: Sequence[Ending]) -> Ending | None:
     """Return the end that explains the others, None if all are good."""
-    bad = [end for end in ends if not end.good]
-    return min(bad, key=lambda end: get_args(Kind).index(end.kind)) if bad else None
+    first = min(ends, key=lambda end: get_args(Kind).index(end.kind))
+    return None if first.kind == "done" else first
 
 
 def _root(
-    step: Step,
-    parts: Mapping[str, Part],
-    journals: Mapping[int, Journal],
-    where: Mapping[int, tuple[str, str | None]],
-) -> End | None:
+    step: Step, parts: Mapping[str, Part], journals: Mapping[int, Journal], where: Where
+) -> Ending | None:
     """Return the end that explains the others; of a hang, who of all ranks had come least far."""
     end = root([part.end for part in parts.values()])
     if end is None or end.kind != "late" or len(journals) < sum(step.hosts.values()):
@@ -343,16 +303,13 @@ def _root(
     ending = least_far(journals, f"{step.deadline} s (the deadline)")
     if ending.rank is None:
         return replace(end, sentence=ending.sentence, rank=None)
-    told = parts[where[ending.rank][0]].end
-    tail = told.tail if told.rank == ending.rank else ()
-    return replace(of_ranks(where[ending.rank][0], ending, {}), tail=tail)
+    host = where[ending.rank][0]
+    tail = parts[host].end.tail if parts[host].end.rank == ending.rank else ()
+    return replace(of_ranks(host, ending, {}), tail=tail)
 
 
 def _failed(
-    results: Results,
-    parts: Mapping[str, Part],
-    where: Mapping[int, tuple[str, str | None]],
-    end: End | None,
+    results: Results, parts: Mapping[str, Part], where: Where, end: Ending | None
 ) -> Failed | None:
     result = first_failed(results)
     if result is None:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _MEMORY_BYTES = 2**30
 _BLOCK_BYTES = 2**26
-_WARM_SECONDS = 0.3
-"""An idle GPU needs some tenths of a second to raise its clocks."""
 _MULTIPLIERS = (0x9E3779B97F4A7C15 - 2**64, 0x6A09E667F3BCC909)
 """Odd, so each word's value is its own; about half of all bits set, and other bits each pass."""
 MATMUL_BOUNDS = {"float32": 2.0**-20, "bfloat16": 2.0**-8}
@@ -37,32 +35,24 @@ def measure(it: Rank) -> None:
 
     Raises torch's own error where the GPU cannot even be used; the steps before it are recorded.
     """
-    journal = it.journal
-    with journal.measuring("cuda") as value:
-        value["torch_cuda"] = torch.version.cuda
-        value["arch_list"] = torch.cuda.get_arch_list()
-        value["nccl"] = nccl_version()
-        value["available"] = torch.cuda.is_available()
-        value["devices"] = torch.cuda.device_count()
-    device = it.device
-    with journal.measuring("device") as value:
-        torch.cuda.set_device(device)
+    measuring, device, cuda = it.journal.measuring, it.device, torch.cuda
+    with measuring("cuda") as value:
+        nccl: Any = cuda.nccl
+        value["torch_cuda"], value["arch_list"] = torch.version.cuda, cuda.get_arch_list()
+        value["nccl"] = (
+            ".".join(map(str, nccl.version())) if hasattr(torch._C, "_nccl_version") else None
+        )
+        value["devices"] = cuda.device_count() if cuda.is_available() else 0
+    with measuring("device") as value:
+        cuda.set_device(device)
         value.update(identity(device.index))
-    with journal.measuring("matmul") as value:
+    with measuring("matmul") as value:
         value.update({kind: matmul(device, kind) for kind in MATMUL_BOUNDS})
-    with journal.measuring("memory") as value:
+    with measuring("memory") as value:
         value.update(memory(device, _MEMORY_BYTES))
-    with journal.measuring("speed") as value:
+    with measuring("speed") as value:
         value.update(speed(device, 8192, 2**30))
-    torch.cuda.empty_cache()  # what comes next needs some of it outside of torch
-
-
-def nccl_version() -> str | None:
-    """Return the version of the NCCL that is loaded, None for a torch without NCCL."""
-    if not hasattr(torch._C, "_nccl_version"):
-        return None
-    nccl: Any = torch.cuda.nccl
-    return ".".join(str(part) for part in nccl.version())
+    cuda.empty_cache()  # what comes next needs some of it outside of torch
 
 
 def identity(index: int) -> dict[str, Any]:
@@ -87,11 +77,17 @@ def matmul(device: torch.device, kind: str, size: int = 512) -> dict[str, Any]:
     left, right = (
         torch.randn(size, size, generator=generator).to(getattr(torch, kind)) for _ in range(2)
     )
-    product = (left.to(device) @ right.to(device)).cpu().double()
-    left, right = left.double(), right.double()
+    product = left.to(device) @ right.to(device)
+    return deviation(product, left.double(), right.double())
+
+
+def deviation(product: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> dict[str, Any]:
+    """Return how far a product is from that of `left` and `right`, in double precision on the CPU:
+    the largest |error| / (|left| |right|), and how many elements are infinite or undefined.
+    """
+    product = product.cpu().double()
     error = (product - left @ right).abs() / (left.abs() @ right.abs())
-    non_finite = int((~torch.isfinite(product)).sum())
-    return {"elements": error.numel(), "non_finite": non_finite, "ratio": float(error.max())}
+    return {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
 
 
 def memory(device: torch.device, size: int) -> dict[str, Any]:
@@ -103,7 +99,7 @@ def memory(device: torch.device, size: int) -> dict[str, Any]:
     words = size // 8
     buffer = torch.empty(words, dtype=torch.int64, device=device)
     block = min(words, _BLOCK_BYTES // 8)
-    wrong, first = 0, None
+    found: dict[str, Any] = {"words": words, "wrong": 0, "first": None}
 
     def values(multiplier: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
         for start in range(0, words, block):
@@ -115,51 +111,52 @@ def memory(device: torch.device, size: int) -> dict[str, Any]:
         for _, here, wanted in values(multiplier):
             here.copy_(wanted)
         for start, here, wanted in values(multiplier):
-            differ = here != wanted
-            count = int(differ.sum())
-            if count and first is None:
-                place = int(differ.nonzero()[0])
-                first = [start + place, int(here[place]), int(wanted[place])]
-            wrong += count
-    passes = len(_MULTIPLIERS)
-    return {"bytes": size, "words": words, "passes": passes, "wrong": wrong, "first": first}
+            differ = (here != wanted).nonzero().flatten()
+            found["wrong"] += len(differ)
+            if len(differ) and found["first"] is None:
+                place = int(differ[0])
+                found["first"] = [start + place, int(here[place]), int(wanted[place])]
+    return found
 
 
 def speed(device: torch.device, size: int, copy_bytes: int) -> dict[str, Any]:
     """Return bf16 TFLOP/s of a `size` cubed product, and GB/s of a copy (read plus written)."""
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
-    product = _median_seconds(device, lambda: left @ right)
+    product = median_seconds(device, lambda: left @ right)
     source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy = _median_seconds(device, lambda: target.copy_(source))
+    copy = median_seconds(device, lambda: target.copy_(source))
     return {
         "bf16_tflops": round(2 * size**3 / product / 1e12, 2),
         "memory_gb_s": round(2 * copy_bytes / copy / 1e9, 1),
     }
 
 
-def _median_seconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Return the median time of `work`, after it has kept the device busy for a while."""
-    warm = time.monotonic() + _WARM_SECONDS
-    while time.monotonic() < warm:
-        seconds(device, work)
-    return statistics.median(seconds(device, work) for _ in range(10))
+def median_seconds(
+    device: torch.device, work: Callable[[], object], warm_ups: int = 60, runs: int = 20
+) -> float:
+    """Return the median time of `work` on the device, by its own clock where it has one.
 
-
-def seconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Return how long `work` takes on the device, by its own clock where it has one."""
-    if device.type != "cuda":
-        began = time.perf_counter()
+    + warm_ups: runs before: an idle GPU needs some tenths of a second to raise its clocks
+    """
+    for _ in range(warm_ups):
         work()
-        return time.perf_counter() - began
-    event: Any = torch.cuda.Event
-    start, end = (event(enable_timing=True) for _ in range(2))
-    start.record()
-    work()
-    end.record()
-    end.synchronize()
-    milliseconds: float = start.elapsed_time(end)
-    return milliseconds / 1000
+    took: list[float] = []
+    for _ in range(runs):
+        synchronize(device)
+        if device.type == "cuda":
+            event: Any = torch.cuda.Event
+            start, end = (event(enable_timing=True) for _ in range(2))
+            start.record()
+            work()
+            end.record()
+            end.synchronize()
+            took.append(start.elapsed_time(end) / 1000)
+        else:
+            began = time.perf_counter()
+            work()
+            took.append(time.perf_counter() - began)
+    return statistics.median(took)
 
 
 def synchronize(device: torch.device) -> None:
@@ -188,18 +185,20 @@ def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
     return min(ways, default=None)
 
 
+# -- judged
+
+
 def cuda(facts: Facts, want: Want) -> str:
     """Judge whether torch's GPU n is nvidia-smi's, and what a GPU of its kind must be."""
     hosts = {gpu["index"]: gpu for gpu in want.gpu_host.get("gpus", [])}
     for index, fact in facts.items():
-        cuda, host = fact["cuda"], hosts.get(index, {})
+        cuda, device, host = fact["cuda"], fact["device"], hosts.get(index, {})
         if cuda["torch_cuda"] is None:
             fail("this torch is built for the CPU: install one built for CUDA", index)
-        if not cuda["available"] or cuda["devices"] < want.gpus:
+        if cuda["devices"] < want.gpus:
             fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared", index)
-        if cuda["nccl"] is None:
+        if not cuda["nccl"]:
             fail("this torch has no NCCL", index)
-        device = fact["device"]
         if host.get("mig") == "Enabled":
             continue  # torch names the part it may use, nvidia-smi the whole
         if host.get("uuid") != device["uuid"]:
@@ -218,20 +217,18 @@ def arch(facts: Facts, _: Want) -> str:
     """Judge whether torch has code for each GPU."""
     for index, fact in facts.items():
         archs, (major, minor) = fact["cuda"]["arch_list"], fact["device"]["capability"]
-        name = f"sm_{major}{minor}"
+        name, listed = f"sm_{major}{minor}", " ".join(archs)
         way = covers(archs, (major, minor))
         if way is None:
             wanted = f"{name} or one that runs there"
-            fail(f"torch has no kernels for GPU {index} ({wanted}): {' '.join(archs)}", index)
+            fail(f"torch has no kernels for GPU {index} ({wanted}): {listed}", index)
         if way == "ptx":
-            listed = " ".join(archs)
             warn(f"torch has only PTX for GPU {index}, compiled at first use: {listed}", index)
     return name
 
 
 def matmuls(facts: Facts, _: Want) -> str:
     """Judge the matrix products."""
-    shown = []
     for kind, bound in MATMUL_BOUNDS.items():
         for index, fact in facts.items():
             result = fact["matmul"][kind]
@@ -240,8 +237,7 @@ def matmuls(facts: Facts, _: Want) -> str:
                 if result["non_finite"]:
                     what = f"{result['non_finite']} elements infinite or undefined"
                 fail(f"GPU {index} multiplies wrongly in {kind}: {what}", index)
-        shown.append(f"{kind} error {max(f['matmul'][kind]['ratio'] for f in facts.values()):.1e}")
-    return ", ".join(shown)
+    return f"{' and '.join(MATMUL_BOUNDS)} as in double precision"
 
 
 def memories(facts: Facts, _: Want) -> str:
@@ -253,7 +249,7 @@ def memories(facts: Facts, _: Want) -> str:
             counted = f"{result['wrong']} of {result['words']} words read back wrong"
             first = f"the first is {place}: {found:#x} in place of {wanted:#x}"
             fail(f"GPU {index}: {counted}, {first}", index)
-    return f"{result['bytes'] // 2**20} MiB, {result['passes']} passes"
+    return f"{result['words'] // 2**17} MiB, {len(_MULTIPLIERS)} passes"
 
 
 def speeds(facts: Facts, want: Want) -> str:
@@ -261,7 +257,7 @@ def speeds(facts: Facts, want: Want) -> str:
     slow = None
     for index, fact in facts.items():
         kind = kind_of(fact["device"]["name"], want.kinds) or {}
-        for key in _UNITS.keys() & kind.keys():
+        for key in [each for each in _UNITS if each in kind]:
             reached, share = fact["speed"][key], fact["speed"][key] / kind[key]
             shown = f"GPU {index} reaches {reached:.0f} {_UNITS[key]}, {share:.0%} of {kind[key]:g}"
             if share < kind["fail"]:

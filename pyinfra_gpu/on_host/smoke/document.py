@@ -49,15 +49,12 @@ class Result(Part):
 
 @dataclass(frozen=True)
 class Software(Part):
-    """Which program, Python, torch and kernel the verdict is about; None: no torch was found."""
+    """Which Python, torch and kernel the verdict is about; None: no torch was found."""
 
-    smoke_test_sha256: str
     python: str
-    python_path: str
     torch: str | None
     torch_path: str | None
     kernel: str
-    boot_id: str
 
 
 @dataclass(frozen=True)
@@ -79,11 +76,8 @@ class Gpu(Part):
     index: int
     uuid: str | None
     name: str
-    pci: str | None
     driver: str | None
-    cc: tuple[int, ...] | None
     memory_mib: int | None
-    power_limit_w: float | None
 
 
 @dataclass(frozen=True)
@@ -114,14 +108,10 @@ class AllReduce(Part):
 
 @dataclass(frozen=True)
 class Link(Part):
-    """A GPU while the all-reduce ran, and its PCIe link; None where the driver does not tell."""
+    """A GPU's PCIe link while the all-reduce ran; None where the driver does not tell."""
 
     gen: int | None
     width: int | None
-    sm_mhz: int | None = None
-    power_w: float | None = None
-    temperature_c: int | None = None
-    gb_s: float | None = None
 
 
 @dataclass(frozen=True)

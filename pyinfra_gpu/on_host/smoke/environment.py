@@ -29,8 +29,7 @@ _OF_COMPILERS = ("TORCHINDUCTOR_", "TRITON_", "TORCH_COMPILE_DEBUG")
 OFF = {"TORCHDYNAMO_DISABLE": "1", "TORCH_COMPILE_DISABLE": "1"}
 """The variables with which torch does not compile; torch takes "1" alone, and nothing else."""
 _FOR_ALL = {
-    # one thread a rank, or the ranks fight for the cores they share
-    "OMP_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",  # or the ranks fight for the cores they share
     # torch warns on import where numpy is not installed; nothing here needs it
     "PYTHONWARNINGS": "ignore:Failed to initialize NumPy:UserWarning",
     # compile in this process: a pool of workers may outlive it for a while
@@ -46,9 +45,8 @@ _FOR_CPU = {
     "TORCHINDUCTOR_VEC_ISA_OK": "0",
 }
 _FOR_GPU = {
-    # torch numbers the devices as nvidia-smi does
-    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    # where NCCL's processes find each other; its own choice is tried once, see `transport`
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # torch numbers the devices as nvidia-smi does
+    # where NCCL's processes find each other; its own choice is tried once, see `links`
     "NCCL_SOCKET_IFNAME": "lo",
     # the flight recorder keeps the last collectives, and writes them down when it is asked to
     "TORCH_FR_BUFFER_SIZE": "2000",
@@ -56,21 +54,17 @@ _FOR_GPU = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
 }
 RECORDINGS, PIPES = "recordings", "pipes"
-"""Folders: where flight recorders write, a file a rank, and where they wait to be asked to."""
+"""Folders: where flight recorders write, a file a rank, and where they wait to be asked."""
 
 
-def stray(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> dict[str, str]:
+def stray(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> list[str]:
     """Return the variables that must not reach a smoke test in `mode`.
 
     They choose another library, another rendezvous or another transport than the host would
     use; a result obtained with them says nothing about the next shell.
     """
-    strays = (*_STRAYS, *OF_TORCHRUN, *(() if mode == REHEARSAL_CPU else _OF_CUDA))
-    return {
-        name: value
-        for name, value in sorted(environment.items())
-        if name in strays or name.startswith(_STRAY_PREFIXES)
-    }
+    names = (*_STRAYS, *OF_TORCHRUN, *(() if mode == REHEARSAL_CPU else _OF_CUDA))
+    return sorted(n for n in environment if n in names or n.startswith(_STRAY_PREFIXES))
 
 
 def clean(environment: Mapping[str, str], mode: str, *, compiling: bool = True) -> dict[str, str]:
@@ -102,9 +96,3 @@ def of_nccl(directory: Path) -> dict[str, str]:
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": recording,
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(directory / PIPES / "rank"),
     }
-
-
-def caches(directory: Path) -> dict[str, str]:
-    """Return the variables with which compilers keep their caches below `directory` only."""
-    folders = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    return {name: str(directory / folder) for name, folder in folders.items()}

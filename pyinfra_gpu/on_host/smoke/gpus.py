@@ -1,51 +1,32 @@
-"""S0 and S5 on GPU hosts: what nvidia-smi, /proc and /sys say before and after the test."""
+"""S0 on GPU hosts: what nvidia-smi and /proc say before the test."""
 
 from __future__ import annotations
 
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import nvidia_smi
 from .check import Facts, Want, fail, skip, unknown, warn
-from .nvidia_smi import Run, bitmask, integer, known, number, reasons
-from .xid import pci_address
+from .nvidia_smi import Run, integer, known
 
 KINDS_FILE = "kinds.json"
 """Beside this file, in the bundle: what sound GPUs show, see `stacks.bundle.gpu_kinds`."""
 _NEEDED_MIB = 6 * 1024
 """Free GPU memory for one process: 1 GiB pattern, 2 GiB to copy, 256 MiB reduced, CUDA itself."""
 _MEMORY_TOLERANCE = 0.02
-_GROWN_MIB = 1024
-"""More than what a driver keeps for itself after a first use."""
-_BLACKWELL = 10
-"""From this major capability on, only the open kernel modules drive a GPU."""
 _DESKTOP = "C+G"
 """A type of process that draws and may compute: a desktop's programs, not somebody's work."""
-_HARMFUL = {
-    "hw_slowdown": "the hardware halves its clock or worse",
-    "sw_thermal_slowdown": "too hot, check fans and air flow",
-    "hw_thermal_slowdown": "far too hot, check fans and air flow",
-    "hw_power_brake_slowdown": "the power supply asks for less, check its cables",
-}
-"""What a sound host does not show. Reaching the power limit under load is what GPUs do."""
 
 
-def _capability(text: str | None) -> list[int] | None:
-    found = re.fullmatch(r"(\d+)\.(\d+)", known(text) or "")
-    return [int(part) for part in found.groups()] if found else None
-
-
-_GPU: Mapping[str, tuple[str, Callable[[str | None], Any]]] = {
+_GPU: nvidia_smi.Fields = {
     "index": ("index", lambda text: -1 if integer(text) is None else integer(text)),
     "uuid": ("uuid", known),
     "name": ("name", lambda text: known(text) or "unnamed GPU"),
-    "pci": ("pci.bus_id", lambda text: pci_address(text or "")),
     "driver": ("driver_version", known),
-    "cc": ("compute_cap", _capability),
     "memory_mib": ("memory.total", integer),
     "memory_used_mib": ("memory.used", integer),
     "compute_mode": ("compute_mode", known),
@@ -56,8 +37,6 @@ _GPU: Mapping[str, tuple[str, Callable[[str | None], Any]]] = {
     "remap_failure": ("remapped_rows.failure", known),
     "gen_max": ("pcie.link.gen.max", integer),
     "width_max": ("pcie.link.width.max", integer),
-    "power_limit_w": ("power.limit", number),
-    "throttle_mask": ("clocks_event_reasons.active", bitmask),
 }
 """A fact of a GPU, nvidia-smi's field for it, and how that is read; None where it is not told."""
 
@@ -100,31 +79,17 @@ def kind_of(name: str, kinds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] 
 def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
     """Return the fact `gpu_host`. Never raises: what could not be read is None or an error text.
 
-    + run: how nvidia-smi is called; root: where /proc and /sys are
+    + run: how nvidia-smi is called; root: where /proc is
     """
     found, error = nvidia_smi.read(run, _GPU)
-    word = _text(root / "proc/driver/nvidia/version") or ""
-    version = re.search(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", word)
     driven = root / "proc/driver/nvidia/gpus"
-    nvml = re.search(r"NVML version\s*:\s*([\d.]+)", run(["nvidia-smi", "--version"]).text)
     return {
         "gpus": sorted(found, key=lambda gpu: int(gpu["index"])),
         "error": error,
         "driven": len(list(driven.iterdir())) if driven.is_dir() else None,
-        "module": _text(root / "sys/module/nvidia/version") or (version[1] if version else None),
-        # The loaded module's own word; a package's name is only that of what is installed.
-        "open": "Open Kernel Module" in word if "NVRM version" in word else None,
-        "nvml": nvml[1] if nvml else None,
         "processes": _processes(run) if found else None,
         "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(found) > 1 else {},
     }
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
 
 
 def _processes(run: Run) -> list[dict[str, Any]] | None:
@@ -183,27 +148,6 @@ def listed(facts: Facts, want: Want) -> str:
     return ", ".join(sorted(set(names)))
 
 
-def driver(facts: Facts, _: Want) -> str:
-    """Judge whether kernel module, management library and nvidia-smi are of one version."""
-    host = facts[0]["gpu_host"]
-    drivers = sorted({gpu["driver"] for gpu in host["gpus"] if gpu["driver"]})
-    module, nvml = host["module"], host["nvml"]
-    if len(drivers) != 1:
-        unknown("nvidia-smi does not name one driver version")
-    driver = drivers[0]
-    if module is not None and module != driver:
-        fail(f"the loaded module is {module}, the driver's libraries are {driver}: reboot")
-    # NVML's version may be the driver's without the last number: 580.95 of 580.95.05.
-    if nvml is not None and not f"{driver}.".startswith(f"{nvml}."):
-        fail(f"the NVML library is {nvml}, the driver is {driver}")
-    need = [gpu["name"] for gpu in host["gpus"] if (gpu["cc"] or [0])[0] >= _BLACKWELL]
-    if host["open"] is False and need:
-        fail(f"the proprietary kernel module is loaded, {need[0]} needs the open one")
-    if module is None or host["open"] is None:
-        warn(f"driver {driver}; the loaded module's own version and kind cannot be read")
-    return f"driver {driver}, {'open' if host['open'] else 'proprietary'} kernel module"
-
-
 def state(_: Facts, want: Want) -> str:
     """Judge the state of the tested GPUs: the first failure counts, or else the first warning."""
     if not (gpus := tested(want)):
@@ -247,60 +191,3 @@ def processes(facts: Facts, _: Want) -> str:
     if found:
         warn(f"the GPUs also draw for {names}")
     return "nobody else uses the GPUs"
-
-
-# -- S5
-
-
-def after(pids: Collection[int], loaded: Any, run: Run = nvidia_smi.run) -> dict[str, Any]:
-    """Return the fact `gpu_after`.
-
-    + pids: every process the test started; those alone can be blamed on it
-    + loaded: what rank 0 saw of the GPUs under load, None if it did not come so far
-    """
-    found, error = nvidia_smi.read(run, _GPU)
-    own = [each["pid"] for each in _processes(run) or [] if each["pid"] in pids]
-    return {"gpus": found, "error": error, "loaded": loaded, "own": own}
-
-
-def throttle(facts: Facts, want: Want) -> str:
-    """Judge what slowed the GPUs down, under load or, failing that, right afterwards."""
-    after = facts[0]["gpu_after"]
-    masks = {gpu["index"]: gpu["throttle_mask"] for gpu in after["gpus"]}
-    seen = {index: reasons(mask) for index, mask in masks.items() if mask is not None}
-    loaded = {int(index): gpu["throttle"] for index, gpu in (after["loaded"] or {}).items()}
-    seen |= {index: names for index, names in loaded.items() if names is not None}
-    if not seen:
-        skip("nvidia-smi does not tell why clocks are low")
-    for index, names in seen.items():
-        bad = next((name for name in names if name in _HARMFUL), None)
-        if bad and index < max(want.gpus, 1):
-            warn(f"GPU {index} is slowed down ({bad}): {_HARMFUL[bad]}", index)
-    return "under load" if loaded else "right after the test"
-
-
-def leftovers(facts: Facts, want: Want) -> str:
-    """Judge what the test has left on the GPUs."""
-    after, before = facts[0]["gpu_after"], want.gpu_host.get("gpus", [])
-    if after["error"]:
-        fail(f"nvidia-smi, after the test: {after['error']}")
-    if len(after["gpus"]) < len(before):
-        fail(f"{len(before) - len(after['gpus'])} GPUs are lost")
-    if after["own"]:
-        fail(f"processes of this test still hold a GPU: {', '.join(map(str, after['own']))}")
-    used = {gpu["uuid"]: gpu["memory_used_mib"] for gpu in before}
-    for gpu in after["gpus"]:
-        now, earlier = gpu["memory_used_mib"], used.get(gpu["uuid"])
-        if None not in (now, earlier) and now - earlier > _GROWN_MIB:
-            warn(f"memory in use has grown on GPU {gpu['index']}", gpu["index"])
-    return "no process and no memory is left"
-
-
-def xids(facts: Facts, _: Want) -> str:
-    """Judge what the kernel said of GPUs meanwhile; see `xid`."""
-    events = facts[0]["xids"]
-    if events is None:
-        skip("the kernel's log cannot be read")
-    for serious, sentence in sorted(events, key=lambda event: not event[0]):
-        (fail if serious else warn)(sentence)
-    return "no new GPU error in the kernel's log"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -23,8 +22,6 @@ _STACK_WAIT = 0.3
 _RECORDER_WAIT = 2.0
 _ANALYSER_S = 30
 _WATCHDOG = "Watchdog caught collective operation timeout"
-_STACK_BEGINS = "(most recent call first):"
-_CALL = re.compile(r'\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
 def ask_for_stacks(pids: Iterable[int], directory: Path) -> None:
@@ -43,7 +40,7 @@ def ask_for_stacks(pids: Iterable[int], directory: Path) -> None:
             asked += 1
     limit = time.monotonic() + _RECORDER_WAIT
     time.sleep(_STACK_WAIT)
-    while asked > len(recordings(directory)) and time.monotonic() < limit:
+    while asked > len(_recordings(directory)) and time.monotonic() < limit:
         time.sleep(_STACK_WAIT)
 
 
@@ -53,26 +50,12 @@ def stack_file(directory: Path, rank: int) -> Path:
 
 
 def main_stack(lines: Sequence[str]) -> list[str]:
-    """Return the calls of the thread that faulthandler calls the current one, for people: from
-    the outermost to the innermost, as tracebacks are read, and each short enough for one line.
-    """
-    begins = [number for number, line in enumerate(lines) if _STACK_BEGINS in line]
-    current = [number for number in begins if lines[number].startswith("Current")] or begins
-    if not current:
-        return list(lines)
-    end = next((number for number in begins if number > current[-1]), len(lines))
-    calls = [_CALL.sub(_in_short, line) for line in lines[current[-1] + 1 : end] if line.strip()]
-    return ["it stood here, the innermost call last:", *reversed(calls)]
+    """Return up to 30 lines of what faulthandler tells of the current thread."""
+    begins = [number for number, line in enumerate(lines) if line.startswith("Current")]
+    return list(lines[begins[-1] :] if begins else lines)[:30]
 
 
-def _in_short(call: re.Match[str]) -> str:
-    path = call["path"]
-    for folder in ("/site-packages/", ".pyz/"):
-        path = path.rpartition(folder)[2]
-    return f"  {path}:{call['line']} in {call['function']}"
-
-
-def recordings(directory: Path) -> list[Path]:
+def _recordings(directory: Path) -> list[Path]:
     """Return the files in which flight recorders wrote, one a rank, named by its number."""
     files = (directory / RECORDINGS).glob("rank*")
     return sorted(path for path in files if path.stat().st_size)
@@ -80,7 +63,7 @@ def recordings(directory: Path) -> list[Path]:
 
 def collectives(directory: Path) -> list[str]:
     """Return what torch's analyser of flight recordings says of those in `directory`."""
-    if not recordings(directory):
+    if not _recordings(directory):
         return []
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
     command += [str(directory / RECORDINGS), "--prefix", "rank", "--allow-incomplete-ranks"]
@@ -104,18 +87,12 @@ class Variant:
 
     name: str
     variables: Mapping[str, str | None]
-    layer: str
+    layer: str = ""
 
 
-UNCHANGED = Variant("unchanged", {}, "")
-ON_CPU = (
-    UNCHANGED,
-    Variant(
-        "gloo on the hostname's interface",
-        {"GLOO_SOCKET_IFNAME": None},
-        "gloo over the loopback interface",
-    ),
-)
+UNCHANGED = Variant("unchanged", {})
+OWN_CHOICE = Variant("NCCL's own choice", {"NCCL_SOCKET_IFNAME": None})
+ON_CPU = (UNCHANGED,)
 _NO_P2P = {"NCCL_P2P_DISABLE": "1"}
 ON_GPUS = (
     UNCHANGED,
@@ -135,8 +112,6 @@ ON_GPUS = (
         "NCCL's host memory by way of cuMem: the driver, or the container's settings",
     ),
 )
-OWN_CHOICE = Variant("NCCL's own choice", {"NCCL_SOCKET_IFNAME": None}, "")
-
 
 PASSED: Final = "passed"
 HUNG: Final = "hung"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import nvidia_smi, xid
+from . import nvidia_smi
 from .check import Facts, Want, fail, skip, warn
+from .nvidia_smi import Run, pci_address
 from .options import GPU
 
 _SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
@@ -23,16 +22,21 @@ _SHM_WISHED_MIB = 1024
 _DISK_NEEDED_MIB, _DISK_WISHED_MIB = 64, 1024
 """Logs, verdict and compiled kernels need less than the first, a checkpoint more than that."""
 _MOST_LINES = 400
-_JOURNAL = ("journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet")
-_CURSOR = re.compile(r"^-- cursor: (\S+)$", re.MULTILINE)
 _OF_A_PROCESS = re.compile(
-    r"Killed process (?P<killed>\d+)|\[(?P<faulted>\d+)\]: segfault at"
-    r"|\[(?P<trapped>\d+)\] (?:general protection|trap )"
+    r"Killed process (\d+)|\[(\d+)\]: segfault at|\[(\d+)\] (?:general protection|trap )"
 )
 """What the kernel says of a process (mm/oom_kill.c, arch/x86: mm/fault.c and kernel/traps.c)."""
 _HARDWARE = re.compile(
     r"\[Hardware Error\]|mce: .*(?:error|event)|EDAC \S+: \d+ [CU]E", re.IGNORECASE
 )
+_PCI = r"(?P<pci>[0-9a-fA-F]{4,8}(?::[0-9a-fA-F]{2}){2}(?:\.\d)?)"
+# Of a GPU that is divided (MIG) the address is followed by whose it is: " GPU-I:05 GPU-CI:01".
+_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}[^)]*\): (?P<what>\d+)(?:, (?P<text>.*))?")
+_AER = re.compile(rf"\S+ {_PCI}: (?:AER: )?(?P<what>PCIe Bus Error): severity=(?P<text>.*)")
+_FALLEN = re.compile(rf"NVRM: GPU (?:at PCI:)?{_PCI}.*(?P<what>)(?P<text>fallen off the bus)")
+_HARMLESS = ("63", "92", "176")
+"""Xids of what was corrected, and recorded for later: a row to be remapped, memory, a link."""
+_MENDED = re.compile(r"Corr|.*recovery action changed .* to \S+ \(None\)")
 
 
 def shm_trial_mib(mode: str) -> int:
@@ -43,14 +47,14 @@ def shm_trial_mib(mode: str) -> int:
     return 256 if mode == GPU else 16
 
 
-def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, Any]:
+def before(directory: Path, removed: list[str], mode: str) -> dict[str, Any]:
     """Return the facts of S0 on any host.
 
     + directory: where the test writes; removed: the variables taken out of the environment
     """
     room = os.statvfs(directory)
     return {
-        "variables": sorted(removed),
+        "variables": removed,
         "shm": _shared_memory(_SHM, shm_trial_mib(mode)),
         "disk": {
             "path": str(directory),
@@ -122,74 +126,35 @@ def finished(facts: Facts, _: Want) -> str:
     return "exit code 0"
 
 
-# -- the kernel's log
-
-
-@dataclass
-class Cursor:
-    """A place in the kernel's log, in the journal or else in the kernel's own buffer (`file`).
-
-    Reading "the last hours" would blame this test for what happened before it. Who may read
-    neither is told so (`reason`); nothing is concluded from a log that was not read.
-    """
-
-    journal: str = ""
-    file: int = -1
-    reason: str = ""
-
-
-def mark() -> Cursor:
-    """Return the present end of the kernel's log."""
-    told = nvidia_smi.run([*_JOURNAL, "--lines=1", "--show-cursor"], 5)
-    if told.ok and (found := _CURSOR.search(told.text)):
-        return Cursor(journal=found[1])
-    why = next(iter(told.text.strip().splitlines()), "no kernel messages in it")
-    try:
-        file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.lseek(file, 0, os.SEEK_END)
-    except OSError as problem:
-        return Cursor(reason=f"journal: {why}; /dev/kmsg: {problem.strerror}")
-    return Cursor(file=file)
-
-
-def since(cursor: Cursor) -> list[str] | None:
-    """Return the last lines that came after `cursor`; None if it cannot be read."""
-    if cursor.journal:
-        told = nvidia_smi.run([*_JOURNAL, f"--after-cursor={cursor.journal}"], 5)
-        return told.text.splitlines()[-_MOST_LINES:] if told.ok else None
-    lines: list[str] = []
-    while cursor.file >= 0:
-        try:  # records are "priority,number,microseconds,flags;text"
-            record = os.read(cursor.file, 8192).decode(errors="replace")
-            lines.append(record.partition(";")[2].partition("\n")[0])
-        except BlockingIOError:
-            return lines[-_MOST_LINES:]
-        except OSError as problem:
-            if problem.errno != errno.EPIPE:  # that one was overwritten; the next is there
-                return None
-    return None
-
-
 # -- afterwards
 
 
-def after(
-    lines: list[str] | None, reason: str, pids: Collection[int], left: Collection[int]
-) -> dict[str, Any]:
+def kernel_lines(began: float, run: Run = nvidia_smi.run) -> list[str] | None:
+    """Return the last lines that the kernel has logged since `began` (seconds of the epoch); None
+    if they cannot be read: nothing is concluded from a log that was not read.
+    """
+    command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
+    readable = run([*command, "--lines=1"])
+    told = run([*command, f"--since=@{began:.6f}"])
+    if not (readable.ok and readable.text.strip() and told.ok):
+        return None
+    return told.text.splitlines()[-_MOST_LINES:]
+
+
+def after(lines: list[str] | None, pids: Collection[int], left: Collection[int]) -> dict[str, Any]:
     """Return the facts of S5 on any host.
 
-    + lines: of the kernel's log since the test began, None if it cannot be read, for `reason`
+    + lines: of the kernel's log since the test began, None if it cannot be read
     + pids: the processes of this test; left: those that were still there after its end
     """
     told = [line.strip() for line in lines or ()]
     kernel = {
-        "reason": reason or "journalctl failed",
         "lines": lines,
         "own": [line for line in told if _of(line) in pids],
         "hardware": [line for line in told if _HARDWARE.search(line)],
+        "gpus": [event for line in told for event in gpu_errors(line)],
     }
-    xids = None if lines is None else xid.parse(told)
-    return {"kernel": kernel, "xids": xids, "processes": sorted(left)}
+    return {"kernel": kernel, "processes": sorted(left)}
 
 
 def _of(line: str) -> int | None:
@@ -197,16 +162,42 @@ def _of(line: str) -> int | None:
     return int(next(filter(None, found.groups()))) if found else None
 
 
+def gpu_errors(line: str) -> Iterator[tuple[bool, str]]:
+    """Yield the GPU error that a line of the kernel's log tells: the driver's number of it (Xid),
+    an error of its PCIe link, or its loss.
+
+    That is whether it is serious (else it was corrected, and nothing was lost), and a sentence. An
+    unknown number is serious. The numbers are NVIDIA's ("XID errors" in the GPU deployment
+    documentation); what to do is in the catalogue of known failures, which reads the same lines.
+    """
+    for name, pattern in (("Xid ", _XID), ("", _AER), ("GPU", _FALLEN)):
+        if found := pattern.search(line):
+            what, text = f"{name}{found['what']}", (found["text"] or "no text")[:300]
+            serious = not _MENDED.match(text) and found["what"] not in _HARMLESS
+            yield serious, f"{what} on {pci_address(found['pci'])}: {text}"
+            return
+
+
 def kernel_log(facts: Facts, _: Want) -> str:
     """Judge what the kernel said meanwhile of this test, or of the hardware."""
     kernel = facts[0]["kernel"]
     if kernel["lines"] is None:
-        skip(f"the kernel's log cannot be read ({kernel['reason']})")
+        skip("journalctl shows this user no kernel messages")
     if kernel["own"]:
         fail(f"the kernel reports that a process of this test was killed: {kernel['own'][0]}")
     if kernel["hardware"]:
         warn(f"the kernel reported a hardware error meanwhile: {kernel['hardware'][0]}")
     return f"{len(kernel['lines'])} new lines, none about this test"
+
+
+def xids(facts: Facts, _: Want) -> str:
+    """Judge what the kernel said meanwhile of GPUs."""
+    kernel = facts[0]["kernel"]
+    if kernel["lines"] is None:
+        skip("the kernel's log cannot be read")
+    for serious, sentence in sorted(kernel["gpus"], key=lambda event: not event[0]):
+        (fail if serious else warn)(sentence)
+    return "no new GPU error in the kernel's log"
 
 
 def leftovers(facts: Facts, _: Want) -> str:

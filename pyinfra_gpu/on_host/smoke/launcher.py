@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
@@ -24,13 +23,13 @@ from . import (
     hang,
     host,
     libraries,
+    links,
     listening,
     precision,
-    transport,
     verdict,
 )
-from .check import Want, blame, complete, decide, first_failed, status_of
-from .document import VERSION, Gpu, Listens, Result, Software, Verdict
+from .check import Want, blame, complete, decide, first_failed
+from .document import Failed, Gpu, Listens, Result, Software, Verdict
 from .journal import HOST, Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import DEADLINE, FAILED, Ranks, under_torchrun
@@ -38,7 +37,7 @@ from .table import ALL_REDUCE, checks_of
 from .verdict import Announcer
 from .worker import measurements
 
-_UNTIL = {"S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94}
+_UNTIL = {"S1": 0.35, "S3": 0.60, "S4": 0.94}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _AFTER_FAILURE_S = 5.0
@@ -74,7 +73,7 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._started = time.monotonic(), now()
+        self._began, self._since, self._started = time.monotonic(), time.time(), verdict.now()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
@@ -97,7 +96,6 @@ class Test:
         self._runs: list[Ranks] = []
         """The first of them is the test's own, the others are tries after that."""
         self._remark = ""
-        self._cursor = host.mark()
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
@@ -197,11 +195,11 @@ class Test:
         left = max(1.0, min(_LADDER_S, until - time.monotonic()))
         own_choice = {
             "result": result,
-            "interfaces": transport.read(run.directory)["interfaces"],
+            "interfaces": links.read_logs(run.directory)["interfaces"],
             "why": run.ending("its time").sentence,
         }
         facts = {
-            "transport": transport.read(self._options.logs),
+            "transport": links.read_logs(self._options.logs),
             "own_choice": own_choice,
             "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
         }
@@ -243,10 +241,7 @@ class Test:
         began = time.monotonic()
         pids = {journal.pid for run in self._runs for journal in run.journals.values()}
         left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(host.since(self._cursor), self._cursor.reason, pids, left)
-        if self._gpus is not None:
-            first = self._journals.get(0, Journal(0))
-            facts["gpu_after"] = gpus.after(pids, first.facts.get("bandwidth", {}).get("link"))
+        facts = host.after(host.kernel_lines(self._since), pids, left)
         self._own.add(facts, began)
         self._decide()
 
@@ -267,8 +262,10 @@ class Test:
         return verdict.exit_code(found.status, self._mode)
 
     def _evidence(self) -> str | None:
-        """Keep what explains the result; a verdict without it is better than none."""
+        """Keep what explains a result that is no pass; a verdict without it is better than none."""
         wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
+        if not wrong:
+            return None
         remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
         rank = self._failed.rank if self._failed else None
         kernel = self._own.facts.get("kernel", {}).get("lines") or []
@@ -279,46 +276,45 @@ class Test:
             return None
 
     def _verdict(self) -> Verdict:
-        options, name = self._options, self._options.host
-        results = complete(self._checks, self._results)
-        status = status_of(results)
+        options, own = self._options, self._own.facts
         run = self._runs[0] if self._runs else None
-        where = {rank: (name, run.log_of(rank)) for rank in self._journals} if run else {}
+        where = {rank: (options.host, run.log_of(rank)) for rank in self._journals} if run else {}
+        results, want = complete(self._checks, self._results), self._want
         listed = self._gpus["gpus"] if self._gpus else []
+        torch: Mapping[str, Any] = own.get("identity", {})
         return Verdict(
-            schema_version=VERSION,
-            mode=self._mode,
+            **verdict.tested(want, results, self._began, self._journals, where, own),
             label=verdict.LABELS[self._mode],
-            status=status,
-            proof=status in ("pass", "warn") and self._mode == GPU,
-            host=name,
+            host=options.host,
             fingerprint=options.fingerprint,
             started=self._started,
-            finished=now(),
-            duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
-            software=self._software(),
+            software=Software(
+                platform.python_version(),
+                torch.get("torch"),
+                torch.get("torch_path"),
+                platform.release(),
+            ),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
-            ranks=verdict.ranks(self._journals, where),
-            checks=results,
-            metrics=verdict.metrics(self._want, self._journals, self._own.facts),
-            failed=verdict.failed(self._failed, run, self._remark, name),
-            evidence=self._evidence() if status != "pass" else None,
+            failed=self._failure(),
+            evidence=self._evidence(),
             rerun_command=self._rerun_command(),
             logs=str(options.logs),
         )
 
-    def _software(self) -> Software:
-        told: Mapping[str, Any] = self._own.facts.get("identity", {})
-        return Software(
-            smoke_test_sha256=hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
-            python=platform.python_version(),
-            python_path=sys.executable,
-            torch=told.get("torch"),
-            torch_path=told.get("torch_path"),
-            kernel=platform.release(),
-            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+    def _failure(self) -> Failed | None:
+        """Return the check that failed first, with the end of the log to look at."""
+        if (first := self._failed) is None:
+            return None
+        run = self._runs[0] if self._runs else None
+        return Failed(
+            first.id,
+            "; ".join(filter(None, (first.detail, self._remark))),
+            first.rank,
+            log=run.log_of(first.rank) if run else None,
+            tail=tuple(run.tail(first.rank)) if run and first.status == "fail" else (),
+            host=self._options.host,
         )
 
     def _rerun_command(self) -> str:
@@ -329,8 +325,3 @@ class Test:
                 del given[given.index(name) : given.index(name) + 2]
         again = output.with_name(f"{output.stem}.by-hand{output.suffix}")
         return shlex.join([sys.executable, str(self._bundle), *given, "--output", str(again)])
-
-
-def now() -> str:
-    """Return the time as documents have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -4,10 +4,15 @@ Two copies of one library in a process, or the right name from the wrong place, 
 from their cause: a second libtorch has its own type registry, an older libnccl lacks symbols, the
 libcuda of a "compat" directory does not talk to the driver of a GeForce card, and one from a
 "stubs" directory talks to no driver at all.
+
+And by what the ranks' store is served. `TCPStore.libuvBackend` only repeats what the client was
+constructed with; the name of the server's thread tells: "pt_tcpstore_uv" with libuv, "pt_tcpstore"
+without.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import sysconfig
@@ -25,6 +30,9 @@ _WITH_GPU = ("libtorch_cuda", "libc10_cuda", "libnccl", "libcudart", "libcuda")
 _NAMES = (*_ALWAYS, *_WITH_GPU, "libtorch", "libcudnn", "libcublas", "libcublasLt")
 _FILE = re.compile(r"(?P<name>lib[A-Za-z0-9_]+?)(-[0-9a-f]{8,})?\.so(\.[\d.]+)?")
 """A library's file name; wheels that bundle a library put a hash behind its name."""
+
+
+_LIBUV = "pt_tcpstore_uv"
 
 
 def home() -> str:
@@ -126,3 +134,41 @@ def _misplaced(name: str, path: str, libraries: Mapping[str, Any]) -> str | None
     if name == "libcuda" or path.startswith(f"{prefix}/") or path in own or of_toolkit:
         return None
     return f"{path}, outside of {prefix}"
+
+
+# -- the store
+
+
+def measure_store(it: Rank) -> None:
+    """Record the fact "store": its class, its address as seen by this rank, and its server's
+    threads: the server is torchrun normally, or rank 0 if sharing torchrun's store is off.
+    """
+    from torch.distributed import distributed_c10d
+
+    with it.journal.measuring("store") as value:
+        store: Any = distributed_c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        address = [getattr(store, "host", None), getattr(store, "port", None)]
+        value["used"] = [type(store).__name__, *address]
+        told = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        value["told"] = ["TCPStore", *told]
+        value["threads"] = [*_store_threads(os.getppid()), *_store_threads(os.getpid())]
+
+
+def _store_threads(pid: int) -> list[str]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    names = {(thread / "comm").read_text().strip() for thread in threads}
+    return sorted(name for name in names if name.startswith("pt_tcpstore"))
+
+
+def store(facts: Facts, _: Want) -> str:
+    """Judge the store at which the ranks met."""
+    for rank, fact in facts.items():
+        store = fact["store"]
+        if store["used"] != store["told"]:
+            fail(f"rank {rank} uses {store['used']}, its environment says {store['told']}", rank)
+        if {*store["threads"]} != {_LIBUV}:
+            named = ", ".join(store["threads"]) or "none"
+            fail(f"the store threads of torchrun and rank {rank} are: {named}", rank)
+    return f"{store['told'][1]}:{store['told'][2]}, with libuv"

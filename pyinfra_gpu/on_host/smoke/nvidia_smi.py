@@ -145,3 +145,12 @@ def reasons(mask: int) -> list[str]:
     return [
         _REASONS[bit] if bit < len(_REASONS) else f"unknown reason {1 << bit:#x}" for bit in bits
     ]
+
+
+def pci_address(text: str | None) -> str | None:
+    """Return a PCI address in the kernel's form: "0000:01:00.0" for "00000000:01:00.0"."""
+    form = r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2})(?:\.(\d))?"
+    found = re.fullmatch(form, (text or "").lower())
+    if found is None:
+        return None
+    return f"{int(found[1], 16):04x}:{found[2]}:{found[3]}.{found[4] or '0'}"

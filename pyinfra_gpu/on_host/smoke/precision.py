@@ -13,13 +13,14 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .check import Facts, Want, fail, warn
+from .device import deviation
 from .lazy import torch
-from .processes import die_with_parent
+from .ranks import die_with_parent
 
 NATIVE, UNSUPPORTED, FAILED = "native", "unsupported (expected)", "failed"
 WRONG, NOT_RUN = "wrong", "not run"
@@ -186,37 +187,30 @@ class Operand:
 
 
 def probe(device: torch.device, name: str) -> dict[str, Any]:
-    """Return the largest error of one product in format `name`.
+    """Return the largest error of one product in format `name`, as `device.deviation` does.
 
     Raises MissingError where torch has not got it, torch's own error where the GPU refuses it.
     """
     generator, wanted = torch.Generator().manual_seed(4711), FORMATS[name]
     left, right = (_operand(wanted, generator, rows, _DEPTH) for rows in (_ROWS, _COLUMNS))
-    product = _operation(device, name, left, right)().cpu().double()
-    bound = left.exact.abs() @ right.exact.abs().t()
-    error = (product - left.exact @ right.exact.t()).abs() / bound
-    return {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
+    return deviation(_product(device, name, left, right), left.exact, right.exact.t())
 
 
-def _operation(
-    device: torch.device, name: str, left: Operand, right: Operand
-) -> Callable[[], torch.Tensor]:
+def _product(device: torch.device, name: str, left: Operand, right: Operand) -> torch.Tensor:
     """Return left @ right.T as it is done in format `name`, on the device, giving bfloat16."""
     a, b = _on(device, left.data), _on(device, right.data).t()
     if left.scale is None or right.scale is None:
-        return lambda: a @ b
+        return a @ b
     scale_a, scale_b = left.scale.to(device), right.scale.to(device)
-    kind, functional = torch.bfloat16, torch.nn.functional
+    functional: Any = torch.nn.functional
     if name == "mxfp4":  # it has to be asked for by name: torch does not know it by its scales
-        if not hasattr(functional, "scaled_mm"):
-            raise MissingError(f"torch {torch.__version__} has no torch.nn.functional.scaled_mm")
-        recipe = functional.ScalingType.BlockWise1x32
+        recipe = _has(functional, "ScalingType").BlockWise1x32
         order = functional.SwizzleType.SWIZZLE_32_4_4
-        return lambda: functional.scaled_mm(
-            a, b, scale_a, recipe, scale_b, recipe, order, order, output_dtype=kind
-        )
+        how = (scale_a, recipe, scale_b, recipe, order, order)
+        scaled: torch.Tensor = functional.scaled_mm(a, b, *how, output_dtype=torch.bfloat16)
+        return scaled
     # torch tells tensor-wise fp8, MXFP8 and NVFP4 apart by the types and sizes of the scales.
-    return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=kind)
+    return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16)
 
 
 def _on(device: torch.device, data: torch.Tensor) -> torch.Tensor:
@@ -226,16 +220,16 @@ def _on(device: torch.device, data: torch.Tensor) -> torch.Tensor:
     return data.view(torch.uint8).to(device).view(data.dtype)
 
 
-def _kind(name: str) -> Any:
-    if not hasattr(torch, name):
-        raise MissingError(f"torch {torch.__version__} has no torch.{name}")
-    return getattr(torch, name)
+def _has(module: Any, name: str) -> Any:
+    if not hasattr(module, name):
+        raise MissingError(f"torch {torch.__version__} has no {name}")
+    return getattr(module, name)
 
 
 def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
     """Return random numbers in a format. Those of 8 and more bits are mostly positive: then little
     cancels, and a wrong block changes the sum by much."""
-    kind = _kind(wanted.kind)
+    kind = _has(torch, wanted.kind)
     if wanted.kind == "float4_e2m1fn_x2":
         data, values = _codes(kind, generator, rows, depth)
     else:
@@ -245,24 +239,21 @@ def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
         return Operand(data, None, values)
     if not wanted.block:
         return Operand(data, torch.tensor(0.5), values * 0.5)
-    # e8m0 holds powers of two alone
     shape = (rows, depth // wanted.block)
     scale = torch.rand(shape, generator=generator) + 0.5
-    if wanted.scale == "float8_e8m0fnu":
+    if wanted.scale == "float8_e8m0fnu":  # it holds powers of two alone
         scale = 2.0 ** torch.randint(-2, 3, shape, generator=generator)
-    scale = scale.to(_kind(wanted.scale))
+    scale = scale.to(_has(torch, wanted.scale))
     exact = values * scale.float().double().repeat_interleave(wanted.block, dim=1)
     return Operand(data, swizzled(scale), exact)
 
 
 def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
-    codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
-    negative = torch.rand(rows, depth, generator=generator) < 0.25
-    values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
-    codes = codes | (negative.to(torch.uint8) << 3)
+    codes = torch.randint(16, (rows, depth), generator=generator, dtype=torch.uint8)
+    values = torch.tensor([*E2M1, *(-each for each in E2M1)], dtype=torch.float64)[codes.long()]
     packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
-    return packed.contiguous().view(kind), torch.where(negative, -values, values)
+    return packed.contiguous().view(kind), values
 
 
 def swizzled(scale: torch.Tensor) -> torch.Tensor:

@@ -1,22 +1,35 @@
-"""A run of ranks under torchrun, as training is started: followed, ended, explained."""
+"""A run of ranks under torchrun, as training is started: followed, ended, explained.
+
+torchrun puts each rank in a session of its own, so no process group holds them all. All that a run
+starts carries its mark in the environment instead, by which it is found; and what the launcher
+starts is killed by the kernel when the launcher ends, as the ranks are with torchrun.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from . import environment, hang, processes
+from . import environment, hang
 from .journal import HOST, Journal, file_of
 from .options import REHEARSAL_CPU, Options
 
 _POLL, _EXIT_WAIT = 0.05, 1.0
+_MARK = "PYINFRA_GPU_SMOKE_TEST"
+"""The variable that all processes of a test carry; its value names launcher and folder."""
+_TERM_GRACE, _KILL_LIMIT = 2.0, 5.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)  # loaded here: as little as possible is done after a fork
 TAIL_LINES = 30
 DEADLINE, FAILED, STOPPED = "deadline", "a failed check", "the controller"
 """Why a run is ended; besides these, the name of a signal."""
@@ -32,11 +45,17 @@ of other hosts lose a connection."""
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended, in one sentence, and which rank to look at."""
+    """How a run of ranks on one host ended, in one sentence; "done" is the good kind.
+
+    + rank: the rank to look at; tail: the last lines that it printed
+    + host: whom it is about, which is not always who tells it
+    """
 
     kind: Kind
     sentence: str = ""
     rank: int | None = None
+    host: str = ""
+    tail: tuple[str, ...] = ()
 
 
 @dataclass
@@ -64,7 +83,7 @@ class Ranks:
         + to_end: asked again and again: the reason to end it now, None while there is none; it is
           told whether anything new was written down
         """
-        torchrun = processes.start(self.command, self.environment, self.directory, self._log)
+        torchrun = _start(self.command, self.environment, self.directory, self._log)
         try:
             while torchrun.poll() is None and self.reason is None:
                 self.reason = to_end(self._follow())
@@ -72,15 +91,15 @@ class Ranks:
             if self.reason is None:
                 self.code = torchrun.wait()
                 limit = time.monotonic() + _EXIT_WAIT
-                while (left := processes.running(self.directory)) and time.monotonic() < limit:
+                while (left := _running(self.directory)) and time.monotonic() < limit:
                     time.sleep(_POLL)
                 self.left = left
             elif self.reason == DEADLINE:
-                there = processes.running(self.directory)
+                there = _running(self.directory)
                 pids = [each.pid for each in self.journals.values() if each.pid in there]
                 hang.ask_for_stacks(pids, self.directory)
         finally:
-            processes.end(self.directory)
+            _end(self.directory)
             torchrun.wait()
         self._follow()
 
@@ -265,3 +284,61 @@ def _manner(code: int) -> str:
         return f"ended with exit code {code}"
     known = {each.value: each.name for each in signal.Signals}
     return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
+
+
+# -- processes that can be ended, whatever happens to whom
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, with the mark, its output in `log`."""
+    launcher = os.getpid()
+
+    def before_exec() -> None:
+        die_with_parent()
+        if os.getppid() != launcher:  # it ended before the line above took effect
+            os._exit(1)
+
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            env={**environment, _MARK: f"{launcher}:{directory}"},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before_exec,  # safe: the launcher has one thread
+        )
+
+
+def _running(directory: Path) -> list[int]:
+    """Return the processes that this launcher started in `directory` and that still run."""
+    mark, found = f"{_MARK}={os.getpid()}:{directory}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's; of a zombie it is empty
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return sorted(found)
+
+
+def _end(directory: Path) -> None:
+    """End all that this launcher started in `directory`: SIGTERM, and 2 s later SIGKILL.
+
+    Raises TimeoutError if a process survives SIGKILL (stuck in the kernel).
+    """
+    began = time.monotonic()
+    while left := _running(directory):
+        waited = time.monotonic() - began
+        if waited > _TERM_GRACE + _KILL_LIMIT:
+            raise TimeoutError(f"processes {left} survive SIGKILL")
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if waited < _TERM_GRACE else signal.SIGKILL)
+        time.sleep(0.1)

@@ -1,7 +1,6 @@
 """Every check of the smoke test, a row each, in the order in which they are decided.
 
-Stages: S0 the host, S1 each device alone, S2 the store, S3 the compiler, S4 the ranks together,
-S5 what is left behind.
+Stages: S0 the host, S1 each device alone, S3 the compiler, S4 the ranks together, S5 afterwards.
 """
 
 from __future__ import annotations
@@ -9,17 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from . import (
-    bandwidth,
     collectives,
     compiling,
     device,
     gpus,
     host,
     libraries,
+    links,
     precision,
     step,
-    store,
-    transport,
 )
 from .check import Check
 from .options import REHEARSAL_CPU
@@ -39,7 +36,6 @@ CHECKS = (
     Check("S0.shm", host.shm, ("shm",), **_HOST),
     Check("S0.disk", host.disk, ("disk",), **_HOST),
     Check("S0.gpus", gpus.listed, ("gpu_host",), **_HOST_GPU),
-    Check("S0.driver", gpus.driver, ("gpu_host",), **_HOST_GPU),
     Check("S0.gpu_state", gpus.state, ("gpu_host",), **_HOST_GPU),
     Check("S0.gpu_processes", gpus.processes, ("gpu_host",), **_HOST_GPU),
     Check("S1.import", libraries.imported, ("identity",), **_HOST),
@@ -49,26 +45,24 @@ CHECKS = (
     Check("S1.memory", device.memories, ("memory",), **_EACH_GPU),
     Check("S1.speed", device.speeds, ("device", "speed"), **_EACH_GPU),
     Check("S1.libraries", libraries.mapped, ("libraries",), **_EACH),
-    Check("S2.libuv", store.served, ("libuv",), **_HOST),
     Check("S3.compile", compiling.compiled, ("compile",), **_EACH),
     Check("S4.ranks", libraries.ranks, ("identity", "init"), **_EACH),
-    Check("S4.store", store.used, ("store",), **_EACH),
+    Check("S4.store", libraries.store, ("store",), **_EACH),
     ALL_REDUCE,
     Check("S4.collectives", collectives.others_right, ("collectives",), each=True, across=True),
     Check("S4.grad_bitwise", step.mean_gradient, ("gradients",), across=True),
     Check("S4.training_step", step.training_step, _STEP, across=True),
     Check("S4.loss_drop", step.loss_fell, ("gradients", "step"), across=True),
-    Check("S4.link", bandwidth.link, ("bandwidth",), **_GPU),
-    Check("S4.bandwidth", bandwidth.bandwidth, ("bandwidth",), **_GPU),
+    Check("S4.link", links.link, ("bandwidth",), **_GPU),
+    Check("S4.bandwidth", links.bandwidth, ("bandwidth",), **_GPU),
+    Check("S4.throttle", links.throttled, ("bandwidth",), **_GPU),
     Check("S4.finished", host.finished, ("ended",), **_HOST),
-    Check("S4.transport", transport.ways, ("transport",), **_HOST_GPU),
-    Check("S4.own_choice", transport.own_choice, ("own_choice",), **_HOST_GPU),
+    Check("S4.transport", links.transport, ("transport",), **_HOST_GPU),
+    Check("S4.own_choice", links.own_choice, ("own_choice",), **_HOST_GPU),
     Check("S4.precision", precision.formats, ("precision",), **_HOST_GPU),
     Check("S5.kernel_log", host.kernel_log, ("kernel",), **_HOST),
     Check("S5.leftovers", host.leftovers, ("processes",), **_HOST),
-    Check("S5.xids", gpus.xids, ("xids",), **_HOST_GPU),
-    Check("S5.throttle", gpus.throttle, ("gpu_after",), **_HOST_GPU),
-    Check("S5.gpu_leftovers", gpus.leftovers, ("gpu_after",), **_HOST_GPU),
+    Check("S5.xids", host.xids, ("kernel",), **_HOST_GPU),
 )
 
 

@@ -7,13 +7,14 @@ import json
 import os
 import sys
 import textwrap
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import collectives, exactness, files, hang
+from . import collectives, files, hang
 from .check import Facts, Want
-from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Result
+from .document import PASSED, VERSION, AllReduce, Format, Link, Metrics, Rank, Result
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .ranks import Ranks, last_lines
@@ -32,6 +33,11 @@ _WIDTH = 72
 """A terminal's 80 columns, less the host's name that pyinfra puts before each line."""
 _LINES, _BYTES, _ALL_BYTES = 400, 64 * 1024, 480 * 1024
 """Of one entry of the evidence, and of the file, which its reader takes up to 768 KiB."""
+
+
+def now() -> str:
+    """Return the time as documents have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def exit_code(status: str, mode: str) -> int:
@@ -64,11 +70,8 @@ def metrics(want: Want, journals: Mapping[int, Journal], own: Mapping[str, Any])
         if ranks > 1:
             found["allreduce_busbw_gb_s"] = min(each["busbw_gb_s"] for each in loads)
             found["allreduce_bytes"] = loads[0]["bytes"]
-        names = Link.__dataclass_fields__
-        found["link"] = {
-            index: Link(**{name: seen[name] for name in names if name in seen})
-            for index, seen in loads[0]["link"].items()
-        }
+        seen = loads[0]["link"].items()
+        found["link"] = {index: Link(each["gen"], each["width"]) for index, each in seen}
     if "precision" in own:
         found["transport"] = own["transport"]["ways"]
         found["precision_best"] = own["precision"]["best"]
@@ -82,41 +85,45 @@ def metrics(want: Want, journals: Mapping[int, Journal], own: Mapping[str, Any])
 def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
     """Yield per size the best time of the repeats, each as slow as its slowest rank."""
     found = [fact["all_reduce"] for fact in facts.values()]
-    for kind, size in itertools.product(exactness.KINDS, exactness.sizes(mib)):
-        names = [collectives.name_of(kind, size, each) for each in range(exactness.REPEATS)]
+    for kind, size in itertools.product(collectives.KINDS, collectives.sizes(mib)):
+        names = [collectives.name_of(kind, size, each) for each in range(collectives.REPEATS)]
         runs = [[each[name]["seconds"] for each in found if name in each] for name in names]
         if seconds := min((max(run) for run in runs if run), default=None):
             yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-def ranks(
-    journals: Mapping[int, Journal], where: Mapping[int, tuple[str, str | None]]
-) -> tuple[Rank, ...]:
-    """Return what became of each rank.
+Where = Mapping[int, tuple[str, str | None]]
+"""Rank -> its host, and its log there."""
 
-    + where: rank -> its host and its log there
+
+def tested(
+    want: Want,
+    results: tuple[Result, ...],
+    began: float,
+    journals: Mapping[int, Journal],
+    where: Where,
+    own: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what the verdicts on one host, and on a step across hosts, say of their ranks.
+
+    + results: of all checks; began: on the monotonic clock; own: the host's facts
     """
-    return tuple(
-        Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
-        for rank, each in sorted(journals.items())
-    )
-
-
-def failed(result: Result | None, run: Ranks | None, remark: str, host: str) -> Failed | None:
-    """Return the check that failed first, with the end of the log to look at; None on a pass.
-
-    + run: of the ranks; remark: what else was found out about it
-    """
-    if result is None:
-        return None
-    return Failed(
-        id=result.id,
-        sentence="; ".join(filter(None, (result.detail, remark))),
-        rank=result.rank,
-        log=run.log_of(result.rank) if run else None,
-        tail=tuple(run.tail(result.rank)) if run and result.status == "fail" else (),
-        host=host,
-    )
+    found = {result.status for result in results}
+    status = next(each for each in ("fail", "unknown", "warn", "pass", "skip") if each in found)
+    return {
+        "schema_version": VERSION,
+        "mode": want.mode,
+        "status": status,
+        "proof": status in PASSED and want.mode == GPU,
+        "finished": now(),
+        "duration_s": round(time.monotonic() - began, 3),
+        "checks": results,
+        "metrics": metrics(want, journals, own),
+        "ranks": tuple(
+            Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
+            for rank, each in sorted(journals.items())
+        ),
+    }
 
 
 def evidence(

@@ -21,19 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import (
-    bandwidth,
     collectives,
     compiling,
     device,
     environment,
     hang,
     libraries,
+    links,
     step,
-    store,
 )
 from .journal import HOST, STARTING, Writer
 from .options import REHEARSAL_CPU
-from .processes import die_with_parent
+from .ranks import die_with_parent
 
 if TYPE_CHECKING:
     import torch
@@ -77,11 +76,11 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
-    "store": store.measure,
+    "store": libraries.measure_store,
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
     "step": step.measure,
-    "bandwidth": bandwidth.measure,
+    "bandwidth": links.measure,
 }
 """All that ranks can measure, in this order."""
 _ALONE = ("device", "libraries", "compile")
@@ -164,9 +163,6 @@ def agent(directory: Path, arguments: list[str]) -> int:
     journal = Writer(directory, HOST)
     try:
         _imported(journal)
-        # Before torchrun, which needs the very thing and would end without saying so.
-        with journal.measuring("libuv") as value:
-            value.update(store.serve_one())
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 

@@ -82,15 +82,19 @@ def load() -> Site:
         site = Site(**document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    state, owner = Path(site.state), site.owner or "the owner"
-    with contextlib.suppress(OSError, KeyError):
-        owner = pwd.getpwuid(state.stat().st_uid).pw_name
-    roots = os.getuid() == 0 and owner not in ("root", "the owner")
-    read_only = state.exists() and os.statvfs(state).f_flag & os.ST_RDONLY
-    if roots or not (os.access(state, os.W_OK) or read_only):
-        words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
-        raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
+    with contextlib.suppress(FileNotFoundError):
+        if (uid := Path(site.state).stat().st_uid) != os.getuid():
+            owner = _name_of(uid)
+            words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
+            raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
     return site
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def from_controller() -> str:

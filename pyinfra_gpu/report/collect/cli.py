@@ -24,7 +24,7 @@ from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach, request_
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
 from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.answer import LONGEST
+from pyinfra_gpu.facts.parse import LONGEST
 from pyinfra_gpu.facts.probe import RecordFact
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of

@@ -21,8 +21,7 @@ from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
-from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, look, request_of
-from pyinfra_gpu.report.check.render import summary
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, look, request_of, summary
 from pyinfra_gpu.report.smoke import across_figures, figures
 from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.asking import ask_all

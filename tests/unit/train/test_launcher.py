@@ -576,7 +576,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     lost = written(site, state="running", outcome=None, spec=spec)
     put(lost.folder / "out/step-40/x")
     text = " ".join(why.explain(site, lost).text(80).split())
-    assert "was lost before its first step: its supervisor was ended" in text
+    assert "lost: its supervisor was ended, before its first step, after 1 min" in text
     assert f"`train resume {NAME}` continues from step-40" in text
     moved = written(site, f"{NAME}-2", outcome="lost", attempt={"boot_id": "another"})
     finished = written(site, f"{NAME}-3", outcome="finished", attempt={"exit": 0})
@@ -585,13 +585,13 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     hangs = told(written(site, f"{NAME}-5", state="running", outcome=None), *HANG)
     for run, words in (
         (moved, "the host was started anew"),
-        (finished, ": nothing has failed"),
+        (finished, ", nothing has failed"),
         (
             told(written(site, f"{NAME}-7", outcome="finished"), NAN),
-            ": its loss is NaN since step 1",
+            ", its loss is NaN since step 1",
         ),
-        (refused, "was not started: git failed"),
-        (hangs, "stands still at step 8: no step for 1"),
+        (refused, ": not started: git failed"),
+        (hangs, "stalled: no step for 14 min"),
     ):
         assert words in why.explain(site, run).what
     text = why.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
@@ -605,21 +605,19 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
 def test_a_run_is_one_line_or_a_screen(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rich.console import Console
-
     run = written(site, log="step 10/20  loss 2.5\n", overrides={"lr": "1"})
     steps = ({"step": n, "steps": 20, "loss": 3 - n / 10} for n in range(9))
     run = told(run, *({"time": host.now(each["step"] - 9), **each} for each in steps))
     assert cli.main(["watch", "--plain", "--once"]) == 2
     assert "| failed | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
     for width in (60, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
-        console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-        console.print(listing.screen(run))
-        text = console.export_text()
+        text = listing.screen(run, width)
         assert max(map(len, text.splitlines())) <= width
-        for word in (NAME, "failed", "lr=1", "step  8/20 (40.0%)", "loss  2.2000", "train why"):
+        for word in (NAME, "failed", "lr=1", "step   8/20 (40.0%)", "loss   2.2000", "train why"):
             assert word in text
+    monkeypatch.setattr(listing, "draws", lambda stream: True)
+    assert cli.main(["watch"]) == 2
+    assert capsys.readouterr().out == f"\x1b[H\x1b[J{listing.screen(run, 80)}\n"
 
 
 # Fields and metrics of a run that is on -> its word, and whether somebody should look.
