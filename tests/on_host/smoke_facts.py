@@ -249,7 +249,7 @@ S1.libraries | fail | rank.libraries.mapped.libnccl = ["/usr/libnccl"] | outside
 S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/compat/l.so"] | 'compat' directory
 S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/stubs/l.so"] | 'stubs' directory
 S1.libraries | fail | rank.libraries.mapped.libnccl - | libnccl not mapped
-S3.compile | warn | rank.compile.disabled = ["TORCH_COMPILE_DISABLE"] | COMPILE_DISABLE=1 is set here
+S3.compile | warn | rank.compile.disabled = ["TORCH_COMPILE_DISABLE"] | COMPILE_DISABLE=1 is set
 S3.compile | fail | rank.compile.error = "Boom"; rank.compile.lacking = "no g++ " | no g++ Boom
 S3.compile | fail | rank.compile.wrong = "1 of 64" | something else: 1 of 64
 S3.compile | fail | rank.compile.compiled = ["aten::mul"] | it ran aten::mul
