@@ -259,6 +259,7 @@ def document(step: Step, parts: Mapping[str, Part], *, started: str, began: floa
     if end is not None:
         known = end.kind != "interrupted"
         blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
+    blame(_OF_SEVERAL, results)  # what nobody measured has not passed
     checks = complete(_OF_SEVERAL, results)
     return AcrossVerdict(
         **verdict.tested(want, checks, began, journals, where, {}),
