@@ -130,6 +130,10 @@ ENDS: list[tuple[Ranks, str, int | None]] = [
         *(f"rank 1 (pid 11) was ended by signal 9 (SIGKILL) {_WORK}", 1),
     ),
     (
+        _ranks(_rank(0), _rank(1), codes={1: -9}),
+        *(f"rank 1 (pid 11) was ended by signal 9 (SIGKILL) {_WORK}", 1),
+    ),
+    (
         _ranks(_rank(0), _rank(1), codes={0: -15}),
         *(f"rank 1 (pid 11) ended without an error {_WORK}", 1),
     ),
