@@ -157,8 +157,7 @@ def _glibc(host: Host) -> str:
 
 def _identity(found: Environment) -> tuple[Any, Any, Any]:
     """Return version, commit and CUDA as torch/version.py has them."""
-    path = f"{found.site}/torch/version.py"
-    return identity(rows(path)[:100]) if is_file(path) else (None, None, None)
+    return identity(rows(f"{found.site}/torch/version.py")[:100])
 
 
 def identity(lines: list[str]) -> tuple[Any, Any, Any]:
