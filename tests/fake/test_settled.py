@@ -42,7 +42,7 @@ HOSTS: dict[str, FakeHost] = {
     "with another module loaded": test_driver.DEVIATIONS["nothing loaded"][0],
     "with a driver of somebody's": test_driver.DEVIATIONS["a runfile driver"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:3]},
-    **{f"unknown: {name}": each for name, each in [*test_driver.UNKNOWN.items()][:3]},
+    **{name: test_driver.RUNS[name][0] for name in [*test_driver.RUNS][:3]},  # cannot be read
 }
 
 
