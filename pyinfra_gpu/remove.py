@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def handle(options: argparse.Namespace) -> int:
     """Show the plan, ask, act, and return the exit code."""
     request = request_of(options)
     plan = _at_all(request, act=False)
-    if any(row.label == "remove" for host in plan for row in host.rows):
+    if any(map(_goes, plan)):
         if not options.yes and not click.confirm("Remove this?", err=True):
             return 1
         plan = _at_all(request, act=True)
@@ -78,10 +79,16 @@ def _at_all(request: Request, *, act: bool) -> list[Shown]:
     found: dict[str, Shown] = {}
     one = partial(_at_one, act=act)
     names, reasons = visit(request, one, lambda each, _: found.update({each.name: each}))
-    blocks = hosts(found[name] for name in names)
-    blocks += [] if act else [BLANK, line(_STAYS)] * bool(names)
-    click.echo(printed([*blocks, *(line(reason, "! ") for reason in reasons)], columns()))
-    return [found[name] for name in names]
+    shown = [found[name] for name in names]
+    blocks = [*hosts(shown), *(line(reason, "! ") for reason in reasons)]
+    if not act and any(map(_goes, shown)):
+        blocks += [BLANK, line(_STAYS)]
+    click.echo(printed(blocks, columns()))
+    return shown
+
+
+def _goes(host: Shown) -> bool:
+    return any(row.label == "remove" for row in host.rows)
 
 
 def _at_one(state: State, host: Host, *, act: bool) -> Shown:
@@ -102,10 +109,9 @@ def _at_one(state: State, host: Host, *, act: bool) -> Shown:
     told, shown = "nothing to remove", probed(state, host, rows)
     if isinstance(shown, Unanswered):
         told, shown = _ALONE, (Row(label="because", text=shown.reason),)
-    elif any(row.label == "remove" for row in shown):
-        told = "removed" if act else "would be removed"
     simulated = host.data.get("rehearsal") is True
-    return Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
+    done = Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
+    return replace(done, state="removed" if act else "would be removed") if _goes(done) else done
 
 
 def _at_work(spec: HostSpec, record: Record) -> str:
