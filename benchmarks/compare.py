@@ -32,7 +32,7 @@ from pathlib import Path
 
 import look
 
-from pyinfra_gpu.engine.wire import one_line
+from pyinfra_gpu.engine.transport import one_line
 from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
