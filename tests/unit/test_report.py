@@ -228,12 +228,6 @@ def test_a_test_says_what_it_proves_and_what_it_does_not(
     assert not_said not in text
 
 
-def test_a_step_that_failed_alike_on_its_hosts_is_told_once() -> None:
-    both = {name: Explained(replace(LOST, host=name)) for name in ("ws1", "ws2")}
-    text = render(run({name: host() for name in both}), {}, both)
-    assert text.count("ws1, ws2  multi-node step on ws1, ws2 FAIL") == 1
-
-
 # What a host wrote.
 
 
@@ -253,19 +247,9 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     assert alone in text
 
 
-def test_a_failed_test_that_a_probe_found_comes_with_its_diagnosis() -> None:
-    tail = ["OSError: [Errno 28] No space left on device"]
-    ended = {
-        "checks": [verdicts.check("S4.finished", "fail", seconds=None)],
-        "failed": verdicts.failed("S4.finished", "rank 1 raised", tail=tail),
-    }
-    for changes, name in ((ended, "disk-full"), (MEASURED, "smoke-data-wrong")):
-        told = smoke.last_smoke(replace(SEEN, smoke=replace(SEEN.smoke, verdict=read(changes))))
-        assert isinstance(told, Explained)
-        assert told.root is not None and told.root.name == name
-        assert "diagnosis" in told.as_json()
+def test_a_verdict_that_a_probe_found_comes_with_its_diagnosis() -> None:
+    verdict = verdicts.explained(MEASURED).verdict
+    told = smoke.last_smoke(replace(SEEN, smoke=replace(SEEN.smoke, verdict=verdict)))
+    assert isinstance(told, Explained)
+    assert told.as_json()["diagnosis"]["found"][0]["name"] == "smoke-data-wrong"
     assert smoke.last_smoke(None) is None
-
-
-def read(changes: dict[str, Any]) -> Any:
-    return verdicts.explained({**FAIL, **changes}).verdict
