@@ -15,6 +15,7 @@ from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.layout import ROOT, owner_name
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
@@ -143,20 +144,19 @@ def _said(
     state: State, host: Host, spec: HostSpec, record: Record, *, act: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield ("remove" or "keep", path), of the owner's part and then of root's."""
-    both = (as_owner(spec, record), as_root(spec))
-    for user in both if both[0] != both[1] else both[:1]:
+    owner, root = as_owner(spec, record), as_root(spec)
+    alone = owner == root or owner_name(spec, record) == ROOT
+    for user in (root,) if alone else (owner, root):
         header = system_files.HEADER.strip()
         words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
         text = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
         command, seconds = StringCommand(text), deadlines.CLONE
         ask = partial(bounded_command, state, host, command, user, seconds=seconds)
         said = reach(host, ask, seconds=seconds)
-        reason = said.reason if isinstance(said, Unanswered) else ""
-        if not isinstance(said, Unanswered) and not said[0]:
-            reason = "; ".join(said[1].stderr_lines[-3:]) or "the host did not say why"
-        if isinstance(said, Unanswered) or reason:
-            half = (
-                "what is the owner's was removed, and no more: " if act and user != both[0] else ""
-            )
-            raise RefusedError(half + reason)
-        yield from (each.partition(" ")[::2] for each in said[1].stdout_lines)
+        begun = "broken off, and some of it is gone: " if act else ""
+        if isinstance(said, Unanswered):
+            raise RefusedError(begun + said.reason)
+        ok, output = said
+        if not ok:
+            raise RefusedError(begun + "; ".join(output.stderr_lines[-3:]))
+        yield from (each.partition(" ")[::2] for each in output.stdout_lines)
