@@ -397,7 +397,7 @@ def test_the_ladder_runs_each_format_in_a_process_and_names_the_best(tmp_path: P
         "mxfp4": "unsupported",
     }
     assert found["best"] == "nvfp4"
-    assert "signal 6" in found["formats"]["mxfp8"]["reason"]
+    assert "ended with -6" in found["formats"]["mxfp8"]["reason"]
     assert precision.ladder(["python3"], {}, 0)["formats"]["bf16"]["status"] == "not run"
 
 

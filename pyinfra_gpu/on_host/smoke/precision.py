@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import nvidia_smi
 from .check import Facts, Want, fail, warn
 from .device import deviation
 from .lazy import torch
@@ -74,6 +74,7 @@ class MissingError(Exception):
 
 def main(name: str) -> int:
     """Try format `name` on the first GPU; print the outcome as one line; for the child."""
+    die_with_parent()
     device = torch.device("cuda", 0)
     outcome: dict[str, Any] = {}
     try:
@@ -112,27 +113,14 @@ def _attempt(
     command: Sequence[str], environment: Mapping[str, str], limit: float
 ) -> dict[str, Any]:
     """Run one child; return what it printed, or under "crash" how it ended without a word."""
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit,
-            check=False,
-            preexec_fn=die_with_parent,  # safe: the launcher has one thread
-        )
-    except subprocess.TimeoutExpired:
-        return {"crash": f"did not end within {limit:.0f} s"}
-    lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
+    answer = nvidia_smi.run(command, limit, environment)
+    lines = [line.strip() for line in answer.text.splitlines()]
     for line in reversed(lines):
         if line.startswith(_MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
             return found
     last = " | ".join(filter(None, lines[-5:])) or "without a word"
-    code = done.returncode
-    return {"crash": f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}: {last}"}
+    return {"crash": last if answer.code is None else f"ended with {answer.code}: {last}"}
 
 
 def judged(
