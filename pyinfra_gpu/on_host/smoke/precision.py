@@ -215,8 +215,9 @@ def _has(module: Any, name: str) -> Any:
 
 
 def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
-    """Return random numbers in a format. Those of 8 and more bits are mostly positive: then little
-    cancels, and a wrong block changes the sum by much."""
+    """Return random numbers in a format, mostly positive: then little cancels, and a wrong block
+    changes the sum by much.
+    """
     kind = _has(torch, wanted.kind)
     if wanted.kind == "float4_e2m1fn_x2":
         data, values = _codes(kind, generator, rows, depth)
@@ -238,8 +239,11 @@ def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
 
 def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
-    codes = torch.randint(16, (rows, depth), generator=generator, dtype=torch.uint8)
-    values = torch.tensor([*E2M1, *(-each for each in E2M1)], dtype=torch.float64)[codes.long()]
+    codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
+    negative = torch.rand(rows, depth, generator=generator) < 0.25
+    values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
+    values = torch.where(negative, -values, values)
+    codes = codes | (negative.to(torch.uint8) << 3)
     packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
     return packed.contiguous().view(kind), values
 
