@@ -299,15 +299,20 @@ def test_a_process_that_the_kernel_killed_is_this_tests_own_or_not() -> None:
     assert (len(found["own"]), len(found["hardware"]), found["lines"]) == (1, 1, lines)
 
 
-def test_of_the_kernels_log_only_what_is_new_is_read() -> None:
-    def lines(*texts: str, code: int = 0) -> list[str] | None:
+def test_of_the_kernels_log_only_what_is_new_is_read(tmp_path: Path) -> None:
+    def log(*texts: str, code: int = 0, buffer: Path = tmp_path / "none") -> host.KernelLog:
         told = iter(Answer(code, text) for text in texts)
-        return host.kernel_lines(1.0, lambda _: next(told))
+        return host.KernelLog(buffer, lambda _: next(told))
 
-    assert lines("old", "a\nb") == ["a", "b"]
-    assert lines("old", "") == []
-    assert lines("", "") is None  # nobody lets this user read
-    assert lines("", "", code=1) is None
+    assert log("old", "a\nb").lines() == ["a", "b"]
+    assert log("old", "").lines() == []
+    assert log("", "").lines() is None  # nobody lets this user read
+    kmsg = tmp_path / "kmsg"
+    kmsg.write_text("6,1,7,-;old\n")
+    found = log("", "", code=1, buffer=kmsg)
+    with kmsg.open("a") as file:
+        file.write("6,2,9,-;new\n SUBSYSTEM=pci\n")
+    assert found.lines() == ["new"]
 
 
 def test_nccls_log_tells_ways_and_the_interface_it_took(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._since, self._started = time.monotonic(), time.time(), verdict.now()
+        self._began, self._started = time.monotonic(), verdict.now()
+        self._kernel = host.KernelLog()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
@@ -247,7 +248,7 @@ class Test:
         began = time.monotonic()
         pids = {journal.pid for run in self._runs for journal in run.journals.values()}
         left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(host.kernel_lines(self._since), pids, left)
+        facts = host.after(self._kernel.lines(), pids, left)
         self._own.add(facts, began)
         self._decide()
 
