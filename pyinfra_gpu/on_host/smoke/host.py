@@ -157,8 +157,10 @@ class KernelLog:
                 record = os.read(self._buffer, 8192).decode(errors="replace")
             except BlockingIOError:
                 break
-            except OSError:  # that one was overwritten; the next is there
+            except BrokenPipeError:  # that one was overwritten; the next is there
                 continue
+            except OSError:
+                return None
             if not record:
                 break
             lines.append(record.partition(";")[2].partition("\n")[0])
