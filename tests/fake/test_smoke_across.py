@@ -15,12 +15,10 @@ from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
-from pyinfra_gpu.drift import smoke_across
 from pyinfra_gpu.engine import across_hosts
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
-from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
 from pyinfra_gpu.operations import smoke_across as operations
 from pyinfra_gpu.operations.smoke import own_stamp
@@ -235,7 +233,3 @@ def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_i
     assert "across" not in own
     host.plain = {"smoke.stamp": None}
     assert own_stamp(parse(host.probe_lines())) == {}
-
-
-def test_the_limit_of_ranks_is_that_of_the_exact_sums() -> None:
-    assert smoke_across.MOST_RANKS == MAX_RANKS
