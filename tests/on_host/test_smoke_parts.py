@@ -212,7 +212,7 @@ def test_two_gpus_are_read_whole(tmp_path: Path) -> None:
     first = read["gpus"][0]
     assert (first["driver"], first["gen_max"], first["memory_mib"]) == ("580.95.05", 5, 32607)
     assert (first["mig"], first["ecc_uncorrected"], first["remap_pending"]) == (None, None, None)
-    assert (read["driven"], read["links"], read["processes"]) == (2, {"0-1": "PHB"}, [])
+    assert (read["driven"], read["links"], read["processes"]) == (2, ["PHB"], [])
 
 
 @pytest.mark.parametrize(
