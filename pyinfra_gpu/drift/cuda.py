@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift.driver_inventory import of_gpus
+from pyinfra_gpu.drift.files import lost_files, packages_of, told
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown

@@ -10,6 +10,7 @@ from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.text import some
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
@@ -27,8 +28,7 @@ def deferred_by(record: Record) -> str:
     runs = record.launcher.runs
     if isinstance(runs, Unknown) or not runs:
         return ""
-    more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
-    return f"run{'s' if len(runs) > 1 else ''} {', '.join(runs[:_FEW])}{more}"
+    return f"run{'s' if len(runs) > 1 else ''} {some(runs, _FEW)}"
 
 
 def undetermined(spec: HostSpec, record: Record, stage: Stage) -> str | None:
@@ -44,21 +44,23 @@ def deferred(found: Iterable[Finding], runs: str) -> list[Finding]:
 
     + runs: what `deferred_by` returns
     """
-    return [_later(each, runs) if runs and _touches(each) else each for each in found]
+    action = f"waits for {runs}, which uses it: run again when that has ended"
+    return [
+        replace(
+            each,
+            effect="note" if each.effect == "note" else "report",
+            repeats=False,
+            stops=False,
+            command=None,
+            action=action,
+        )
+        if runs and _touches(each)
+        else each
+        for each in found
+    ]
 
 
 def _touches(each: Finding) -> bool:
     if each.stops:
         return each.id in _ALONE
     return each.acts and (each.stage in _STAGES or each.id in _ALONE)
-
-
-def _later(each: Finding, runs: str) -> Finding:
-    return replace(
-        each,
-        effect="note" if each.effect == "note" else "report",
-        repeats=False,
-        stops=False,
-        command=None,
-        action=f"waits for {runs}, which uses it: run again when that has ended",
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyinfra_gpu.drift import driver_running, files
 from pyinfra_gpu.drift.driver_inventory import (
@@ -19,9 +20,8 @@ from pyinfra_gpu.drift.driver_inventory import (
     trusts_nvidia,
     without_headers,
 )
-from pyinfra_gpu.drift.files import File
+from pyinfra_gpu.drift.files import File, lost_files, packages_of, told
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair, report
-from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
@@ -156,12 +156,22 @@ def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
     else:
         found = f"{path} holds {', '.join(keys) or 'no key'}"
     how = "fetch the repository's keyring and check its key"
-    action = files.writing(record, path, how)
+    action = _writing(record, path, how)
     yield repair(Id.DRIVER_KEYRING_REPLACED, found, f"the key {source.key_fingerprint}", action)
 
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    return files.judge(record, declared(spec, record))
+    for file in declared(spec, record):
+        for each in files.judge(record, [file]):
+            yield replace(each, action=_writing(record, file.path, each.action))
+
+
+def _writing(record: Record, path: str, how: str) -> str:
+    """Say what puts a file right: a directory in its place is left alone."""
+    entry = if_known(record.layout.entry(path), None)
+    if entry and entry.kind == "dir":
+        return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
+    return how
 
 
 def _twice(spec: HostSpec, record: Record) -> Iterator[Finding]:

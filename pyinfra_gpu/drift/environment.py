@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from posixpath import basename
 
-from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift import files, layout
 from pyinfra_gpu.drift.files import File, differs
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Hidden
 from pyinfra_gpu.facts.record import Record
@@ -27,27 +29,19 @@ def declared(spec: HostSpec, owner: str | None) -> tuple[File, File]:
     Variables that a user declares may be keys to something: then the file is the owner's alone.
     """
     paths, root = spec.paths, layout.ROOT if spec.privilege == "sudo" else None
-    private = bool(spec.environment.variables)
+    whose, mode = (owner, "0600") if spec.environment.variables else (root, "0644")
+    text, wrapper = env_file.render(spec), env_file.render_torchrun(spec)
+    id_ = Id.ENVIRONMENT_FILE_DIFFERS
     return (
-        File(
-            path=paths.env_file,
-            content=env_file.render(spec).encode(),
-            mode="0600" if private else "0644",
-            owner=owner if private else root,
-        ),
-        File(
-            path=paths.torchrun,
-            content=env_file.render_torchrun(spec).encode(),
-            mode="0755",
-            owner=root,
-        ),
+        File(path=paths.env_file, content=text.encode(), mode=mode, owner=whose, id=id_),
+        File(path=paths.torchrun, content=wrapper.encode(), mode="0755", owner=root, id=id_),
     )
 
 
 def wrong(spec: HostSpec, record: Record) -> list[File]:
     """Return the files that are not as declared."""
-    files = declared(spec, known(layout.owner(spec, record)))
-    return [each for each in files if differs(record, each)]
+    ours = declared(spec, known(layout.owner(spec, record)))
+    return [each for each in ours if differs(record, each)]
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -57,24 +51,12 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    for file in declared(spec, known(layout.owner(spec, record))):
-        if said := differs(record, file):
-            found, expected = said
-            of_variables = file.path == spec.paths.env_file and found == f"{file.name} differs"
-            if keys := _changed_keys(spec, record) if of_variables else []:
-                found, expected = f"{found} in {', '.join(keys)}", _values(spec, keys)
-            yield repair(Id.ENVIRONMENT_FILE_DIFFERS, found, expected, f"write {file.name}")
-
-
-def _values(spec: HostSpec, keys: list[str]) -> str:
-    """Say what is declared of these variables; values that data gives are secrets."""
-    wanted, given = env_file.variables(spec), dict(spec.environment.variables)
-    texts = [f"{key}={wanted[key]}" for key in keys if key in wanted and key not in given]
-    if secret := [key for key in keys if key in given]:
-        texts.append(f"the value that environment_variables gives {', '.join(secret)}")
-    if unwanted := [key for key in keys if key not in wanted]:
-        texts.append(f"no {', '.join(unwanted)}")
-    return "; ".join(texts)
+    """Judge both files, and name the variables that differ; what they are may be secret."""
+    keys = ", ".join(_changed_keys(spec, record))
+    differs_in = f"{basename(spec.paths.env_file)} differs"
+    for each in files.judge(record, declared(spec, known(layout.owner(spec, record)))):
+        named = keys and each.found == differs_in
+        yield replace(each, found=f"{differs_in} in {keys}") if named else each
 
 
 def _changed_keys(spec: HostSpec, record: Record) -> list[str]:

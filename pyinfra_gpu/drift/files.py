@@ -1,15 +1,19 @@
-"""Files that have to have a content: the one idea of what differs, for every stage."""
+"""Files of ours that have to have a content, and files that packages brought."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pyinfra_gpu.drift.finding import Finding, Id, repair
-from pyinfra_gpu.drift.rules import if_known, known
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.drift.rules import known
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import LostFile, Record
+from pyinfra_gpu.text import some
+
+_TOLD = 3  # so many files are named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,18 +63,37 @@ def judge(record: Record, files: Iterable[File]) -> Iterator[Finding]:
     """Find those of our files that are not as they should be."""
     for file in files:
         if file.id and (said := differs(record, file)):
-            action = writing(record, file.path, f"write {file.path}")
-            yield repair(file.id, said[0], file.expected or said[1], action)
-
-
-def writing(record: Record, path: str, how: str) -> str:
-    """Say what puts a file right: a directory in its place is left alone."""
-    entry = if_known(record.layout.entry(path), None)
-    if entry and entry.kind == "dir":
-        return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
-    return how
+            yield repair(file.id, said[0], file.expected or said[1], f"write {file.path}")
 
 
 @lru_cache(maxsize=64)  # most are the same for every host
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+# -- of packages
+
+
+def lost_files(record: Record, mine: Callable[[str], bool]) -> tuple[LostFile, ...]:
+    """Return those of some packages; an incomplete package has a finding of its own.
+
+    + mine: whether a package is one of those, by its name
+
+    Nor any while somebody installs packages: between an old file and a new one is neither.
+    """
+    lost, packages = record.nvidia.lost, record.nvidia.packages
+    busy = isinstance(record.packages.lock_holder, str)
+    if busy or isinstance(lost, Unknown) or isinstance(packages, Unknown):
+        return ()
+    half = {each.name for each in packages if not each.complete}
+    return tuple(each for each in lost if each.package not in half and mine(each.package))
+
+
+def packages_of(lost: Iterable[LostFile]) -> list[str]:
+    """Return the packages that have to be installed again for these files."""
+    return list(dict.fromkeys(each.package for each in lost))
+
+
+def told(lost: Iterable[LostFile]) -> str:
+    """Name a few of them."""
+    return some([str(each) for each in lost], _TOLD)

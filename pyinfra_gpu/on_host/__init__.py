@@ -92,9 +92,7 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():
         sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
-    archive = pack(
-        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("click")}
-    )
+    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("click")})
     return f"#!{interpreter} -IS\n".encode() + archive
 
 

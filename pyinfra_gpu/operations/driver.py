@@ -23,9 +23,8 @@ from pyinfra_gpu.drift.driver_inventory import (
     too_old,
     without_headers,
 )
-from pyinfra_gpu.drift.files import differs
+from pyinfra_gpu.drift.files import differs, lost_files, packages_of
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.lost_files import lost_files, packages_of
 from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh

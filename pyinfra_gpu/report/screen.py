@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from pyinfra_gpu.host_names import brief, natural
-from pyinfra_gpu.text import WIDTH, one_line, wrapped
+from pyinfra_gpu.text import WIDTH, one_line
 
 BLANK = Text("")
 VARIES = "\0"
@@ -30,7 +30,7 @@ class Row:
     """One thing that is shown of a host.
 
     + label: what stands before the text; None: the text has the whole width
-    + style: how it is coloured on a terminal, where it has no label
+    + style: how it is coloured on a terminal, up to its first colon, where it has no label
     + varies: what may differ among hosts that are shown together, such as a moment: both ends of
       it stand where the text has VARIES
     + verbatim: to be copied, and never broken; that of the first host is shown
@@ -70,6 +70,23 @@ def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: b
     return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE).strip("\n")
 
 
+def line(text: str, first: str = "", word: str = "", style: str = "") -> RenderableType:
+    """Return a text, whose further lines stand below its beginning.
+
+    + first: what stands before it; + word, style: what of it is coloured, and how
+    """
+    shown = Text(one_line(text), overflow="fold")
+    if word:
+        shown.highlight_words([word], style)
+    if not first:
+        return shown
+    grid = Table.grid(expand=True)
+    grid.add_column(width=len(first), no_wrap=True)
+    grid.add_column(ratio=1, overflow="fold")
+    grid.add_row(Text(first), shown)
+    return grid
+
+
 def hosts(shown: Iterable[Shown], *, apart: bool = False) -> list[RenderableType]:
     """Return a block for each group of hosts of which the same is shown, in the order they came.
 
@@ -90,38 +107,41 @@ def hosts(shown: Iterable[Shown], *, apart: bool = False) -> list[RenderableType
     return blocks
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A paragraph; its further lines are indented, and no word is broken: it may be a host's name.
+def _head(group: Sequence[Shown]) -> RenderableType:
+    first, names = group[0], brief(host.name for host in group)
+    label = " (rehearsal)" if first.rehearsal else ""
+    text = f"{names}{label}  {first.state}"
+    if len(group) > 1 and not first.long:
+        text = f"{len(group)} hosts{label} {first.state}: {names}"
+    return line(text, word=first.state.partition(",")[0] if first.style else "", style=first.style)
 
-    + mark: what is before the first line; + word, style: what of it is coloured, and how
+
+def _rows(group: Sequence[Shown]) -> Iterator[RenderableType]:
+    for same in zip(*(host.rows for host in group), strict=True):
+        row, ends = same[0], sorted({each.varies for each in same}, key=natural)
+        text = row.text.replace(VARIES, " to ".join(ends[:1] + ends[1:][-1:]))
+        blanks = " " * row.indent
+        if row.label is None:
+            yield line(text, blanks, text.partition(":")[0] if row.style else "", row.style)
+        else:
+            yield line(text, f"{blanks}{one_line(row.label)}".ljust(_LABEL))
+        if row.verbatim:
+            whole = f"{blanks}  {one_line(row.verbatim)}"
+            yield Text(whole, no_wrap=True, overflow="ignore")
+
+
+def remarks(texts: Iterable[tuple[str, str, str]]) -> list[RenderableType]:
+    """Return each text once with the hosts that it is about, below an empty line; "! " first.
+
+    + texts: (mark, host, text), where the text may begin with the host's name
     """
-
-    text: str
-    mark: str = ""
-    indent: str = "  "
-    word: str = ""
-    style: str = ""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width
-        lines = wrapped(self.text, self.mark, self.indent, whole_words=True, width=width)
-        text = Text("\n".join(lines), no_wrap=True, overflow="ignore")
-        if self.word and (start := text.plain.find(self.word)) >= 0:
-            text.stylize(self.style, start, start + len(self.word))
-        yield text
-
-
-def remarks(texts: Iterable[tuple[str, str]], mark: str) -> Iterator[RenderableType]:
-    """Yield each text once with the hosts that it is about.
-
-    + texts: (host, text), where the text may begin with the host's name
-    """
-    said: dict[str, set[str]] = {}
-    for host, text in texts:
-        said.setdefault(re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text), set()).add(host)
-    for text, names in said.items():
-        yield Sentence(f"{brief(names)}: {text}", mark)
+    said: dict[tuple[str, str], set[str]] = {}
+    for mark, host, text in texts:
+        plain = re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text)
+        said.setdefault((mark, plain), set()).add(host)
+    ordered = sorted(said, key=lambda each: each[0] != "! ")
+    lines = [line(f"{brief(said[mark, text])}: {text}", mark) for mark, text in ordered]
+    return [BLANK, *lines] if lines else []
 
 
 def counted(states: Sequence[str], rehearsals: int) -> str:
@@ -135,31 +155,3 @@ def counted(states: Sequence[str], rehearsals: int) -> str:
         text += f" ({some}rehearsal)"
     counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     return f"{text}: {', '.join(counts)}" if counts else "no host was looked at"
-
-
-def _head(group: Sequence[Shown]) -> Sentence:
-    first, names = group[0], one_line(brief(host.name for host in group))
-    label = " (rehearsal)" if first.rehearsal else ""
-    text = f"{names}{label}  {first.state}"
-    if len(group) > 1 and not first.long:
-        text = f"{len(group)} hosts{label} {first.state}: {names}"
-    return Sentence(text, word=first.state.split(",")[0], style=first.style)
-
-
-def _rows(group: Sequence[Shown]) -> Iterator[RenderableType]:
-    for same in zip(*(host.rows for host in group), strict=True):
-        first, ends = same[0], sorted({row.varies for row in same}, key=natural)
-        text = first.text.replace(VARIES, " to ".join(ends[:1] + ends[1:][-1:]))
-        if first.label is None:
-            blanks = " " * first.indent
-            yield Sentence(text, blanks, f"{blanks}  ", text.split(":")[0], first.style)
-        else:
-            grid = Table.grid(expand=True)
-            grid.add_column(width=_LABEL, no_wrap=True)
-            grid.add_column(ratio=1, overflow="fold")
-            label = " " * first.indent + one_line(first.label)
-            grid.add_row(Text(label), Text(one_line(text), overflow="fold"))
-            yield grid
-        if first.verbatim:
-            whole = f"{' ' * (first.indent + 2)}{one_line(first.verbatim)}"
-            yield Text(whole, no_wrap=True, overflow="ignore")

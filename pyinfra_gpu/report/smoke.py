@@ -12,7 +12,7 @@ from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
 from pyinfra_gpu.host_names import FEW
-from pyinfra_gpu.report.screen import BLANK, Row, Sentence, Shown, hosts
+from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[Renderable
     in_full = whole or len(tests) <= FEW
     shown = hosts(_shown(name, test, in_full=in_full) for name, test in tests.items())
     if not in_full and any(isinstance(test, Explained) for test in tests.values()):
-        shown += [BLANK, Sentence("figures of each smoke test: -v, or the JSON report")]
+        shown += [BLANK, line("figures of each smoke test: -v, or the JSON report")]
     return [BLANK, *shown] if shown else []
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpu_host import DATA, GpuHost, bare_gpu_host
 
 from pyinfra_gpu.drift import cuda, libcuda
+from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
 
@@ -57,3 +58,9 @@ def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> G
         told = "lists" if isinstance(value, list) else "plain"
         kinds["entries" if key[0] == "/" else told if "." in key else "data"][key] = value
     return (bare_gpu_host if bare else proven_host)(**kinds, **more)
+
+
+def marked(found: Iterable[Finding]) -> str:
+    """Name findings without their stage; ! marks what is left alone, ~ a note, * a restart."""
+    marks = {"report": "!", "note": "~", "restart": "*", "repair": ""}
+    return " ".join(f"{each.id.partition('.')[2]}{marks[each.effect]}" for each in found)

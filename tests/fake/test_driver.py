@@ -235,8 +235,10 @@ def apt(*lines: str, **told: Any) -> dict[str, Any]:
     return {SIMULATED: answer(*lines), **told}
 
 
-# name: host, what is run, what is not, what is said where that fails (nothing: it does not)
-RUNS: dict[str, tuple[GpuHost, list[str], list[str], str]] = {
+Shown = tuple[GpuHost, list[str], list[str], str]
+"""A host; what is run there; what is not; what is said of it, where it fails."""
+
+RUNS: dict[str, Shown] = {
     "sources that cannot be read": (
         GpuHost(plain={"nvidia.source_line": "?no"}, lists={"nvidia.source_line": []}),
         [], ["apt"], "cannot tell what is there",
@@ -327,7 +329,10 @@ RUNS: dict[str, tuple[GpuHost, list[str], list[str], str]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_run_and_what_is_said(name: str) -> None:
-    host, parts, never, said = RUNS[name]
+    shown(*RUNS[name])
+
+
+def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
     made, told = executed(host)
     text = "\n".join(made.executed("ws1"))
     assert [part for part in parts if part not in text] == []

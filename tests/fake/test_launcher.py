@@ -21,12 +21,8 @@ PRESETS = {"tiny": {"file": "train.py"}}
 
 DEVIATIONS: dict[str, FakeHost] = {
     "the program is missing": FakeHost(entries={f"{PREFIX}/bin/train": None}),
-    "the program was changed": FakeHost(digests={f"{PREFIX}/bin/train": "0" * 64}),
     "the program is the owner's": FakeHost(
         entries={f"{PREFIX}/bin/train": f"81ed 1000 ubuntu 9 {PREFIX}/bin/train"}
-    ),
-    "the site is a link": FakeHost(
-        entries={f"{PREFIX}/train/site.json": f"a1ff 0 root 9 {PREFIX}/train/site.json"}
     ),
     "linger is off": FakeHost(plain={"launcher.linger": "0"}),
     "the user manager is not on": FakeHost(plain={"launcher.manager": "0"}),
@@ -85,29 +81,24 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         assert owed.found.endswith("; `train start` refuses without it") is trains
 
 
-UNIT = "pyinfra-gpu-train@.service"
-
-
 @pytest.mark.parametrize(
-    ("lists", "command"),
+    ("key", "unit", "command"),
     [
+        ("launcher.masked", "/etc/systemd/system/user@.service", "sudo systemctl unmask"),
         (
-            {"launcher.masked": ["/etc/systemd/system/user@.service"]},
-            "sudo systemctl unmask user@.service",
-        ),
-        (
-            {"training.masked": [f"/home/ubuntu/.config/systemd/user/{UNIT}"]},
-            f"systemctl --user unmask {UNIT}",
+            "training.masked",
+            "/home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
+            "systemctl --user unmask",
         ),
     ],
 )
 def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
-    lists: dict[str, list[str]], command: str
+    key: str, unit: str, command: str
 ) -> None:
-    host = FakeHost(lists=lists, plain={"launcher.manager": "0"})
+    host = FakeHost(lists={key: [unit]}, plain={"launcher.manager": "0"})
     assert effects(host) == {Id.TRAINING_MANAGER_OFF: "report"}
-    record = parse(host.probe_lines())
-    assert [each.command for each in launcher.judge(host.spec(), record)] == [command]
+    (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
+    assert found.command == f"{command} {unit.rpartition('/')[2]}"
 
 
 # What differs -> whether it waits for the run.
@@ -121,13 +112,6 @@ WAITS = {
     ),
     "no proof": (FakeHost(plain={"smoke.stamp": None}, lists=ON), True),
     "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, lists=ON), False),
-    "the wrapper": (
-        FakeHost(
-            entries={f"{PREFIX}/bin/torchrun": f"81ed 1000 ubuntu 9 {PREFIX}/bin/torchrun"},
-            lists=ON,
-        ),
-        False,
-    ),
 }
 
 

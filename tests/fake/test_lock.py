@@ -16,7 +16,6 @@ from pyinfra_gpu.drift import pytorch, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import torch_install
-from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
@@ -105,13 +104,6 @@ def test_what_is_not_by_the_lock_is_repaired(what: str) -> None:
     assert (finding.id, finding.effect, finding.found) == (id_, "repair", found)
 
 
-def test_versions_are_compared_as_versions() -> None:
-    lock = replace(LOCK, lines={**LOCK.lines, "fsspec": locked("fsspec", "2026.9.0")})
-    rows = ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info", "fsspec-2026.09.0.dist-info"]
-    noted = {**INSTALLED, TORCH_LOCK: lock.sha256}
-    assert judged(host(noted, lists={"torch.distribution": rows}), lock) == ()
-
-
 def test_what_the_owner_may_not_tell_is_not_guessed() -> None:
     of = host()
     of.entries = {UV_LOCK: of.entries[UV_LOCK]}  # the other was not looked at
@@ -147,23 +139,14 @@ def test_without_a_lock_it_is_said_and_one_that_has_to_have_one_stops(why: str) 
     assert "`pyinfra-gpu lock INVENTORY`" in finding.action
 
 
-def test_data_can_ignore_locks(folder: Path) -> None:
-    ignoring = host(data={"pytorch_lock": "ignore"})
-    assert judged(ignoring) == ()
-    assert FakeRun(ignoring, FakeHost(name="ws2")).prepare().changing("ws1") == []
-
-
 PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
     ({}, {"system.python3": "Python 3.13.1"}, "3.11"),  # that of the environment
     ({}, {"torch.python": None, "system.python3": "Python 3.13.1"}, "3.13"),
-    ({}, {"torch.python": None, "system.python3": None}, None),
     # What does not run is made anew, from the host's own.
     ({}, {"torch.python": "?no", "torch.python_problem": "it is gone"}, "3.11"),
-    ({}, {"torch.python": "?no permission"}, None),
     ({}, {"system.architecture": "?no"}, None),
     ({"pytorch_python": "3.12"}, {}, "3.12"),
     ({"pytorch_python": "/usr/local/bin/python3.14"}, {}, "3.14"),
-    ({"pytorch_python": "/usr/bin/pypy"}, {"torch.python": None}, None),
 ]
 
 
@@ -232,13 +215,6 @@ def test_a_built_torch_needs_no_lock_and_gets_none() -> None:
     assert judged(built_host(data={"pytorch_lock": "if-there"}, stamp={})) == ()
     with pytest.raises(SpecError, match="a built torch is in no lock"):
         built_host(data={"pytorch_lock": "required"}).spec()
-
-
-def test_where_its_fallback_is_installed_the_lock_holds_nothing() -> None:
-    lists = {"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]}
-    of = host(data={**NIGHTLY, "pytorch_fallback": "2.12.0"}, lists=lists)
-    assert constraint(*seen(of, LOCK)) == []
-    assert constraint(*seen(host(), LOCK)) == ["--constraint", TORCH_LOCK]
 
 
 def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(

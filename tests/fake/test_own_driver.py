@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import pytest
 from gpu_host import GpuHost, GpuRun
 from own_driver_host import MODULES, NOBLE_KERNEL, NOBLE_NEXT, SIGNED, signed_rows, ubuntu
-from test_driver import Told, answer
+from test_driver import Shown, answer, shown
 
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.stacks import catalogue
@@ -23,19 +22,23 @@ ON_OFFER = [
 ]
 
 
-def bare(host: GpuHost) -> GpuHost:
+NEXT = {"kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT], "kernel.module": [f"{NOBLE_NEXT} -"]}
+SAME = f"[6.8.0-149.149] (6.8.0-149.149 {LABEL})"
+MADISON = {"apt-cache madison": {"stdout": ON_OFFER}}
+COMPUTE = f"Inst libnvidia-compute-580-server ({OLDER}-0ubuntu0.24.04.1 {LABEL})"
+GUARDED = "Pre-Install-Pkgs"
+
+
+def bare(host: GpuHost, *simulated: str) -> GpuHost:
     gone = ("driver.loaded", "driver.version_line", "driver.on_disk", "driver.module")
     host.plain |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
     host.lists |= {"nvidia.package": [], "libcuda.cache": []}
+    return answering(host, *simulated)
+
+
+def answering(host: GpuHost, *simulated: str) -> GpuHost:
+    host.responses |= {**MADISON, "--simulate": answer(*simulated)} if simulated else {}
     return host
-
-
-def executed(host: GpuHost, **responses: Any) -> tuple[GpuRun, Told, list[str]]:
-    host.responses |= responses
-    made = GpuRun(host, GpuHost(name="ws2"), tasks=(driver,))
-    told = Told(made)
-    made.prepare().execute()
-    return made, told, made.executed("ws1")
 
 
 def test_a_healthy_host_is_looked_at_once_and_left_alone() -> None:
@@ -45,71 +48,45 @@ def test_a_healthy_host_is_looked_at_once_and_left_alone() -> None:
     assert made.execute().commands("ws1") == []
 
 
-def installing(*rows: str) -> tuple[GpuRun, Told, list[str]]:
-    offer = {"apt-cache madison": {"stdout": ON_OFFER}, "--simulate": answer(*rows)}
-    return executed(bare(ubuntu()), **offer)
+RUNS: dict[str, Shown] = {
+    "the newest version that all parts have": (
+        bare(ubuntu(), COMPUTE),
+        [GUARDED, f"nvidia-utils-580-server={OLDER}-*", f"{MODULES}{NOBLE_KERNEL}"],
+        [f"={SIGNED}"], "",
+    ),
+    "no solution": (
+        bare(ubuntu(), "E: Unable to correct problems, held broken packages."), [], [GUARDED],
+        "from the distribution's archive",
+    ),
+    "a package from elsewhere": (
+        bare(ubuntu(), f"Inst nvidia-utils-580-server ({OLDER}-1 NVIDIA CUDA:x [amd64])"),
+        [], [GUARDED], "would come from another origin (NVIDIA CUDA)",
+    ),
+    "NVIDIA's repository is not needed": (
+        bare(ubuntu(texts=dict.fromkeys((files.PREFERENCES, files.UNATTENDED)))),
+        [files.UNATTENDED, files.PREFERENCES], ["cuda-keyring", files.SOURCES], "",
+    ),
+    "the module of the next kernel is the distribution's": (
+        answering(ubuntu(lists=NEXT), f"Inst {MODULES}{NOBLE_NEXT} (6.8.0-151.151 {LABEL})"),
+        [f" {MODULES}{NOBLE_NEXT}", f"nvidia-utils-580-server={SIGNED}-*", "generic-6.8"], [], "",
+    ),
+    "a signed module whose file is gone": (
+        answering(
+            ubuntu(
+                plain={"driver.on_disk": None},
+                lists={"nvidia.package": signed_rows(NOBLE_KERNEL)},
+            ),
+            f"Inst {MODULES}{NOBLE_KERNEL} {SAME}",
+        ),
+        [f"install --reinstall {MODULES}{NOBLE_KERNEL}"], ["dkms"], "",
+    ),
+    "a rule in somebody's file": (
+        ubuntu(plain={"driver.module": "/bin/false /etc/modprobe.d/mine.conf"}),
+        [], ["--reinstall"], "/etc/modprobe.d/mine.conf",
+    ),
+}  # fmt: skip
 
 
-def test_the_newest_version_that_all_parts_have_is_asked_for() -> None:
-    name = "libnvidia-compute-580-server"
-    _, _, commands = installing(f"Inst {name} ({OLDER}-0ubuntu0.24.04.1 {LABEL})")
-    (install, *_) = (each for each in commands if "Pre-Install-Pkgs" in each)
-    assert f"nvidia-utils-580-server={OLDER}-*" in install
-    assert f"{MODULES}{NOBLE_KERNEL}" in install
-    assert f"={SIGNED}" not in install
-
-
-def test_without_a_solution_or_from_elsewhere_nothing_is_installed() -> None:
-    made, told, commands = installing("E: Unable to correct problems, held broken packages.")
-    assert made.failed() == {"ws1"}
-    assert "from the distribution's archive" in told.problem
-    assert "nothing was changed" in told.problem
-    assert not [each for each in commands if "Pre-Install-Pkgs" in each]
-    _, told, commands = installing(
-        f"Inst nvidia-utils-580-server ({OLDER}-1 NVIDIA CUDA:x [amd64])"
-    )
-    assert "would come from another origin (NVIDIA CUDA)" in told.problem
-    assert not [each for each in commands if "Pre-Install-Pkgs" in each]
-
-
-def test_nvidias_repository_is_not_needed() -> None:
-    host = bare(ubuntu(texts=dict.fromkeys((files.PREFERENCES, files.UNATTENDED))))
-    made, _, commands = executed(host)
-    assert made.changing("ws1")[0] == "Driver | Add NVIDIA's apt repository"
-    text = "\n".join(commands)
-    assert files.UNATTENDED in text and files.PREFERENCES in text
-    assert "cuda-keyring" not in text and files.SOURCES not in text
-
-
-def test_the_module_of_the_next_kernel_is_the_distributions() -> None:
-    following = {
-        "kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT],
-        "kernel.module": [f"{NOBLE_NEXT} -"],
-    }
-    module = f"{MODULES}{NOBLE_NEXT}"
-    simulated = answer(f"Inst {module} (6.8.0-151.151 {LABEL})")
-    _, _, commands = executed(ubuntu(lists=following), **{"--simulate": simulated})
-    (install, *_) = (each for each in commands if "Pre-Install-Pkgs" in each)
-    assert f" {module}" in install and f"nvidia-utils-580-server={SIGNED}-*" in install
-    assert "generic-6.8" in install
-
-
-def test_a_signed_module_whose_file_is_gone_comes_back_with_its_package() -> None:
-    host = ubuntu(
-        plain={"driver.on_disk": None}, lists={"nvidia.package": signed_rows(NOBLE_KERNEL)}
-    )
-    module = f"{MODULES}{NOBLE_KERNEL}"
-    same = f"[6.8.0-149.149] (6.8.0-149.149 {LABEL})"
-    _, _, commands = executed(host, **{"--simulate": answer(f"Inst {module} {same}")})
-    text = "\n".join(commands)
-    assert f"install --reinstall {module}" in text
-    assert "dkms" not in text
-
-
-def test_a_rule_in_somebodys_file_stops_the_host_with_its_name() -> None:
-    made, told, commands = executed(
-        ubuntu(plain={"driver.module": "/bin/false /etc/modprobe.d/mine.conf"})
-    )
-    assert made.failed() == {"ws1"}
-    assert "/etc/modprobe.d/mine.conf" in told.problem
-    assert not [each for each in commands if "--reinstall" in each]
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_run_and_what_is_said(name: str) -> None:
+    shown(*RUNS[name])

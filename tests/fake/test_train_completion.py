@@ -19,12 +19,10 @@ PLACES = "pyinfra-gpu train places.py"
     [
         ("pyinfra-gpu tr", {"train"}),
         ("pyinfra-gpu check places.py --limit ", {"gpu", "cpu", "places", "ws1", "ws2", "ws3"}),
-        ("pyinfra-gpu check places.py --exclude w", {"ws1", "ws2", "ws3"}),
         ("pyinfra-gpu check places.py --data ", set()),
         (f"{PLACES} st", {"start", "stop"}),
         (f"{PLACES} start ", {"balanced", "big"}),
         (f"{PLACES} --limit ws2 start ", set()),
-        (f"{PLACES} stop ", set()),
         (f"{PLACES} start --across ", {"gpu", "cpu", "places"}),
         (f"{PLACES} logs -- --rank ", set()),
         ("pyinfra-gpu train nothing.py start ", set()),

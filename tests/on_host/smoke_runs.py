@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 """What compiling takes is time; the runs that are about it do without this."""
-_STOP_AT_ONCE = ("launcher.py", "_AFTER_FAILURE_S = 5.0", "_AFTER_FAILURE_S = 0.1")
 PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
+Replacement = tuple[str, str, str]
+"""A module, and text of it that is replaced by another."""
 
 
 @functools.cache
@@ -58,22 +59,12 @@ class Run:
     def verdict(self) -> dict[str, Any]:
         place = self.directory / "verdict.json"
         assert place.exists(), f"no verdict, exit code {self.code}:\n{self.output}"
-        text = place.read_text()
-        found = Verdict.read(text)
+        found = Verdict.read(place.read_text())
         assert isinstance(found, Verdict), found
-        document: dict[str, Any] = json.loads(text)
-        return document
-
-    @property
-    def passed(self) -> bool:
-        return self.verdict["status"] in ("pass", "warn")
+        return found.as_json()
 
     def check(self, check_id: str) -> dict[str, Any]:
-        checks: dict[str, dict[str, Any]] = {each["id"]: each for each in self.verdict["checks"]}
-        return checks[check_id]
-
-    def status(self, check_id: str) -> str:
-        return str(self.check(check_id)["status"])
+        return next(each for each in self.verdict["checks"] if each["id"] == check_id)
 
     def evidence(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = json.loads(Path(self.verdict["evidence"]).read_text())
@@ -82,32 +73,35 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A smoke test to run: what is replaced in the bundle, and how it is called."""
+    """A smoke test to run: what is replaced in the bundle, and how it is called.
 
-    replacements: tuple[tuple[str, str, str], ...] = ()
+    + deadline: what does not hang never waits for it, and a machine that does something else
+      takes long
+    + mounts: shell commands in a mount namespace of its own, before the test
+    + check: that must fail; words: what its sentence must say
+    """
+
+    replacements: tuple[Replacement, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     deadline: int = 600
-    """What does not hang never waits for it, and a machine that does something else takes long."""
     allreduce_mib: int = 1
     ranks: int = 2
     mounts: str = ""
-    """Shell commands in a mount namespace of its own, before the test; $1 is its directory."""
     check: str = ""
-    """The check that must fail."""
     words: tuple[str, ...] = ()
-    """What its sentence must say."""
 
 
 def broken(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
     """Return a plan with the bundle changed by `parts`: module, old text, new text, module ..."""
-    replacements = (_STOP_AT_ONCE, *zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+    soon = ("launcher.py", "_AFTER_FAILURE_S = 5.0", "_AFTER_FAILURE_S = 0.1")
+    replacements = (soon, *zip(parts[::3], parts[1::3], parts[2::3], strict=True))
     words = (words,) if isinstance(words, str) else words
     how["environment"] = {**UNCOMPILED, **how.get("environment", {})}
     return Plan(replacements, check=check, words=words, **how)
 
 
-def bundle(*replacements: tuple[str, str, str]) -> bytes:
-    """Return the shipped bundle with lines of its source replaced: (module, old, new)."""
+def bundle(*replacements: Replacement) -> bytes:
+    """Return the shipped bundle with text of its source replaced."""
     with zipfile.ZipFile(io.BytesIO(smoke_bundle())) as shipped:
         sources = {name: shipped.read(name).decode() for name in shipped.namelist()}
     for module, old, new in replacements:
@@ -116,14 +110,21 @@ def bundle(*replacements: tuple[str, str, str]) -> bytes:
     return on_host.pack({name: text.encode() for name, text in sources.items()})
 
 
-def start(
-    python: str, directory: Path, program: bytes, plan: Plan | None = None
-) -> subprocess.Popen[str]:
-    """Start a smoke test that writes below `directory`."""
-    plan = plan or Plan()
-    command = [python, *_arguments(directory, program, plan)]
+def start(python: str, directory: Path, plan: Plan, *words: str) -> subprocess.Popen[str]:
+    """Start a smoke test that writes below `directory`; `words` come last on its command line."""
+    file = directory / "smoke_test.pyz"
+    file.write_bytes(bundle(*plan.replacements))
+    command = [
+        *(python, str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
+        *("--deadline", str(plan.deadline), "--allreduce-mib", str(plan.allreduce_mib)),
+        *("--ranks", str(plan.ranks), "--output", str(directory / "verdict.json"), *words),
+    ]
+    if plan.mounts:
+        root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        script = f'set -e; {plan.mounts}; exec "$@"'
+        command = ["unshare", "--mount", *root, "sh", "-c", script, "sh", *command]
     return subprocess.Popen(
-        _with_mounts(plan.mounts, directory, command),
+        command,
         env={**os.environ, **plan.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -131,47 +132,22 @@ def start(
     )
 
 
-def _arguments(directory: Path, program: bytes, plan: Plan) -> list[str]:
-    """Write the bundle; return what an interpreter is to be called with."""
-    file = directory / "smoke_test.pyz"
-    file.write_bytes(program)
-    given = {
-        "deadline": plan.deadline,
-        "allreduce-mib": plan.allreduce_mib,
-        "ranks": plan.ranks,
-    }
-    return [
-        *(str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
-        *("--host", "box", "--output", str(directory / "verdict.json")),
-        *(text for key, value in given.items() for text in (f"--{key}", str(value))),
-    ]
-
-
-def _with_mounts(mounts: str, directory: Path, command: Sequence[str]) -> list[str]:
-    if not mounts:
-        return list(command)
-    root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    script = f'set -e; {mounts}; shift; exec "$@"'
-    return ["unshare", "--mount", *root, "sh", "-c", script, "sh", str(directory), *command]
+def run(python: str, directory: Path, plan: Plan, *words: str) -> Run:
+    """Run `plan` to its end, and see that no process of it is left."""
+    process = start(python, directory, plan, *words)
+    output, _ = process.communicate(timeout=2 * plan.deadline + 120)
+    assert processes_of(directory) == []
+    return Run(process.returncode, output, directory)
 
 
 def processes_of(directory: Path) -> list[int]:
     """Return the live processes with this run's bundle on their command line."""
     found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command = (process / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(directory / "smoke_test.pyz").encode() in command:
-                found.append(int(process.name))
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(directory / "smoke_test.pyz").encode() in command:
+            found.append(int(process.name))
     return found
-
-
-def run(python: str, directory: Path, plan: Plan) -> Run:
-    """Run `plan` to its end, and see that no process of it is left."""
-    process = start(python, directory, bundle(*plan.replacements), plan)
-    output, _ = process.communicate(timeout=2 * plan.deadline + 120)
-    assert processes_of(directory) == []
-    return Run(process.returncode, output, directory)

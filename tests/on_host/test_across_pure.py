@@ -51,8 +51,7 @@ def written(part: Part) -> str:
 def judged(told: dict[str, Part]) -> dict[str, Any]:
     """The verdict, after the way that the parts take."""
     read_back = {host: read(written(part), "run") or part for host, part in told.items()}
-    now = "2026-11-22T00:00:00Z"
-    verdict = across.document(STEP, read_back, started=now, finished=now, seconds=4.2)
+    verdict = across.document(STEP, read_back, started="2026-11-22T00:00:00Z", began=0.0)
     text = json.dumps(files.finite(verdict.as_json()))
     found = AcrossVerdict.read(text)
     assert isinstance(found, AcrossVerdict), found
@@ -64,6 +63,15 @@ def with_fact(rank: int, fact: str, **changes: Any) -> dict[str, Part]:
     """Sound parts, but for some values of one fact of one rank."""
     made = parts()
     made["ab"[rank // 2]].journals[rank].facts[fact] |= changes
+    return made
+
+
+def without(fact: str) -> dict[str, Part]:
+    """Sound parts, of which no rank has recorded a fact."""
+    made = parts()
+    for part in made.values():
+        for each in part.journals.values():
+            del each.facts[fact]
     return made
 
 
@@ -120,6 +128,7 @@ WRONG: dict[str, tuple[dict[str, Part], str, str]] = {
         with_fact(1, "step", loss_after=LN_V + 0.01),
         *("S6.loss_drop", "measured/predicted = 0.7462"),
     ),
+    "nobody measured": (without("step"), "S6.training_step", "nothing was recorded of it"),
     "a rank is missing": (
         parts(Part("b", Ending("peer", "on b, 1 of 2 ranks started"), "/l", {2: journal(2)})),
         *("S6.finished", "on b, 1 of 2 ranks started"),

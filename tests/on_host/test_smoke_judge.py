@@ -20,18 +20,7 @@ from pyinfra_gpu.on_host.smoke.check import (
 from pyinfra_gpu.on_host.smoke.journal import HOST as OWN
 from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.table import checks_of
-from tests.on_host.smoke_facts import (
-    HOST,
-    ON_CARDS,
-    ON_RANKS,
-    ON_THE_HOST,
-    WANT,
-    Break,
-    card,
-    launchers,
-    put,
-    sound,
-)
+from tests.on_host.smoke_facts import HOST, WANT, breakages, broken, card, launchers, sound
 
 CHECKS = {check.id: check for check in checks_of("gpu")}
 
@@ -50,55 +39,15 @@ def test_sound_facts_pass(check_id: str) -> None:
     assert found.status == "pass", found.detail
 
 
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_RANKS)
-def test_what_is_wrong_on_one_rank_is_noticed(
-    wrong: Break, check: str, status: str, words: str
-) -> None:
-    facts = {0: sound(0), 1: sound(1)}
-    wrong(facts[1])
-    found = judged(CHECKS[check], facts)
-    assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_THE_HOST)
-def test_what_is_wrong_on_the_host_is_noticed(
-    wrong: Break, check: str, status: str, words: str
-) -> None:
-    facts = launchers()
-    wrong(facts)
-    found = judged(CHECKS[check], {0: facts})
-    assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_CARDS)
-def test_what_is_wrong_with_a_gpu_is_noticed(
-    wrong: dict[str, Any], check: str, status: str, words: str
-) -> None:
-    want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), {**card(1), **wrong}]})
-    found = judged(CHECKS[check], {0: launchers()}, want)
-    assert (found.status, words in found.detail) == (status, True), found.detail
-
-
-# the same of what rank 0 saw for all
-UNDER_LOAD: list[tuple[Break, str, str, str]] = [
-    (put("busbw_gb_s", 3.0), "S4.bandwidth", "fail", "5% of the loaded link's 63"),
-    (put("busbw_gb_s", 10.0), "S4.bandwidth", "warn", "16% of"),
-    (
-        lambda f: f["link"]["1"].update(gen=4, width=8),
-        *("S4.link", "warn", "Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)"),
-    ),
-    (lambda f: f.update(link={}, link_error="no answer"), "S4.link", "warn", "seen (no answer)"),
-    (put("link", "1", "throttle", ["hw_power_brake_slowdown"]), "S4.throttle", "warn", "GPU 1 is"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "check", "status", "words"), UNDER_LOAD)
-def test_what_is_wrong_under_load_is_noticed(
-    wrong: Break, check: str, status: str, words: str
-) -> None:
-    facts = {0: sound(0), 1: sound(1)}
-    wrong(facts[0]["bandwidth"])
-    found = judged(CHECKS[check], facts)
+@pytest.mark.parametrize(("check", "status", "changes", "words"), [*breakages()])
+def test_what_is_wrong_is_noticed(check: str, status: str, changes: str, words: str) -> None:
+    facts: dict[str, Any] = {"host": {**sound(0), **launchers()}, "card": card(1)}
+    facts |= {"rank0": sound(0), "rank": sound(1)}
+    broken(facts, changes)
+    want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), facts["card"]]})
+    asked = CHECKS[check]
+    given = {0: facts["host"]} if asked.of == "host" else {0: facts["rank0"], 1: facts["rank"]}
+    found = judged(asked, given, want)
     assert (found.status, words in found.detail) == (status, True), found.detail
 
 
@@ -147,7 +96,10 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     assert told[0] == ("fail", "rank 1 was killed", None)
     assert told[1] == ("skip", "not reached, S4.store failed", None)
     both = {0: _journal(0, "store"), 1: _journal(1, "store")}
-    assert decide(checks, WANT, own, both)["S4.store"].status == "pass"
+    results = decide(checks, WANT, own, both)
+    assert results["S4.store"].status == "pass"
+    blame(checks, results)  # nobody measured the loss, and all is over
+    assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:

@@ -68,19 +68,10 @@ def test_a_try_takes_a_few_steps(train: Training) -> None:
     assert "does not say how it is tried" in train("try", "tick", code=1)
 
 
-@pytest.mark.night
-def test_a_run_outlives_the_login_that_started_it(train: Training) -> None:
-    name = train.start("tick")
-    train.host.run(
-        "loginctl kill-user --signal=HUP ubuntu; pkill -KILL sshd -u ubuntu", check=False
-    )
-    at = train.until(lambda runs: runs[name]["last"])[name]["last"]["step"]
-    train.until(lambda runs: runs[name]["last"]["step"] > at + 3)
-    assert train.runs()[name]["state"] == "running"
-
-
-def test_a_run_outlives_the_controller_that_started_it(train: Training, deployer: Deployer) -> None:
-    """It is killed as soon as the run is there, before it has said so."""
+def test_a_run_outlives_the_controller_and_the_login_that_started_it(
+    train: Training, deployer: Deployer
+) -> None:
+    """The controller is killed as soon as the run is there, before it has said so."""
     before = set(train.runs())
     words = ["train", INVENTORY, "start", "tick", "--limit", "gpu1", "--", "--unproven"]
     controller = subprocess.Popen(
@@ -93,6 +84,8 @@ def test_a_run_outlives_the_controller_that_started_it(train: Training, deployer
     (name,) = set(train.until(lambda runs: set(runs) - before)) - before
     controller.kill()
     assert controller.wait() in (0, -signal.SIGKILL)
+    hang_up = "loginctl kill-user --signal=HUP ubuntu; pkill -KILL sshd -u ubuntu"
+    train.host.run(hang_up, check=False)
     train.until(lambda runs: (runs[name]["last"] or {}).get("step", 0) > 5)
     assert train.runs()[name]["state"] == "running"
 

@@ -46,22 +46,18 @@ def ask(host: Host, run_as: dict[str, Any] | None = None, **arguments: Any) -> c
 
 def test_both_channels_are_kept_in_order_and_apart() -> None:
     lines = [OutputLine("stderr", "W: x"), OutputLine("stdout", "a"), OutputLine("stdout", "b")]
-    answer = ask(Host((True, CommandOutput(lines))))
-    assert answer.ok
-    assert answer.stdout == ("a", "b")
-    assert answer.lines == ("W: x", "a", "b")
+    host = Host((True, CommandOutput(lines)))
+    answer = ask(host)
+    assert answer == capture.Answer(ok=True, stdout=("a", "b"), lines=("W: x", "a", "b"))
+    assert host.logged == []
 
 
-def test_a_broken_connection_is_an_answer_that_is_not_ok() -> None:
-    answer = ask(Host(OSError("reset by peer")))
-    assert not answer.ok
-    assert "reset by peer" in answer.lines[0]
-
-
-def test_a_host_that_does_not_answer_in_time_is_an_answer_that_is_not_ok() -> None:
-    answer = ask(Host(TimeoutError("it did not answer within 30 s")))
-    assert not answer.ok
-    assert answer.lines == ("it did not answer within 30 s",)
+@pytest.mark.parametrize("error", [OSError("reset by peer"), TimeoutError("not within 30 s")])
+def test_what_keeps_a_host_from_answering_is_an_answer_that_is_not_ok(error: Exception) -> None:
+    answer = ask(Host(error))
+    assert (answer.ok, answer.late) == (False, isinstance(error, TimeoutError))
+    assert answer.lost is not answer.late
+    assert str(error) in answer.lines[0]
 
 
 def test_as_whom_it_runs_is_said_by_the_caller_and_the_password_by_pyinfra() -> None:
@@ -82,9 +78,3 @@ def test_a_long_command_is_told_to_be_alive(monkeypatch: pytest.MonkeyPatch) -> 
     told = len(host.logged)
     gevent.sleep(0.1)
     assert len(host.logged) == told
-
-
-def test_a_command_without_a_name_is_silent() -> None:
-    host = Host((True, CommandOutput([])))
-    ask(host)
-    assert host.logged == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_host import bare_gpu_host
-from proven_host import changed, proofs, record_of
+from proven_host import changed, marked, proofs, record_of
 
 from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.proof import outdated
@@ -121,14 +121,12 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
-    """`!` marks what is left alone, with a command for a person."""
     changes, expected = CASES[name]
     host = changed(changes)
     found = cuda.judge(host.spec(), record_of(host))
     assert all(each.found and each.expected and each.action for each in found)
     assert all(each.command for each in found if each.effect == "report")
-    told = [f"{each.id.partition('.')[2]}{'!' * (each.effect == 'report')}" for each in found]
-    assert " ".join(told) == expected
+    assert marked(found) == expected
 
 
 def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None:

@@ -47,9 +47,3 @@ def test_the_locks_of_a_torch_are_read_for_every_platform(tmp_path: Path) -> Non
     assert lock.read(tmp_path, "2.13.0+cpu") == (one, arm)
     assert lock.read(tmp_path, "2.13.0") == ()
     assert lock.read(tmp_path / "elsewhere", "2.13.0+cpu") == ()
-
-
-def test_the_package_index_names_no_build(tmp_path: Path) -> None:
-    """Its torch 2.14.1 is what calls itself 2.14.1+cu130."""
-    made = written(tmp_path, locked("torch", "2.14.1"), torch="2.14.1+cu130")
-    assert made.versions == {"torch": "2.14.1"}

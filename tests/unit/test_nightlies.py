@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from built_host import record_of
 from fake_host import DATA, FakeHost
-from test_wheels import be_the_host
+from test_wheels import NOBODY, this_machine
 from wheels import index, server, wheel
 
 from pyinfra_gpu.compatibility import resolve
@@ -47,9 +45,8 @@ class Nightly:
             "pytorch_index_url": f"{self.url}simple", "prefix": str(self.there),
         }  # fmt: skip
         record = record_of(FakeHost())
-        put = lambda here, there, **more: shutil.copy(here, there)  # noqa: E731
-        host: Any = SimpleNamespace(name="ws1", log=self.said.append, put_file=put)
-        return torch_install.bring_nightly(host, host, resolve(data, "ws1"), record, [])
+        host: Any = this_machine()
+        return torch_install.bring_nightly(host.state, host, resolve(data, "ws1"), record, [])
 
     def files(self) -> list[str]:
         """Return the wheels that the host has."""
@@ -60,12 +57,11 @@ class Nightly:
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly]:
     """Yield a host that is this machine, and an index with two nights."""
 
-    be_the_host(monkeypatch)
     said: list[str] = []
     for name in ("failed", "given_up"):
         told = lambda *given: bool(said.append(given[-1]))  # noqa: E731
         monkeypatch.setattr(torch_install, name, told)
-    monkeypatch.setattr(torch_install, "as_owner", lambda spec, record: {})
+    monkeypatch.setattr(torch_install, "as_owner", lambda spec, record: NOBODY)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     wheels = tmp_path / "wheels"
     needs = "pytorch-triton==3.6.0; platform_system == 'Linux'"

@@ -217,3 +217,26 @@ def test_a_keyring_is_printed_only_out_of_a_package_of_its_digest(
     assert (done.returncode == 0) is right
     assert done.stdout == (f"{base64.b64encode(KEY).decode()}\n" if right else "")
     assert list(tmp_path.glob("tmp.*")) == []
+
+
+HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)"
+
+
+@pytest.mark.parametrize(
+    ("script", "seconds", "told"),
+    [
+        ('echo "$LC_ALL $1"; echo oops >&2; exit 100', 10, ("C update\noops\n", 100, 1)),
+        (f"[ -e free ] || {{ >free; echo '{HELD}' >&2; exit 1; }}; echo x", 9, ("x\n", 0, 2)),
+        (f"echo '{HELD}' >&2; exit 100", 0, (f"{HELD}\n", 100, 1)),
+        (f"echo '{HELD}' >&2; exit 100", 1, (f"{HELD}\n", 100, 2)),
+    ],
+    ids=["it fails", "another fetches the lists", "at once", "for too long"],
+)
+def test_another_fetch_of_the_lists_is_waited_for_as_long_as_declared(
+    script: str, seconds: int, told: tuple[str, int, int], desk: Desk
+) -> None:
+    (desk.tools / "sleep").symlink_to(str(shutil.which("sleep")))
+    fetch = desk.tool("fetch", f"echo x >>calls\n{script}")
+    done = desk.run("apt/update.sh", str(seconds), str(fetch), "update")
+    calls = (desk.root / "calls").read_text().count("x")
+    assert (done.stdout, done.returncode, calls) == told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,36 +18,13 @@ ACCESS = """fatal: Could not read from remote repository.
 Please make sure you have the correct access rights
 and the repository exists."""
 
+AS_USER: dict[str, Any] = {"_sudo": False}
 SITE = "/opt/pyinfra-gpu/venv/lib/python3.11/site-packages"
 SAID = {
     # what was printed: (what the sentence says is wrong, and what to do)
     f"Cloning into '/x'...\ngit@github.com: Permission denied (publickey).\n{ACCESS}": (
         "do not know each other's key (git@github.com: Permission denied",
         "ssh -T",
-    ),
-    f"Host key verification failed.\n{ACCESS}": (
-        "do not know each other's key (Host key",
-        "ssh -T",
-    ),
-    "fatal: could not read Username for 'https://github.com': terminal prompts disabled": (
-        "or it is private",
-        "git ls-remote",
-    ),
-    "remote: Repository not found.\nfatal: repository 'https://github.com/a/b/' not found": (
-        "There is no git repository at that address",
-        "git ls-remote",
-    ),
-    "fatal: detected dubious ownership in repository at '/srv/x'\nTo add an exception for this"
-    " directory, call:\n\n\tgit config --global --add safe.directory /srv/x": (
-        "belongs to another user",
-        "sudo chown -R $USER: PATH",
-    ),
-    "fatal: Unable to create '/x/.git/index.lock': File exists.\nAnother git process seems to be"
-    " running in this repository, e.g.\nan editor opened by 'git commit'.\nremove the file manually"
-    " to continue.": ("/x/.git/index.lock", "rm /x/.git/index.lock"),
-    "git-lfs filter-process: 1: git-lfs: not found\nfatal: the remote end hung up unexpectedly": (
-        "git-lfs is not installed",
-        "packages_extra",
     ),
     "Setting up labmonitor (1.0) ...\nlabmonitor: no licence server\ndpkg: error processing package"
     " labmonitor (--configure):\n installed labmonitor package post-installation script subprocess"
@@ -66,30 +45,66 @@ SAID = {
         "failed to open file `/x/METADATA`",
         "No such file or directory",
     ),
-    "error: No interpreter found at path `/opt/none/bin/python3`": (
-        "/opt/none/bin/python3",
-        "pytorch_python",
-    ),
-    "/tmp/tmp.x/compile_check: Permission denied": ("may not be run where it lies", "findmnt"),
-    "mkdir: cannot create directory '/opt/x': No space left on device": (
-        "A file system is full, or has no inodes left",
-        "`df -h; df -i`",
-    ),
     "sudo: 3 incorrect password attempts": (
         "sudo did not accept the password",
         "--same-sudo-password",
     ),
     "This account is currently not available.": ("has no shell there", "chsh"),
+    "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": ("", "declare another index"),
+    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": (
+        "",
+        "Check network",
+    ),
+    "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
+        "",
+        "See proxy settings and the route",
+    ),
+    "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": (
+        "",
+        "training_commit",
+    ),
+    "mv: cannot move 'a' to '/opt/b': Directory not empty": ("", "move it away"),
+    "sudo: unknown user ada": ("", "correct the `owner` key"),
+    "  Because torchx was not found in the package registry and you require torchx, so": (
+        "",
+        "See what is offered",
+    ),
+    "The virtual environment was not created because ensurepip is not available.": (
+        "",
+        "Install it: `sudo apt-get install python3-venv`",
+    ),
+    "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
+    "cp: cannot create regular file '/opt/x': Permission denied": ("", "the `owner` key"),
 }
 
 
-@pytest.mark.parametrize("text", SAID, ids=[words for words, _ in SAID.values()])
+@pytest.mark.parametrize("text", SAID, ids=[words for _, words in SAID.values()])
 def test_the_cause_is_told_and_what_helps(text: str) -> None:
     wrong, remedy = SAID[text]
-    said = reason(text.splitlines())
-    assert wrong in said
+    said = reason(["Collecting torch", *text.splitlines()])
+    assert (wrong or " ".join(text.split())) in said
     assert remedy in said
     assert "\n" not in said
+
+
+def test_who_said_it_stands_before_the_line() -> None:
+    line = "E: Failed to fetch http://mirror.example/InRelease  503  Service Unavailable"
+    assert f"(apt: {' '.join(line.split())}). " in reason([line], said_by="apt")
+    assert reason(["what was that"], said_by="apt") == "apt says: what was that"
+
+
+def test_without_a_known_cause_the_last_line_has_to_do() -> None:
+    assert reason(["all is well", "what\x1b[2J was that" + " x" * 400]).startswith("what was that")
+    assert len(reason(["y" * 900])) == 300
+    assert "by hand" in reason([])
+
+
+def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
+    code = (
+        "import sys, pyinfra_gpu.operations.driver, pyinfra_gpu.operations.pytorch;"
+        " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +119,9 @@ def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(steps, "ask", answered)
     host: Any = SimpleNamespace(name="ws1", log=told.append)
-    state: Any = SimpleNamespace()
-    commands = ["at first", "then"]
-    assert steps._run(state, host, "base", "make it", commands, {}, seconds=1, stream=False)
-    assert ran == ["at first", "then"]
+    step: Any = steps.step("base", "make it", "true", run_as=AS_USER, seconds=1, lock="/x/.lock")
+    assert step.function(None, host)
+    assert [" 5 " in ran[0], " 900 " in ran[1]] == [True, True]
     assert told == [
         "make it ...",
         "/x/.lock is held by pid 7 (sleep) of nobody: waiting up to 900 s",

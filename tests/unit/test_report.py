@@ -109,17 +109,20 @@ def hosts_of_a_plan() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("width", [80, 50])
-def test_a_plan(width: int) -> None:
-    text = render(run(hosts_of_a_plan(), dry=True), width=width)
-    assert max(map(len, text.splitlines())) <= width
-    if width == 80:
-        snapshots.same("plan.txt", f"{text}\n")
-
-
 UPGRADE = {"when": "2026-11-21T06:12:03", "by": "alice: apt", "change": "libcuda1 580 -> 590"}
 OLD = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
 CAUSE = "module 580 is loaded, since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
+
+
+def test_a_plan() -> None:
+    planned = host(stage(deviations=[OLD], changed=["reload"]), status="differs")
+    assert "repaired" not in render(run({"ws1": planned}, dry=True))
+    for width in (50, 80):
+        text = render(run(hosts_of_a_plan(), dry=True), width=width)
+        assert max(map(len, text.splitlines())) <= width
+    snapshots.same("plan.txt", f"{text}\n")
+
+
 MANY = stage(found=["x" * 1000, "b", "c", "d", "e"], changed=["x" * 1000, "b", "c", "d", "e"])
 LEFT = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
 LONG = f"{'workstation-' * 7}1.physics.example.org"
@@ -150,11 +153,6 @@ def test_a_run_tells(told: dict[str, Any], words: str, not_said: str) -> None:
     assert not_said not in text
 
 
-def test_what_is_only_planned_is_not_called_repaired() -> None:
-    planned = stage(deviations=[OLD], changed=["reload"])
-    assert "repaired" not in render(run({"ws1": host(planned, status="differs")}, dry=True))
-
-
 def test_a_run_with_its_smoke_tests() -> None:
     changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
     hosts = {f"ws{n}": host(changed, status="changed") for n in (1, 2, 3)}
@@ -171,15 +169,12 @@ def test_a_run_with_its_smoke_tests() -> None:
     assert [line for line in text.splitlines() if len(line) > 80] == [command] * 2
 
 
-def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
+def test_what_many_hosts_share_is_said_once() -> None:
     hosts = {f"ws{n}.lab.example": host(stage()) for n in range(1, 26)}
     first, _, last = render(run(hosts)).splitlines()
     assert first == "25 hosts as declared: ws1.lab.example to ws25.lab.example"
     assert last == "25 hosts: 25 as declared"
     assert "  driver         driver 580.95.05 loaded" in render(run(hosts), whole=True)
-
-
-def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
     hosts = {f"gpu{n}": host(stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)}
     assert "- gpu1-gpu25: no lock\n" in render(run(hosts))
 

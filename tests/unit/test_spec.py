@@ -3,161 +3,92 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
 import pytest
 from product_code import attributes_read
 from pydantic import SecretStr
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import KEYS, HostSpec, Paths, env_file
+from pyinfra_gpu.facts.probe import asked_by
+from pyinfra_gpu.spec import KEYS, Paths
 from pyinfra_gpu.spec.presets import Preset
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
 TRAINING: dict[str, object] = {"training_repo": REPO, "training_commit": COMMIT}
 CPU: dict[str, object] = {"stack": "cpu-torch2.13"}
+ACROSS: dict[str, object] = {"smoke_across_hosts": True}
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arch}"
 
-# key -> (where the spec holds it, default, a value that is valid and not the default, what that
-# becomes, other data it needs)
-ACROSS = {"smoke_across_hosts": True}
-PRESETS: dict[str, dict[str, Any]] = {"tiny": {"file": "train.py", "arguments": {"steps": 10}}}
-TORCH = "https://github.com/pytorch/pytorch"
 SOURCE: dict[str, object] = {
-    "pytorch_source": "source", "pytorch_git_url": TORCH, "pytorch_commit": COMMIT,
-    "gpu_model": "RTX 5090",
+    "pytorch_source": "source", "pytorch_git_url": "https://github.com/pytorch/pytorch",
+    "pytorch_commit": COMMIT, "gpu_model": "RTX 5090", "pytorch_version": "2.12.0",
 }  # fmt: skip
-EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
-    "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
-    "rehearsal": ("rehearsal", False, True, True, {}),
-    "prefix": ("paths.prefix", "/opt/pyinfra-gpu", "/srv/gpu//lab/", "/srv/gpu/lab", {}),
-    "owner": ("owner", None, "trainer", "trainer", {}),
-    "privilege": ("privilege", "sudo", "none", "none", {}),
-    "look_timeout_s": ("look_timeout_s", 60, 180, 180, {}),
-    "gpu_model": ("gpu.model", None, "RTX 5090", "RTX 5090", {}),
-    "gpu_count": ("gpu.count", 2, 4, 4, {}),
-    "preflight_min_disk_gib": ("preflight.min_disk_gib", 15.0, 40, 40.0, {}),
-    "preflight_min_ram_gib": ("preflight.min_ram_gib", 8.0, 31.5, 31.5, {}),
-    "preflight_apt_wait_s": ("preflight.apt_wait_s", 120, 0, 0, {}),
-    "driver_source": ("driver.source", "nvidia", "present", "present", {}),
-    "driver_branch": ("driver.branch", 580, 595, 595, {}),
-    "driver_version": ("driver.version", None, "580.142", "580.142", {}),
-    "driver_modules": ("driver.modules", "open", "proprietary", "proprietary", {}),
-    "driver_packages": ("driver.packages", "compute", "full", "full", {}),
-    "driver_repository_url": (
-        "driver.repository.url", NVIDIA, "file:///srv/m/{distro}/{arch}/",
-        "file:///srv/m/{distro}/{arch}", {},
-    ),
+OF_BUILDS = {key.name for key in KEYS.values() if "building" in key.place}
+DERIVED: dict[str, object] = {
+    "gpu_count": 2, "preflight_min_disk_gib": 15.0, "preflight_min_ram_gib": 8.0,
+    "driver_branch": 580, "driver_repository_url": NVIDIA, "cuda_release": "13.0",
+    "cuda_archs": (75, 80, 86, 90, 100, 120), "pytorch_version": "2.14.1",
+    "pytorch_build": "cu130", "pytorch_index_url": None, "pytorch_extra_index_url": None,
+    "pytorch_archs": ("12.0",), "smoke_allreduce_mib": 256,
+}  # fmt: skip
+"""What keys become that nobody declares, and that have no default of their own."""
+BECOMES: dict[str, tuple[object, object]] = {
+    "prefix": ("/srv/gpu//lab/", "/srv/gpu/lab"),
+    "gpu_count": (4, 4),
+    "driver_repository_url": ("file:///srv/m/{distro}/{arch}/", "file:///srv/m/{distro}/{arch}"),
+    "driver_version": ("580.142", "580.142"),
     "driver_key_fingerprint": (
-        "driver.repository.key_fingerprint", None,
         "eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc",
-        "EB693B3035CD5710E231E123A4B469963BF863CC", {},
+        "EB693B3035CD5710E231E123A4B469963BF863CC",
     ),
-    "driver_keyring_sha256": (
-        "driver.repository.keyring_sha256", None, "0123456789ABCDEF" * 4,
-        "0123456789abcdef" * 4, {},
-    ),
-    "driver_hold": ("driver.hold", True, False, False, {}),
-    "driver_persistence": ("driver.persistence", True, False, False, {}),
-    "driver_reboot": ("driver.reboot", "if-idle", "always", "always", {}),
-    "driver_reboot_wait_s": ("driver.reboot_wait_s", 900, 7200, 7200, {}),
-    "packages_extra": (
-        "packages.extra", (), ["tmux", "g++-12", "tmux"], ("g++-12", "tmux"), {},
-    ),
-    "cuda_toolkit": ("cuda.toolkit", True, False, False, {}),
-    "cuda_release": ("cuda.release", "13.0", "13.2", "13.2", {}),
-    "cuda_version": ("cuda.version", None, "13.0.3", "13.0.3", {}),
-    "cuda_archs": (
-        "cuda.archs", (75, 80, 86, 90, 100, 120), ["12.0", "9.0", "12.0"], (90, 120), {},
-    ),
-    "host_compiler": ("cuda.host_compiler", None, "clang-18", "clang-18", {}),
-    "libcuda_toolkit_link": ("libcuda.toolkit_link", False, True, True, {}),
-    "pytorch_source": ("pytorch.source", "wheel", "source", "source", SOURCE),
-    "pytorch_version": ("pytorch.version", "2.14.1", "2.13.0", "2.13.0", {}),
-    "pytorch_build": ("pytorch.build", "cu130", "cu126", "cu126", {}),
-    "pytorch_python": ("pytorch.python", "python3", "3.12", "3.12", {}),
-    "pytorch_environments_kept": ("pytorch.environments_kept", 2, 5, 5, {}),
-    "pytorch_index_url": ("pytorch.index_url", None, "https://m.org/s", "https://m.org/s", {}),
-    "pytorch_extra_index_url": ("pytorch.extra_index_url", None, "file:///w", "file:///w", {}),
-    "pytorch_wheels": ("pytorch.wheels", None, "/srv/wheels/", "/srv/wheels", {}),
-    "pytorch_lock": ("pytorch.lock", "if-there", "required", "required", {}),
-    "pytorch_fallback": (
-        "pytorch.fallback", None, "2.13.0", "2.13.0", {**SOURCE, "pytorch_version": "2.12.0"},
-    ),
-    "pytorch_git_url": ("pytorch.building.git_url", None, TORCH, TORCH, SOURCE),
-    "pytorch_commit": ("pytorch.building.commit", None, COMMIT.upper(), COMMIT, SOURCE),
-    "pytorch_archs": (
-        "pytorch.building.archs", None, ["12.0", "9.0"], ("9.0", "12.0"), SOURCE,
-    ),
+    "driver_keyring_sha256": ("0123456789ABCDEF" * 4, "0123456789abcdef" * 4),
+    "packages_extra": (["tmux", "g++-12", "tmux"], ("g++-12", "tmux")),
+    "cuda_archs": (["12.0", "9.0", "12.0"], (90, 120)),
+    "pytorch_wheels": ("/srv/wheels/", "/srv/wheels"),
+    "pytorch_commit": (COMMIT.upper(), COMMIT),
+    "pytorch_archs": (["12.0", "9.0"], ("9.0", "12.0")),
     "pytorch_flags": (
-        "pytorch.building.flags", None, {"USE_MKLDNN": False, "BLAS": "Eigen"},
-        {"BLAS": "Eigen", "USE_MKLDNN": "0"}, SOURCE,
+        {"USE_MKLDNN": False, "BLAS": "Eigen"}, {"BLAS": "Eigen", "USE_MKLDNN": "0"},
     ),
-    "pytorch_builder": ("pytorch.building.builder", None, "ws1", "ws1", SOURCE),
-    "pytorch_build_memory_gib": ("pytorch.building.memory_gib", None, 32, 32.0, SOURCE),
-    "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
     "environment_variables": (
-        "environment.variables", {}, {"NCCL_DEBUG": "WARN", "A": ""},
-        {"A": SecretStr(""), "NCCL_DEBUG": SecretStr("WARN")}, {},
+        {"NCCL_DEBUG": "WARN", "A": ""}, {"A": SecretStr(""), "NCCL_DEBUG": SecretStr("WARN")},
     ),
-    "environment_dynamo": ("environment.dynamo", True, False, False, {}),
-    "training_repo": ("training.repo", None, REPO, REPO, {"training_commit": COMMIT}),
-    "training_commit": ("training.commit", None, COMMIT.upper(), COMMIT, {"training_repo": REPO}),
-    "training_local_changes": ("training.local_changes", None, "overwrite", "overwrite", TRAINING),
-    "training_submodules": ("training.submodules", None, False, False, TRAINING),
-    "training_lfs": ("training.lfs", None, False, False, TRAINING),
-    "training_requirements": ("training.requirements", None, "a/./r.txt", "a/r.txt", TRAINING),
+    "training_commit": (COMMIT.upper(), COMMIT),
+    "training_requirements": ("a/./r.txt", "a/r.txt"),
     "training_presets": (
-        "training.presets", None, PRESETS, {"tiny": Preset(**PRESETS["tiny"])}, TRAINING,
+        {"tiny": {"file": "train.py"}}, {"tiny": Preset(file="train.py")},
     ),
-    "training_stop_grace_s": ("training.stop_grace_s", None, 90, 90, TRAINING),
-    "training_log_mib": ("training.log_mib", None, 8, 8, TRAINING),
-    "training_keep_runs": ("training.keep_runs", None, 0, 0, TRAINING),
-    "training_retry_wait_s": ("training.retry_wait_s", None, 5, 5, TRAINING),
-    "training_reboot_wait_s": ("training.reboot_wait_s", None, 3600, 3600, TRAINING),
-    "training_notify": ("training.notify", None, ["/bin/x", "a"], ("/bin/x", "a"), TRAINING),
-    "smoke": ("smoke.run", "auto", "skip", "skip", {}),
-    "smoke_ranks": ("smoke.ranks", 2, 4, 4, CPU),
-    "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
-    "smoke_allreduce_mib": ("smoke.allreduce_mib", 256, 1, 1, {}),
-    "smoke_accept": ("smoke.accept", "proof", "two-gpus", "two-gpus", {}),
-    "smoke_limit_network": ("smoke.limit_network", True, False, False, {}),
-    "smoke_across_hosts": ("smoke.across.hosts", None, "gpu", "gpu", {}),
-    "smoke_across_address": ("smoke.across.address", None, "10.1.2.3", "10.1.2.3", ACROSS),
-    "smoke_across_port": ("smoke.across.port", None, 29500, 29500, ACROSS),
+    "training_notify": (["/bin/x", "a"], ("/bin/x", "a")),
 }  # fmt: skip
+"""Key -> what is declared, and what that becomes; of all others it is their example."""
 
 
-def at(spec: HostSpec, path: str) -> Any:
-    value: Any = spec
-    for part in path.split("."):
-        value = None if value is None else getattr(value, part)
-    return value
+def beside(key: str) -> dict[str, object]:
+    """Return the data without which a key is not read."""
+    if key in OF_BUILDS or key in ("pytorch_source", "pytorch_fallback"):
+        return SOURCE
+    if key.startswith("training_"):
+        return TRAINING
+    return {"smoke_ranks": CPU, "smoke_across_address": ACROSS, "smoke_across_port": ACROSS}.get(
+        key, {}
+    )
 
 
-def test_every_key_is_covered_below() -> None:
-    assert list(EFFECT) == list(KEYS)
-
-
-@pytest.mark.parametrize("key", EFFECT)
+@pytest.mark.parametrize("key", KEYS)
 def test_each_key_has_its_default_its_effect_and_an_example(key: str) -> None:
-    path, default, given, becomes, others = EFFECT[key]
-    assert at(resolve({}, "lab-1"), path) == default
-    assert at(resolve({**others, key: given}, "lab-1"), path) == becomes
+    known, others = KEYS[key], beside(key)
+    default = DERIVED.get(key, known.default)
+    if key not in others and key != "smoke_across_hosts":
+        assert known.of(resolve(others, "h")) == default
+        assert known.of(resolve({**others, key: None}, "h")) == default
+    given, becomes = BECOMES.get(key, (known.example, known.example))
+    assert known.of(resolve({**others, key: given}, "h")) == becomes
     assert becomes != default
-    known = KEYS[key]
-    assert at(resolve({**others, key: known.example}, "lab-1"), path) is not None
     assert known.example != known.default
-    if known.default is None:  # of a more general layer, None takes back what it says
-        assert at(resolve({key: None}, "lab-1"), path) == default
-    field = path.rpartition(".")[2]
-    assert field in attributes_read(), f"nothing reads what {key} becomes: use it, or remove it"
-
-
-def test_the_order_of_variables_in_data_does_not_matter() -> None:
-    one = resolve({"environment_variables": {"A": "1", "B": "2"}}, "h")
-    assert one == resolve({"environment_variables": {"B": "2", "A": "1"}}, "h")
+    resolve({**others, key: known.example}, "h")
+    read = "paths" if key == "prefix" else known.place[-1]
+    assert read in attributes_read(), f"nothing reads what {key} becomes: use it, or remove it"
 
 
 def test_pyinfras_own_data_and_code_in_group_data_pass() -> None:
@@ -190,10 +121,6 @@ def test_a_cpu_stack_has_no_driver_no_cuda_and_no_gpu() -> None:
     assert (spec.driver.source, spec.driver.repository) == ("present", None)
     assert (spec.cuda.toolkit, spec.cuda.archs) == (False, ())
     assert (spec.preflight.min_disk_gib, spec.preflight.min_ram_gib) == (2.0, 2.0)
-
-
-def test_the_gpu_model_brings_its_compute_capability() -> None:
-    assert resolve({"gpu_model": "RTX 5090"}, "h").gpu.compute_capability == "12.0"
 
 
 INDEX = "https://download.pytorch.org/whl/"
@@ -299,25 +226,6 @@ def test_a_python_is_a_command_a_path_or_a_version(python: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [
-        {"A": ""},
-        {"A": "two words = 'quoted' \\ $HOME # é"},
-        {"A": "x" * 4096},
-        {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
-        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-        {"TORCHDYNAMO_SUPPRESS_ERRORS": "1", "NCCL_P2P_DISABLE": "0"},
-        {"TRITON_LIBCUDA_PATH": "/usr/lib/x86_64-linux-gnu", "CUDA_HOME": "/usr/local/stubs"},
-        {"_private": "1", "lower": "2", "world_size": "3"},
-    ],
-    ids=lambda variables: str(variables)[:60],
-)
-def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]) -> None:
-    spec = resolve({"environment_variables": variables}, "h")
-    assert env_file.variables(spec).items() >= variables.items()
-
-
-@pytest.mark.parametrize(
     "said", [{}, {"driver_source": "nvidia", "cuda_toolkit": True, "driver_branch": 580}], ids=str
 )
 def test_without_root_the_driver_is_only_judged_and_no_toolkit_is_installed(
@@ -382,3 +290,17 @@ def test_the_repository_of_a_release_and_machine_fills_the_placeholders() -> Non
     flat = resolve({"driver_repository_url": "http://10.0.0.1:8080/cuda/"}, "h").driver.repository
     assert flat is not None
     assert flat.url_for("debian12", "x86_64") == "http://10.0.0.1:8080/cuda"
+
+
+@pytest.mark.parametrize(
+    ("python", "path"),
+    [
+        ("python3", ""),
+        ("3.12", "/usr/bin/python3.12"),
+        ("python3.12", "/usr/bin/python3.12"),
+        ("3.12.3", "/usr/bin/python3.12"),
+        ("/opt/python", "/opt/python"),
+    ],
+)
+def test_a_host_is_asked_for_the_python_that_an_environment_needs(python: str, path: str) -> None:
+    assert asked_by(resolve({"pytorch_python": python}, "h"))["python"] == path

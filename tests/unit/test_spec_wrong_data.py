@@ -203,50 +203,35 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
     "data",
     [
         {"wandb_api_key": "tops3cret"},
-        {"git_password": "tops3cret"},
         {"training_repo": "https://me:tops3cret@github.com/a/b"},
         {"training_repo": "https://github.com/a/b?access_token=tops3cret"},
-        {"training_commit": "main", "training_repo": "https://me:tops3cret@h/r"},
         {"pytorch_index_url": "https://me:tops3cret@mirror/simple"},
+        {"pytorch_index_url": "https://mirror/simple?API_KEY=tops3cret"},
         {"driver_repository_url": "https://mirror/{distro}?token=tops3cret"},
         {"environment_variables": {"HF_TOKEN": "tops3cret\n"}},
-        {"environment_variables": {"HF_TOKEN": ["tops3cret"]}},
         {"environment_variables": {"WANDB_API_KEY": "tops3cret", "RANK": "0"}},
         {"pytorch": {"index_password": "tops3cret"}},
-        {"environment_variables": "HF_WHAT=tops3cret"},
         {"environment_variables": ["tops3cret"]},
-        {"environment_variables": {"WHAT": ["tops3cret"]}},
         {"environment_variables": {"WHAT": {"tops3cret": 1}}},
         {"environment_variables": {"A=tops3cret": "x"}},
-        {"environment_variables": {("TOKEN", "tops3cret"): "x"}},
-        {"environment": {"variables": {"T": "tops3cret"}}},
         {"environment": "T=tops3cret"},
-        {"Environment_Variables": "T=tops3cret"},
         {"environment_variabels": ["tops3cret"]},
         {"settings": [["tops3cret"]]},
         {"packages_extra": "--token=tops3cret"},
         {"training": {"presets": {"t": {"words": ["tops3cret"]}}}},
         {"training_presets": {"t": {"arguments": {"api-key": "hunter2tops3cret"}, "file": "t.py"}}},
         {"training_presets": {"t": {"words": ["--token=hunter2tops3cret"], "file": "t.py"}}},
-        {"training_presets": {"t": {"words": "tops3cret", "file": "t.py"}}},
-        {"training_presets": {"t": {"arguments": {"key=tops3cret": 1}, "file": "t.py"}}},
         {"training_presets": {"t": {"token=tops3cret": 1}}},
         {"training_presets": ["tops3cret"]},
         {"training_notify": ["token=tops3cret"]},
+        {"training_notfy": "/bin/x tops3cret"},
         {"training_repo": "me:tops3cret@github.com:a/b"},
-        {"pytorch_index_url": "me:tops3cret@mirror/simple"},
-        {"packages_extra": "https://me:tops3cret@mirror/simple"},
         {"note": "-----BEGIN OPENSSH PRIVATE KEY----- tops3cret"},
     ],
     ids=str,
 )
 def test_a_secret_is_never_printed(data: dict[str, object]) -> None:
     assert "tops3cret" not in refusal(data)
-
-
-@pytest.mark.parametrize("value", [12345678, 1234.5678, True])
-def test_a_variable_that_is_no_text_is_not_shown(value: object) -> None:
-    assert str(value) not in refusal({"environment_variables": {"A": value}})
 
 
 def test_a_value_whose_repr_fails_is_still_one_sentence() -> None:

@@ -27,14 +27,13 @@ from .check import (
     fail,
     first_failed,
     pairs,
-    status_of,
 )
-from .document import VERSION, AcrossStamp, AcrossVerdict, Failed, Listens, Mode
+from .document import AcrossStamp, AcrossVerdict, Failed, Listens, Mode
 from .journal import HOST, STARTING, Journal
 from .options import GPU, Across, Options
 from .ranks import DEADLINE, STOPPED, TAIL_LINES, Ending, Kind, Ranks, least_far, under_torchrun
 from .table import CHECKS
-from .verdict import Announcer
+from .verdict import Announcer, Where
 
 _MEETING_S = 60
 """Seconds, in which torchrun is to find the other hosts."""
@@ -93,16 +92,6 @@ class Part:
 # -- a host's part
 
 
-def part_file(output: Path) -> Path:
-    """Return where a launcher leaves its part of the step whose verdict will be at `output`."""
-    return output.with_name(f"{output.name}.part")
-
-
-def end_file(output: Path) -> Path:
-    """Return where the controller writes the id of a run that a launcher is to end."""
-    return output.with_name(f"{output.name}.end")
-
-
 def take_part(
     options: Options,
     asked: Across,
@@ -110,14 +99,19 @@ def take_part(
     say: Announcer,
     interruption: Callable[[], str | None],
 ) -> int:
-    """Meet the other hosts, run the ranks, leave the part; return the exit code."""
+    """Meet the other hosts, run the ranks, leave the part; return the exit code.
+
+    It is left at the verdict's path with ".part"; where the controller has written the id of this
+    run to that with ".end", the ranks are ended.
+    """
     host, began = options.host, time.monotonic()
+    left, ended = (options.output.with_name(f"{options.output.name}.{x}") for x in ("part", "end"))
     listens = listening.to_whom(listening.GROUP)
     say.say(f"{host}: one step on {', '.join(asked.hosts)}")
     if listens.to == listening.ANYONE:
         say.say(f"others than these hosts can connect: {listens.how}")
-    for passing in (part_file(options.output), end_file(options.output)):
-        passing.unlink(missing_ok=True)
+    left.unlink(missing_ok=True)
+    ended.unlink(missing_ok=True)
     shutil.rmtree(options.logs, ignore_errors=True)
     options.logs.mkdir()
     run = _ranks(options, asked, bundle)
@@ -126,7 +120,6 @@ def take_part(
         """Torchrun tries for long to find the others, which must leave time for the step."""
         limit = options.deadline * (1.0 if run.journals else _MEETING_SHARE)
         late = time.monotonic() > began + limit
-        ended = end_file(options.output)
         asked_to = ended.exists() and ended.read_text().strip() == asked.run_id
         return interruption() or (STOPPED if asked_to else DEADLINE if late else None)
 
@@ -134,7 +127,7 @@ def take_part(
     end = _end(run, options, asked, listens)
     logs = {rank: log for rank in run.journals if (log := run.log_of(rank))}
     part = Part(host, end, str(options.logs), run.journals, logs, listens, asked.run_id)
-    files.write(part_file(options.output), asdict(part))
+    files.write(left, asdict(part))
     say.quote(end.tail)
     done = f"the ranks of {host} are done, in {time.monotonic() - began:.1f} s"
     say.say(done if end.kind == "done" else end.sentence)
@@ -244,14 +237,12 @@ _OF_SEVERAL = (
 )
 
 
-def document(
-    step: Step, parts: Mapping[str, Part], *, started: str, finished: str, seconds: float
-) -> AcrossVerdict:
+def document(step: Step, parts: Mapping[str, Part], *, started: str, began: float) -> AcrossVerdict:
     """Judge a step by what all its hosts told; a host that told nothing has a part as well.
 
     Returns the verdict, the same for all of its hosts but for its `host`.
 
-    + started, finished: when, in UTC; seconds: how long it took
+    + started, began: when, in UTC and on the monotonic clock
     """
     journals, where = _merged(step, parts)
     want = Want(sum(step.hosts.values()), step.allreduce_mib, step.mode, hosts=step.hosts)
@@ -259,42 +250,29 @@ def document(
     if end is None:
         own.facts["ended"] = True
     results = decide(_OF_SEVERAL, want, own, journals, ended=True)
-    if end is not None and not first_failed(results):
-        results.pop(_OF_SEVERAL[-1].id, None)
+    if end is not None:
         known = end.kind != "interrupted"
         blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
+    blame(_OF_SEVERAL, results)  # what nobody measured has not passed
     checks = complete(_OF_SEVERAL, results)
-    status = status_of(checks)
     return AcrossVerdict(
-        schema_version=VERSION,
-        mode=step.mode,
+        **verdict.tested(want, checks, began, journals, where, {}),
         label=step.label,
-        status=status,
-        proof=status in ("pass", "warn") and step.mode == GPU,
         host=next(iter(step.hosts)),
         started=started,
-        finished=finished,
-        duration_s=round(seconds, 3),
         deadline_s=step.deadline,
-        checks=checks,
-        metrics=verdict.metrics(want, journals, {}),
         logs=next((part.directory for part in parts.values() if part.directory), ""),
         hosts=dict(step.fingerprints),
         run_id=step.run_id,
         listens={name: each for name in step.hosts if (each := parts[name].listens)},
-        ranks=verdict.ranks(journals, where),
         failed=_failed(results, parts, where, end),
     )
-
-
-Where = dict[int, tuple[str, str | None]]
-"""Rank -> its host, and its log there."""
 
 
 def _merged(step: Step, parts: Mapping[str, Part]) -> tuple[dict[int, Journal], Where]:
     """Return rank -> journal, and where; a rank that two hosts claim is the first one's."""
     journals: dict[int, Journal] = {}
-    where: Where = {}
+    where: dict[int, tuple[str, str | None]] = {}
     for host in step.hosts:
         for rank, journal in parts[host].journals.items():
             if rank not in journals:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from .document import CheckStatus, Result, Status
+from .document import CheckStatus, Result
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
@@ -143,8 +143,8 @@ def first_failed(results: Results) -> Result | None:
 def blame(
     checks: Iterable[Check],
     results: Results,
-    detail: str,
-    rank: int | None,
+    detail: str = "nothing was recorded of it",
+    rank: int | None = None,
     *,
     known: bool = True,
 ) -> None:
@@ -152,8 +152,8 @@ def blame(
 
     + known: whether it failed; else nothing is known of it
     """
-    if first_failed(results) is None:
-        undecided = next(check for check in checks if check.id not in results)
+    undecided = next((check for check in checks if check.id not in results), None)
+    if undecided and first_failed(results) is None:
         status: CheckStatus = "fail" if known else "unknown"
         results[undecided.id] = Result(undecided.id, status, None, detail, rank)
 
@@ -163,13 +163,6 @@ def complete(checks: Iterable[Check], results: Results) -> tuple[Result, ...]:
     failed = first_failed(results)
     why = f"not reached, {failed.id} failed" if failed else "not reached"
     return tuple(results.get(each.id) or Result(each.id, "skip", detail=why) for each in checks)
-
-
-def status_of(results: Iterable[Result]) -> Status:
-    """Return the worst status, and unknown if nothing was checked."""
-    found = {result.status for result in results}
-    worst_first: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
-    return next((each for each in worst_first if each in found), "unknown")
 
 
 def pairs(values: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ from . import (
     precision,
     verdict,
 )
-from .check import Want, blame, complete, decide, first_failed, status_of
-from .document import VERSION, Gpu, Listens, Result, Software, Verdict
+from .check import Want, blame, complete, decide, first_failed
+from .document import Failed, Gpu, Listens, Result, Software, Verdict
 from .journal import HOST, Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import DEADLINE, FAILED, Ranks, under_torchrun
@@ -115,6 +115,7 @@ class Test:
         if not self._failed:
             self._try_ranks()
             self._look_back()
+            self._blame()  # what nobody measured has not passed
         shutil.rmtree(self._options.logs / "compiled", ignore_errors=True)
         return self._conclude()
 
@@ -138,6 +139,11 @@ class Test:
             self._say.check(each)
         if self._failed and self._failed_at is None:
             self._failed_at = time.monotonic()
+
+    def _blame(self, *why: Any, **how: Any) -> None:
+        results = dict(self._results)
+        blame(self._checks, results, *why, **how)
+        self._take(results)
 
     # -- S1 to S4
 
@@ -166,10 +172,9 @@ class Test:
             self._own.add({"ended": run.code}, time.monotonic())
         self._decide(ended=True)
         if not run.finished:
-            ending, results = run.ending(limit[1]), dict(self._results)
+            ending = run.ending(limit[1])
             known = ending.kind != "interrupted"
-            blame(self._checks, results, ending.sentence, ending.rank, known=known)
-            self._take(results)
+            self._blame(ending.sentence, ending.rank, known=known)
         if run.reason == DEADLINE or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
             self._look_for_the_layer()
         elif self._gpus is not None and not self._failed:
@@ -229,7 +234,8 @@ class Test:
 
         run.run(to_end)
         want = replace(self._want, allreduce_mib=1)
-        if run.finished and not first_failed(decide([ALL_REDUCE], want, run.own, run.journals)):
+        found = decide([ALL_REDUCE], want, run.own, run.journals).get(ALL_REDUCE.id)
+        if run.finished and found and found.status == "pass":
             return hang.PASSED, run
         begun = [journal for journal in run.journals.values() if "init" in journal.steps]
         return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run
@@ -262,8 +268,10 @@ class Test:
         return verdict.exit_code(found.status, self._mode)
 
     def _evidence(self) -> str | None:
-        """Keep what explains the result; a verdict without it is better than none."""
+        """Keep what explains a result that is no pass; a verdict without it is better than none."""
         wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
+        if not wrong:
+            return None
         remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
         rank = self._failed.rank if self._failed else None
         kernel = self._own.facts.get("kernel", {}).get("lines") or []
@@ -274,24 +282,18 @@ class Test:
             return None
 
     def _verdict(self) -> Verdict:
-        options, name = self._options, self._options.host
-        results = complete(self._checks, self._results)
-        status = status_of(results)
+        options, own = self._options, self._own.facts
         run = self._runs[0] if self._runs else None
-        where = {rank: (name, run.log_of(rank)) for rank in self._journals} if run else {}
+        where = {rank: (options.host, run.log_of(rank)) for rank in self._journals} if run else {}
+        results, want = complete(self._checks, self._results), self._want
         listed = self._gpus["gpus"] if self._gpus else []
-        torch: Mapping[str, Any] = self._own.facts.get("identity", {})
+        torch: Mapping[str, Any] = own.get("identity", {})
         return Verdict(
-            schema_version=VERSION,
-            mode=self._mode,
+            **verdict.tested(want, results, self._began, self._journals, where, own),
             label=verdict.LABELS[self._mode],
-            status=status,
-            proof=status in ("pass", "warn") and self._mode == GPU,
-            host=name,
+            host=options.host,
             fingerprint=options.fingerprint,
             started=self._started,
-            finished=verdict.now(),
-            duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
             software=Software(
                 platform.python_version(),
@@ -301,13 +303,24 @@ class Test:
             ),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
-            ranks=verdict.ranks(self._journals, where),
-            checks=results,
-            metrics=verdict.metrics(self._want, self._journals, self._own.facts),
-            failed=verdict.failed(self._failed, run, self._remark, name),
-            evidence=self._evidence() if status != "pass" else None,
+            failed=self._failure(),
+            evidence=self._evidence(),
             rerun_command=self._rerun_command(),
             logs=str(options.logs),
+        )
+
+    def _failure(self) -> Failed | None:
+        """Return the check that failed first, with the end of the log to look at."""
+        if (first := self._failed) is None:
+            return None
+        run = self._runs[0] if self._runs else None
+        return Failed(
+            first.id,
+            "; ".join(filter(None, (first.detail, self._remark))),
+            first.rank,
+            log=run.log_of(first.rank) if run else None,
+            tail=tuple(run.tail(first.rank)) if run and first.status == "fail" else (),
+            host=self._options.host,
         )
 
     def _rerun_command(self) -> str:

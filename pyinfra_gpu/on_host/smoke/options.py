@@ -18,16 +18,11 @@ REHEARSAL_CPU: Final = "rehearsal-cpu"
 REHEARSAL_1GPU: Final = "rehearsal-1gpu"
 """One GPU, and one NCCL rank on it: what `--mode gpu` becomes on a host of one GPU."""
 GPU: Final = "gpu"
-REFUSED = 2
-MAX_RANKS = 16
-"""Beyond that no pattern of bfloat16 values has an exact sum, see `collectives.period`."""
 LARGEST_MIB = {GPU: 256, REHEARSAL_1GPU: 256, REHEARSAL_CPU: 64}
 """The largest all-reduce; on a CPU more would take half a minute. pyinfra_gpu.spec reads it too."""
-_EPILOG = """\
-by hand, on the host:  VENV/bin/python smoke_test.pyz --mode gpu
-exit codes:  0 passed   1 passed with warnings   2 failed   3 nothing proven about two GPUs
-             (a rehearsal, one GPU, or something could not be found out)
-"""
+MAX_RANKS = 16
+"""Beyond that no pattern of bfloat16 values has an exact sum, see `collectives.period`."""
+_REFUSED = 2
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,9 @@ class Across:
 
 @dataclass(frozen=True)
 class Options:
-    """One smoke test as asked for; paths are absolute, the deadline is in seconds.
+    """One smoke test as asked for, see `parse`; paths are absolute, the deadline is in seconds.
 
     + gpus: how many GPUs the host is declared to have, None for what is found
-    + fingerprint: what the result depends on, None for a test by hand
-    + compile: whether programs on this host are meant to use torch.compile
-    + limit_network: whether others should be kept out of what the test listens at
     + across: where this is one host's part of a step across hosts, and nothing else
     """
 
@@ -76,12 +68,35 @@ class Options:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say in one sentence what is wrong; the full usage is one `--help` away."""
-        self.exit(REFUSED, f"smoke test: {message}; see --help\n")
+        self.exit(_REFUSED, f"smoke test: {message}; see --help\n")
 
 
 def parse(arguments: list[str]) -> Options:
     """Return the checked options; leaves with exit code 2 and one sentence on a wrong one."""
-    parser = _parser()
+    parser = _Parser(
+        prog="smoke_test.pyz",
+        description="Prove that torch trains on this host, all GPUs together; or rehearse that.",
+        epilog="exit codes: 0 passed, 1 passed with warnings, 2 failed, 3 nothing proven about two"
+        " GPUs (a rehearsal, one GPU, or something could not be found out)",
+    )
+
+    def add(name: str, text: str, **how: Any) -> None:
+        parser.add_argument(name, help=text, **how)
+
+    few, off = _integer(1, MAX_RANKS), {"action": "store_false"}
+    one_each = "gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU"
+    add("--mode", one_each, required=True, choices=(GPU, REHEARSAL_CPU))
+    add("--ranks", "without GPUs (default 2); in mode gpu there is one rank a GPU", type=few)
+    add("--gpus", "that this host is declared to have; default: those it has", type=few)
+    add("--deadline", "seconds (default 180)", type=_integer(10, 3600), default=180)
+    mib = _integer(1, 1024)
+    add("--allreduce-mib", "the largest all-reduce (default 64, in mode gpu 256)", type=mib)
+    add("--no-compile", "programs here do not use torch.compile", dest="compile", **off)
+    add("--open-network", "others may connect: do not say so", dest="limit_network", **off)
+    add("--fingerprint", "of what the result depends on; goes into the verdict")
+    add("--host", "its name in the inventory", default=socket.gethostname())
+    add("--output", "the verdict's file (default: in a new directory)", type=_path)
+    add("--across", "one host's part of a step across hosts, as a deploy asks", type=_across)
     given = vars(parser.parse_args(arguments))
     if given["output"] is None:
         given["output"] = Path(tempfile.mkdtemp(prefix="smoke-test-")) / "verdict.json"
@@ -95,37 +110,6 @@ def parse(arguments: list[str]) -> Options:
     return Options(**given)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="smoke_test.pyz",
-        description="Prove that torch trains on this host, all GPUs together; or rehearse that.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def add(name: str, text: str, **how: Any) -> None:
-        parser.add_argument(name, help=text, **how)
-
-    few, mode = _integer(1, MAX_RANKS), "gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU"
-    add("--mode", mode, required=True, choices=(GPU, REHEARSAL_CPU))
-    add("--ranks", "without GPUs (default 2); in mode gpu there is one rank a GPU", type=few)
-    add("--gpus", "that this host is declared to have; default: those it has", type=few)
-    add("--deadline", "seconds (default 180)", type=_integer(10, 3600), default=180)
-    largest = "the largest all-reduce (default 64, in mode gpu 256)"
-    add("--allreduce-mib", largest, type=_integer(1, 1024))
-    off: dict[str, Any] = {"action": "store_false"}
-    add("--no-compile", "programs on this host do not use torch.compile", dest="compile", **off)
-    anyone = "others may connect to what the test listens at: nothing is said about it"
-    add("--open-network", anyone, dest="limit_network", **off)
-    add("--fingerprint", "goes into the verdict")
-    name = "its name in the inventory (default: its hostname)"
-    add("--host", name, default=socket.gethostname())
-    output = "the verdict's file (default: in a new directory)"
-    add("--output", output, type=lambda text: Path(text).absolute())
-    add("--across", "one host's part of a step across hosts, as a deploy asks", type=_across)
-    return parser
-
-
 def _integer(low: int, high: int) -> Callable[[str], int]:
     def convert(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
@@ -133,6 +117,10 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return convert
+
+
+def _path(text: str) -> Path:
+    return Path(text).absolute()
 
 
 def _across(text: str) -> Across:

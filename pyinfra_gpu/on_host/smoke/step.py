@@ -35,10 +35,13 @@ def _model() -> "torch.nn.Module":
     Its first loss is ln(vocabulary), by its small weights. They are not zero: with a head at zero
     no gradient would reach the layers below.
     """
-    nn, how = torch.nn, {"dropout": 0.0, "batch_first": True, "norm_first": True}
-    layers = [nn.TransformerEncoderLayer(_WIDTH, 4, 4 * _WIDTH, **how) for _ in range(2)]  # type: ignore[arg-type, unused-ignore]
+    nn: Any = torch.nn
+    how = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+    layers = [nn.TransformerEncoderLayer(_WIDTH, 4, 4 * _WIDTH, **how) for _ in range(2)]
     head = nn.Linear(_WIDTH, VOCABULARY, bias=False)
-    model = nn.Sequential(nn.Embedding(VOCABULARY, _WIDTH), *layers, nn.LayerNorm(_WIDTH), head)
+    model: torch.nn.Module = nn.Sequential(
+        nn.Embedding(VOCABULARY, _WIDTH), *layers, nn.LayerNorm(_WIDTH), head
+    )
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import collectives, files, hang
 from .check import Facts, Want
-from .document import AllReduce, Failed, Format, Link, Metrics, Rank, Result
+from .document import PASSED, VERSION, AllReduce, Format, Link, Metrics, Rank, Result
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .ranks import Ranks, last_lines
@@ -92,34 +92,38 @@ def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
             yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-def ranks(
-    journals: Mapping[int, Journal], where: Mapping[int, tuple[str, str | None]]
-) -> tuple[Rank, ...]:
-    """Return what became of each rank.
+Where = Mapping[int, tuple[str, str | None]]
+"""Rank -> its host, and its log there."""
 
-    + where: rank -> its host and its log there
+
+def tested(
+    want: Want,
+    results: tuple[Result, ...],
+    began: float,
+    journals: Mapping[int, Journal],
+    where: Where,
+    own: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what the verdicts on one host, and on a step across hosts, say of their ranks.
+
+    + results: of all checks; began: on the monotonic clock; own: the host's facts
     """
-    return tuple(
-        Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
-        for rank, each in sorted(journals.items())
-    )
-
-
-def failed(result: Result | None, run: Ranks | None, remark: str, host: str) -> Failed | None:
-    """Return the check that failed first, with the end of the log to look at; None on a pass.
-
-    + run: of the ranks; remark: what else was found out about it
-    """
-    if result is None:
-        return None
-    return Failed(
-        id=result.id,
-        sentence="; ".join(filter(None, (result.detail, remark))),
-        rank=result.rank,
-        log=run.log_of(result.rank) if run else None,
-        tail=tuple(run.tail(result.rank)) if run and result.status == "fail" else (),
-        host=host,
-    )
+    found = {result.status for result in results}
+    status = next(each for each in ("fail", "unknown", "warn", "pass", "skip") if each in found)
+    return {
+        "schema_version": VERSION,
+        "mode": want.mode,
+        "status": status,
+        "proof": status in PASSED and want.mode == GPU,
+        "finished": now(),
+        "duration_s": round(time.monotonic() - began, 3),
+        "checks": results,
+        "metrics": metrics(want, journals, own),
+        "ranks": tuple(
+            Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
+            for rank, each in sorted(journals.items())
+        ),
+    }
 
 
 def evidence(

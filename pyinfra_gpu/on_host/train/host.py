@@ -27,6 +27,7 @@ VERSION = 1
 """Of `site.json`."""
 CPU = "cpu"
 """The device of a host without GPUs."""
+OVERDUE = 124
 AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
 _ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
 _UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
@@ -72,6 +73,24 @@ class Site:
         return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
 
 
+def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; where it does not come to one, `stderr` says why.
+
+    + given: to subprocess.run, beside or over what is usual
+
+    Never raises; the exit code is then 127, or OVERDUE after so many seconds.
+    """
+    usual = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
+    usual |= {} if "input" in given else {"stdin": subprocess.DEVNULL}
+    try:
+        return subprocess.run(words, check=False, **{**usual, **given})
+    except subprocess.TimeoutExpired:
+        why, code = f"did not end within {seconds:g} s", OVERDUE
+    except (OSError, ValueError) as error:
+        why, code = f"cannot be run ({error})", 127
+    return subprocess.CompletedProcess(words, code, "", f"{words[0]} {why}")
+
+
 def load() -> Site:
     """Return what is declared, for the owner of the runs; raise TrainError for anybody else."""
     path = Path(sys.argv[0]).absolute().parents[1] / "train/site.json"
@@ -82,15 +101,19 @@ def load() -> Site:
         site = Site(**document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    state, owner = Path(site.state), site.owner or "the owner"
-    with contextlib.suppress(OSError, KeyError):
-        owner = pwd.getpwuid(state.stat().st_uid).pw_name
-    roots = os.getuid() == 0 and owner not in ("root", "the owner")
-    read_only = state.exists() and os.statvfs(state).f_flag & os.ST_RDONLY
-    if roots or not (os.access(state, os.W_OK) or read_only):
-        words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
-        raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
+    with contextlib.suppress(FileNotFoundError):
+        if (uid := Path(site.state).stat().st_uid) != os.getuid():
+            owner = _name_of(uid)
+            words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
+            raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
     return site
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def from_controller() -> str:
@@ -292,9 +315,7 @@ def _driver() -> str | None:
 def _libcuda() -> str | None:
     abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(platform.machine(), "")
     program = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
-    said = subprocess.run(
-        [program or "ldconfig", "-p"], capture_output=True, text=True, timeout=10, check=False
-    )
+    said = call(program or "ldconfig", "-p", seconds=10)
     for line in said.stdout.splitlines():
         name, arrow, path = line.strip().partition(" => ")
         if arrow and name.startswith("libcuda.so.1 ") and abi in name:

@@ -1,4 +1,4 @@
-"""What is known of a run, in words, as a table, a line, or a screen that is drawn anew each second.
+"""What is known of a run, in words, as a table, a line, or a screen.
 
 The words and the table are the controller's as well.
 """
@@ -10,22 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..terminal import columns, draws, shortened
+from ..terminal import columns, draws, one_line, shortened
 from . import host, runs
 from .host import CPU, TrainError, moment
 from .metrics import sampled
 from .runs import Run, tail_of, unstamped
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Style = Callable[[str, str], str]
 """Colours a text after what a word says."""
 NARROW = 60
 """Columns; below that there are lines in place of a screen."""
 _LINE_EVERY_S = 10.0
+_CLEAR = "\x1b[H\x1b[J"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _CURVE = 5  # lines
 
@@ -94,11 +92,12 @@ def table(
 
 def state_words(run: Run) -> str:
     """Return what a run does or became, in a few words."""
-    if run.cut_off and run.over:
-        return "lost: the host was started anew"
     if run.stalled is not None:
         return f"stalled: no step for {duration(run.stalled)}"
-    return run.outcome
+    if run.outcome == "lost":
+        why = "the host was started anew" if run.cut_off else "its supervisor was ended"
+        return f"lost: {why}"
+    return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
 
 
 def told(run: Run) -> Iterator[tuple[str, str]]:
@@ -147,77 +146,41 @@ def line(run: Run) -> str:
     return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
 
 
-# -- as it goes
+def screen(run: Run, width: int) -> str:
+    """Return a run on lines of at most so many columns."""
+    last, head = run.last, [run.run, state_words(run)]
+    if last is not None and (began := moment(last.started)) is not None:
+        head.append(duration((moment(last.ended) or time.time()) - began))
+    about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
+    about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
+    about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
+    about += ["unproven host"] if run.unproven else []
+    rows = (f"{name:5}  {words}" for name, words in told(run))
+    hint = f"train {'why' if run.failed else 'logs'} {run.run}"
+    hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
+    curve = chart(run.history.losses, width - 2)
+    lines = ["  ".join(head), " · ".join(about), "", *rows, *curve, "", *machine(run), hint]
+    return "\n".join(line if line in curve else one_line(line)[:width] for line in lines)
 
 
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
     drawn = draws(sys.stdout) and columns() >= NARROW and not plain
+    shown, printed, ends = (-1, ""), float("-inf"), False
     try:
-        run = (_screens if drawn else _lines)(folder, once)
+        while not ends:
+            run = runs.read(folder)
+            now, ends = (run.history.lines, run.outcome), once or run.over
+            if drawn:
+                print(("" if once else _CLEAR) + screen(run, columns()), flush=True)
+            elif ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
+                print(line(run), flush=True)
+                shown, printed = now, time.monotonic()
+            time.sleep(0 if ends else 1)
     except KeyboardInterrupt:
         print(f"\nthe run continues: `train watch {folder.name}` shows it again", file=sys.stderr)
         return 0
     return 2 if run.wrong else 0
-
-
-def _lines(folder: Path, once: bool) -> Run:
-    shown, printed = (-1, ""), float("-inf")
-    while True:
-        run = runs.read(folder)
-        now, ends = (run.history.lines, run.outcome), once or run.over
-        if ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
-            print(line(run), flush=True)
-            shown, printed = now, time.monotonic()
-        if ends:
-            return run
-        time.sleep(1)
-
-
-def _screens(folder: Path, once: bool) -> Run:
-    from rich.console import Console
-    from rich.live import Live
-
-    console, run = Console(highlight=False), runs.read(folder)
-    if not (once or run.over):
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while not run.over:
-                live.update(screen(run), refresh=True)
-                time.sleep(1)
-                run = runs.read(folder)
-    console.print(screen(run))
-    return run
-
-
-def screen(run: Run) -> RenderableType:
-    """Return a run as a screen of rich's."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    known, last = run.history.last, run.last
-    colour = "yellow" if run.wrong or run.outcome not in ("running", "finished") else "green"
-    head = Text.assemble((run.run, "bold"), "  ", (state_words(run), colour))
-    if last is not None and (began := moment(last.started)) is not None:
-        head.append(f" · {duration((moment(last.ended) or time.time()) - began)}", style="dim")
-    about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
-    about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
-    about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
-    about += ["unproven host"] if run.unproven else []
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="dim")
-    rows.add_column(overflow="ellipsis", no_wrap=True)
-    for name, words in told(run):
-        rows.add_row(name, Text(words))
-    if known.get("steps"):
-        rows.add_row("", ProgressBar(known["steps"], known.get("step", 0), width=40))
-    curve = [Text(row, style="cyan") for row in chart(run.history.losses, columns() - 2)]
-    hint = f"train {'why' if run.failed else 'logs'} {run.run}"
-    hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
-    what = Text(" · ".join(about), style="dim", no_wrap=True, overflow="ellipsis")
-    now = [Text(each, no_wrap=True) for each in machine(run)]
-    return Group(head, what, Text(), rows, *curve, Text(), *now, Text(hint, style="dim"))
 
 
 def chart(losses: Sequence[float], width: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..terminal import columns, paragraph
 from . import checks, host, runs, starting
 from .host import Site, above, moment
-from .listing import duration, loss_words
+from .listing import duration, loss_words, state_words
 from .presets import folder_of
 from .runs import Run, rank_of, tail_of, unstamped
 
@@ -137,30 +136,19 @@ def _host_facts() -> dict[str, str]:
 
 
 def _what(run: Run, ended: float | None) -> str:
-    name, at = f"run {run.run}", run.history.last.get("step")
-    place = "" if run.across else " before its first step"
-    place = place if at is None else f" at step {at:,.0f}"
-    well = "nothing has failed"
-    if run.history.not_finite:
-        since = run.history.not_finite[0] or 0
-        well = f"its loss is {loss_words(run.history.last)} since step {since}"
-    if not run.over and not run.failed:
-        if run.state in ("queued", "waiting"):
-            return f"{name} waits: nothing has failed"
-        if run.stalled is not None:
-            return f"{name} stands still{place}: no step for {duration(run.stalled)}"
-        return f"{name} is {run.state}: {well}"
-    if run.last is None:
-        return f"{name} was not started" + (f": {run.refused}" if run.refused else "")
-    if run.last.outcome == "lost":
-        what = "the host was started anew" if run.cut_off else "its supervisor was ended"
-        return f"{name} was lost{place}: {what}"
-    began = moment(run.last.started)
-    after = f" after {duration(ended - began)}" if began and ended else ""
-    if run.outcome == "finished":
-        return f"{name} finished{after}: {well}"
-    outcome = "was stopped" if run.last.outcome == "stopped" else run.last.outcome
-    return f"{name} {outcome}{after}{place}"
+    """Return what a run does or became, in one sentence."""
+    step, odd, words = run.history.last.get("step"), run.history.not_finite, [state_words(run)]
+    if run.failed or run.outcome in ("stalled", "stopped"):
+        before = [] if run.across else ["before its first step"]
+        words += before if step is None else [f"at step {step:,.0f}"]
+    began = moment(run.last.started) if run.last else None
+    if run.over and began and ended:
+        words.append(f"after {duration(ended - began)}")
+    if odd:
+        words.append(f"its loss is {loss_words(run.history.last)} since step {odd[0] or 0}")
+    elif run.outcome in ("queued", "waiting", "running", "finished") and not run.failed:
+        words.append("nothing has failed")
+    return f"run {run.run}: {', '.join(words)}"
 
 
 def _facts(site: Site, run: Run) -> Iterator[str]:
@@ -216,13 +204,7 @@ def _kernel(run: Run) -> str:
     began = moment(run.last.started) if run.last else None
     if began is None:
         return ""
-    words = ["journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000"]
-    try:
-        said = subprocess.run(
-            [*words, "--since", f"@{began:.0f}"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = said.stdout.decode("utf-8", "replace").splitlines()
+    words = ("journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000")
+    said = host.call(*words, "--since", f"@{began:.0f}", seconds=5)
+    lines = said.stdout.splitlines()
     return "\n".join(line for line in lines if any(word in line for word in _KERNEL))

@@ -121,12 +121,9 @@ def test_a_fact_is_told_with_its_detail_and_of_no_other_host(name: str) -> None:
     assert name not in facts_of(record(**nearly))
 
 
-def test_what_the_probe_could_not_tell_is_no_fact() -> None:
+def test_recorded_hosts() -> None:
     assert facts_of(record("no-probe")) == {}
     assert "compat-on-path" not in facts_of(record("truncated"))
-
-
-def test_hosts_that_are_not_healthy() -> None:
     assert "nouveau-loaded" in facts_of(record("ubuntu2404-rtx5080-nouveau"))
     assert "secure-boot" in facts_of(record("ubuntu2204-rtxpro6000-secureboot"))
 
