@@ -29,23 +29,19 @@ _OF_RELEASE: dict[str, dict[str, object]] = {
 }
 
 
-def _repository_data(lab: Lab) -> dict[str, object]:
-    """Return what a deploy must know of the simulated repository, which all hosts share."""
+def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
+    """Return what a deploy must know of a host's simulated GPUs; nothing where it has none."""
+    if host.machine is None:
+        return {}
     record, nvidia = LabRecord.load(lab.directory), lab.nvidia
     return {
+        "gpu_model": host.machine.card.model,
+        "gpu_count": host.machine.count,
         "driver_repository_url": nvidia.url,
         "driver_key_fingerprint": nvidia.key_fingerprint,
         "driver_keyring_sha256": nvidia.keyring_sha256,
         **_OF_RELEASE.get(record.release if record else "", {}),
     }
-
-
-def _gpu_data(host: LabHost, repository: dict[str, object]) -> dict[str, object]:
-    """Return what a deploy must know of a simulated GPU; nothing for a host without one."""
-    if host.machine is None:
-        return {}
-    card = host.machine.card
-    return {"gpu_model": card.model, "gpu_count": host.machine.count, **repository}
 
 
 def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str, object]]]:
@@ -57,7 +53,6 @@ def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str,
     hosts = lab.all_hosts()  # one that is off is as unreachable as a real one
     if not hosts:
         raise LabError(NONE_UP)
-    repository = _repository_data(lab) if any(host.machine for host in hosts) else {}
     return [
         (
             host.name,
@@ -68,7 +63,7 @@ def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str,
                 "ssh_key": str(lab.directory / KEY),
                 "ssh_known_hosts_file": str(lab.directory / KNOWN_HOSTS),
                 "ssh_strict_host_key_checking": "yes",
-                **_gpu_data(host, repository),
+                **_gpu_data(lab, host),
             },
         )
         for host in hosts

@@ -1,4 +1,8 @@
-"""Small real apt repositories: indexes, Release files, and signatures of throwaway keys."""
+"""Small real apt repositories: packages, indexes, Release files, and throwaway keys.
+
+Only NVIDIA's is signed, which is what a deploy checks. The others are trusted by the hosts' own
+lists ("trusted=yes"): they come from this machine.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,110 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.commands import remove_tree, run
 
 NAME = "pyinfra-gpu rehearsal"
-
+# The time in every package, so that one made again is the same, byte for byte.
+SAME_TIME = "1767225600"
 # A key is made on this day, so that it can have expired since.
 BIRTH, NEXT_DAY = "20260101T000000", "20260102T000000"
 A_WEEK = "seconds=604800"
 
 
+def pack(tree: Path, target: Path, *, compress: bool = False) -> Path:
+    """Make the package TARGET of the folder TREE, and beside it (.stanza) its entry in an index.
+
+    To unpack what xz has compressed takes most of what dpkg takes of a processor, and hosts install
+    the same packages again and again.
+    """
+    how = ["-Zzstd", "-z1"] if compress else ["-Znone"]
+    run(
+        ["dpkg-deb", "--root-owner-group", *how, "--build", tree, target],
+        purpose=f"making the package {target.name}",
+        env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
+        timeout=600,
+    )
+    control, content = (tree / "DEBIAN/control").read_text(), target.read_bytes()
+    entry = f"{control.strip()}\nFilename: {target.name}\nSize: {len(content)}\n"
+    entry += f"SHA256: {hashlib.sha256(content).hexdigest()}\n"
+    target.with_suffix(".stanza").write_text(entry)
+    return target
+
+
+def repack(original: Path, folder: Path) -> Path:
+    """Make in FOLDER the package ORIGINAL, not compressed; its name has no epoch, as in a pool."""
+    with tempfile.TemporaryDirectory(prefix="pgpu-deb-", dir=folder) as name:
+        tree = Path(name, "tree")
+        run(["dpkg-deb", "--raw-extract", original, tree], purpose=f"unpacking {original.name}")
+        package, version, architecture = original.stem.split("_")
+        version = version.rpartition("%3a")[2]
+        return pack(tree, folder / f"{package}_{version}_{architecture}.deb")
+
+
+def write_index(
+    folder: Path, packages: Iterable[Path], fields: Mapping[str, str], place: str = ""
+) -> None:
+    """Write an index of PACKAGES and a Release file that vouches for it into FOLDER.
+
+    + packages: each has its entry of the index beside it
+    + fields: of the Release file, beside its date and its sums
+    + place: where the index lies in FOLDER; with one, the packages lie in FOLDER/../../pool
+    """
+    entries = [package.with_suffix(".stanza").read_text() for package in packages]
+    if place:
+        entries = [entry.replace("Filename: ", "Filename: pool/") for entry in entries]
+    index = "\n".join(entries).encode()
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    rows = [f"{key}: {value}" for key, value in fields.items()]
+    rows += [f"Date: {datetime.now(UTC):%a, %d %b %Y %H:%M:%S UTC}", "SHA256:"]
+    for name, content in (("Packages", index), ("Packages.gz", gzip.compress(index, mtime=0))):
+        (folder / place / name).write_bytes(content)
+        rows.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {Path(place, name)}")
+    (folder / "Release").write_text("\n".join(rows) + "\n")
+
+
+def write_flat(
+    folder: Path, packages: Iterable[Path], origin: str, label: str, key: SigningKey | None = None,
+    *, expired: bool = False,
+) -> None:  # fmt: skip
+    """Offer PACKAGES and nothing else in FOLDER, whose line in a host's list ends in "/".
+
+    + key: what signs; expired: as in the past
+    """
+    offered = list(packages)
+    fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
+    remove_tree(fresh)
+    remove_tree(old)
+    write_index(fresh, offered, {"Origin": origin, "Label": label, "Architectures": "amd64"})
+    if key:
+        key.sign(fresh / "Release", expired=expired)
+    # A client asks for what is newer by whole seconds.
+    before = folder / "Release"
+    stamp = max(time.time(), before.stat().st_mtime + 1 if before.exists() else 0)
+    for path in fresh.iterdir():
+        os.utime(path, (stamp, stamp))
+    for package in offered:
+        (fresh / package.name).symlink_to(package)
+    if folder.exists():
+        folder.rename(old)
+    fresh.rename(folder)  # between the two, for an instant, there is no repository
+    remove_tree(old)
+
+
 @contextmanager
-def _gpg() -> Iterator[list[str | Path]]:
-    """Give the words that call gpg with a home of its own, which is gone afterwards."""
+def _gpg(*keys: Path) -> Iterator[list[str | Path]]:
+    """Give the words that call gpg with a home of its own, which is gone afterwards.
+
+    + keys: what it knows
+    """
     # A socket of gpg's agent lies in its home: the path must be short (108 bytes, unix(7)).
     with tempfile.TemporaryDirectory(prefix="pgpu-gpg-", dir="/tmp") as name:
+        words: list[str | Path] = ["gpg", "--homedir", name, "--batch", "--yes", "--quiet"]
+        words += ["--passphrase", ""]
         try:
-            yield ["gpg", "--homedir", name, "--batch", "--yes", "--quiet", "--passphrase", ""]
+            for key in keys:
+                run([*words, "--import", key], purpose="loading a key")
+            yield words
         finally:
             run(["gpgconf", "--homedir", name, "--kill", "all"], purpose="ending gpg", check=False)
 
@@ -48,28 +140,29 @@ class SigningKey:
     @property
     def fingerprint(self) -> str:
         """Its 40 hexadecimal digits."""
-        return (self.folder / "fingerprint").read_text().strip()
+        return (self.folder / "fingerprint").read_text()
 
-    def ensure(self, name: str) -> None:
-        """Make the key, called NAME, where there is none."""
-        if (self.folder / "fingerprint").exists():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
-        with _gpg() as gpg:
-            born = [*gpg, "--faked-system-time", f"{BIRTH}!", "--quick-gen-key"]
-            run([*born, name, "ed25519", "sign", "never"], purpose="making a key")
-            listed = run([*gpg, "--with-colons", "--list-keys"], purpose="listing a key").stdout
-            fingerprint = next(line for line in listed.splitlines() if line.startswith("fpr:"))
-            self._export(gpg)
-        (self.folder / "fingerprint").write_text(fingerprint.split(":")[9] + "\n")
+    @property
+    def _secret(self) -> Path:
+        return self.folder / "secret.gpg"
+
+    def ensure(self, name: str) -> SigningKey:
+        """Make the key, called NAME, where there is none, and return it."""
+        if not (self.folder / "fingerprint").exists():
+            with _gpg() as gpg:
+                born = [*gpg, "--faked-system-time", f"{BIRTH}!", "--quick-gen-key"]
+                run([*born, name, "ed25519", "sign", "never"], purpose="making a key")
+                self._export(gpg)
+                listed = run([*gpg, "--with-colons", "--list-keys"], purpose="listing a key")
+            (fingerprint,) = (r for r in listed.stdout.splitlines() if r.startswith("fpr:"))
+            (self.folder / "fingerprint").write_text(fingerprint.split(":")[9])
+        return self
 
     def _export(self, gpg: list[str | Path]) -> None:
-        for how, path in (("-secret-keys", self.folder / "secret.gpg"), ("", self.public)):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        for how, path in (("-secret-keys", self._secret), ("", self.public)):
             run([*gpg, "--output", path, f"--export{how}"], purpose="exporting a key")
-
-    def _load(self, gpg: list[str | Path]) -> None:
-        run([*gpg, "--import", self.folder / "secret.gpg"], purpose="loading a key")
 
     def sign(self, release: Path, *, expired: bool = False) -> None:
         """Sign the file RELEASE of a repository as InRelease beside it.
@@ -78,94 +171,16 @@ class SigningKey:
         """
         past = ["--faked-system-time", f"{NEXT_DAY}!", "--default-sig-expire", A_WEEK]
         words: list[str | Path] = ["--output", release.with_name("InRelease"), "--clearsign"]
-        with _gpg() as gpg:
-            self._load(gpg)
+        with _gpg(self._secret) as gpg:
             command = [*gpg, *(past if expired else []), *words, release]
             run(command, purpose="signing a package repository")
 
     def expired_copy(self, folder: Path) -> SigningKey:
         """Return the same key, kept in FOLDER, as its owner would let it expire."""
-        folder.mkdir(parents=True, exist_ok=True)
         copy = SigningKey(folder)
-        with _gpg() as gpg:
-            self._load(gpg)
+        with _gpg(self._secret) as gpg:
             back = [*gpg, "--faked-system-time", f"{NEXT_DAY}!"]
             run([*back, "--quick-set-expire", self.fingerprint, A_WEEK], purpose="expiring a key")
             copy._export(gpg)
         shutil.copyfile(self.folder / "fingerprint", folder / "fingerprint")
         return copy
-
-
-def stanza(control: str, filename: str, content: bytes) -> str:
-    """Return the entry of the Packages index for one package.
-
-    + control: the text of the package's control file.
-    + filename: where the package lies, relative to the repository.
-    """
-    digest = hashlib.sha256(content).hexdigest()
-    return f"{control.strip()}\nFilename: {filename}\nSize: {len(content)}\nSHA256: {digest}\n"
-
-
-def write_suite(
-    folder: Path, place: str, entries: Iterable[str], fields: Mapping[str, str]
-) -> None:
-    """Write an index of packages and a Release file that vouches for it into FOLDER.
-
-    + place: where the index lies in FOLDER, "" = at its top
-    + entries: what `stanza` returns for each package
-    + fields: of the Release file, beside its date and its sums
-    """
-    index = "\n".join(entries).encode()
-    (folder / place).mkdir(parents=True, exist_ok=True)
-    rows = [f"{key}: {value}" for key, value in fields.items()]
-    rows += [f"Date: {datetime.now(UTC):%a, %d %b %Y %H:%M:%S UTC}", "SHA256:"]
-    for name, content in (("Packages", index), ("Packages.gz", gzip.compress(index, mtime=0))):
-        (folder / place / name).write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        rows.append(f" {digest} {len(content)} {Path(place, name)}")
-    (folder / "Release").write_text("\n".join(rows) + "\n")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FlatRepository:
-    """A repository whose index and packages lie in FOLDER, as NVIDIA's; its line ends in "/"."""
-
-    folder: Path
-    origin: str
-    label: str
-
-    @staticmethod
-    def _entries(packages: Iterable[Path]) -> list[str]:
-        return [package.with_suffix(".stanza").read_text() for package in packages]
-
-    def offers(self, packages: Iterable[Path]) -> bool:
-        """Tell whether it offers PACKAGES and nothing else."""
-        path = self.folder / "Packages"
-        return path.exists() and path.read_text() == "\n".join(self._entries(packages))
-
-    def write(self, packages: Iterable[Path], key: SigningKey, *, expired: bool = False) -> None:
-        """Offer PACKAGES and nothing else, signed with KEY.
-
-        + packages: each has its entry of the index beside it, as `debs.build` makes it
-        + expired: sign as in the past.
-        """
-        offered = list(packages)
-        fresh, old = (
-            self.folder.with_name(f".{self.folder.name}.{part}") for part in ("new", "old")
-        )
-        for folder in (fresh, old):
-            shutil.rmtree(folder, ignore_errors=True)
-        fields = {"Origin": self.origin, "Label": self.label, "Architectures": "amd64"}
-        write_suite(fresh, "", self._entries(offered), fields)
-        key.sign(fresh / "Release", expired=expired)
-        # A client asks for what is newer by whole seconds.
-        signed = self.folder / "InRelease"
-        stamp = max(time.time(), signed.stat().st_mtime + 1 if signed.exists() else 0)
-        for path in fresh.iterdir():
-            os.utime(path, (stamp, stamp))
-        for package in offered:
-            (fresh / package.name).symlink_to(package)
-        if self.folder.exists():
-            self.folder.rename(old)
-        fresh.rename(self.folder)  # between the two, for an instant, there is no repository
-        shutil.rmtree(old, ignore_errors=True)

@@ -1,34 +1,41 @@
 """The base image: one Debian or Ubuntu tree all throwaway hosts share, made once and cached.
 
-Beside the tree lies a small package repository with what a deploy installs on a host and all
-its dependencies, because the hosts reach no network but their own.
+It is made from the same archives as this machine, which its own apt knows, so that no mirror's name
+is ever written into this project and a private mirror or a proxy keeps working. Beside the tree
+lies a small package repository with what a deploy installs on a host and all its dependencies,
+because the hosts reach no network but their own.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
+import re
 import shlex
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.apt_repository import NAME, SigningKey, write_suite
-from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
-from pyinfra_gpu_rehearsal.commands import remove_tree, run
+from pyinfra_gpu.packages.model import Source
+from pyinfra_gpu.packages.sources import read
+from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_index
+from pyinfra_gpu_rehearsal.commands import Say, remove_tree, run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.nvidia.debs import repack
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
-Say = Callable[[str], None]
-KEY_NAME = "archive-key.gpg"  # at the top of the repository
-FORMAT = "not compressed"  # of what packages hold; other words make other repositories
+# What hosts can be, as NVIDIA calls it -> the distribution and its code name. The archives of all
+# releases of a distribution are in one place: the machine's own sources lead to each of them.
+RELEASES = {"debian12": ("debian", "bookworm"), "debian13": ("debian", "trixie")}
+# Suites of the distribution's own archive; "-proposed" and "-backports" are a choice, not a base.
+SUITE_ENDINGS = ("", "-updates", "-security", "/updates")
+# Options that say how to reach an archive; everything else is apt's own default.
+ACQUIRE = re.compile(
+    r'^Acquire::(http|https|ftp|Retries|ForceIPv4|ForceIPv6|Check-Valid-Until|Check-Date)\b.*[^"]";$'
+)
 
 # What a freshly installed cloud or server machine has.
 PACKAGES = (
@@ -38,27 +45,15 @@ PACKAGES = (
 # What a deploy may install on a host, offline: in the repository, not in the image.
 INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev", "ccache")
 # The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
-INSTALLABLE_ALONE = ("dkms",)
+INSTALLABLE_ALONE = "dkms"
 
 # Units that need a real machine (devices, an uplink, a console) or would wake up by the clock.
 MASKED = (
-    "systemd-networkd-wait-online.service",
-    "getty@tty1.service",
-    "console-getty.service",
-    "systemd-timesyncd.service",
-    "apt-daily.timer",
-    "apt-daily-upgrade.timer",
-    "systemd-udevd.service",
-    "systemd-udev-trigger.service",
-    "systemd-udevd-control.socket",
-    "systemd-udevd-kernel.socket",
-    "systemd-modules-load.service",
-    "sys-kernel-debug.mount",
-    "sys-kernel-tracing.mount",
-    "sys-kernel-config.mount",
-    "sys-fs-fuse-connections.mount",
-    "dev-hugepages.mount",
-    "dev-mqueue.mount",
+    "systemd-networkd-wait-online.service getty@tty1.service console-getty.service"
+    " systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer systemd-udevd.service"
+    " systemd-udev-trigger.service systemd-udevd-control.socket systemd-udevd-kernel.socket"
+    " systemd-modules-load.service sys-kernel-debug.mount sys-kernel-tracing.mount"
+    " sys-kernel-config.mount sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount"
 )
 
 # Should mmdebstrap be killed, the file systems it mounts into the tree go with its namespaces, and
@@ -68,9 +63,10 @@ ALONE = (
     "--mount-proc",
 )  # fmt: skip
 
-FINISH = Path(__file__).parent / "on_host/finish_image.sh"
-# FINISH puts these there.
-PYTHON = tuple(FINISH.with_name(name) for name in ("sitecustomize.py", "rehearsal_bytecode.py"))
+ON_HOST = Path(__file__).parent / "on_host"
+FINISH = ON_HOST / "finish_image.sh"
+PYTHON = (ON_HOST / "sitecustomize.py", ON_HOST / "rehearsal_bytecode.py")
+"""What FINISH puts among Python's own modules."""
 
 # Documentation and translations are half of the image and nothing on a host reads them.
 DPKG_OPTIONS = (
@@ -84,14 +80,102 @@ DPKG_OPTIONS = (
 )
 
 
+def os_release(path: Path) -> dict[str, str]:
+    """Return the keys and values of a file such as /etc/os-release."""
+    pairs = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
+    return {key: " ".join(shlex.split(value)) for key, _, value in pairs}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Archives:
+    """The archives of a distribution, and how they are reached.
+
+    + lines: as in a sources.list; options: as in an apt.conf
+    """
+
+    distribution: str
+    codename: str
+    lines: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def own_lines(sources: Iterable[Source], codename: str) -> list[str]:
+    """Return what comes from the distribution's own archive, as lines of a sources.list.
+
+    Third-party archives often use the same suite names, but have their own key.
+    """
+    allowed = {codename + ending for ending in SUITE_ENDINGS}
+    found = []
+    for source in sources:
+        key = source.signed_by or ""
+        is_own = not key.startswith("/") or re.search(r"(debian|ubuntu)-archive", key)
+        # A key that stands in the file itself: the machine's archive keyring has it, too.
+        option = f" [signed-by={key}]" if key.startswith("/") else ""
+        if is_own and "main" in source.components:
+            suites = [suite for suite in source.suites if suite.rstrip("/") in allowed]
+            rest = " ".join(source.components)
+            found += [f"deb{option} {source.uri} {suite} {rest}" for suite in suites]
+    return found
+
+
+def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
+    """Return the archives that the machine below ROOT takes its packages from.
+
+    + release: a key of RELEASES whose packages are wanted; "" = the machine's own
+
+    Raises LabError where the machine is not Debian or Ubuntu or names no archive of its own, or
+    where there is no such release, or it is of another distribution.
+    """
+    known = os_release(root / "etc/os-release")
+    distribution, codename = known.get("ID", ""), known.get("VERSION_CODENAME", "")
+    if distribution not in ("debian", "ubuntu") or not codename:
+        name = known.get("PRETTY_NAME", "unknown")
+        raise LabError(f"hosts are made from Debian or Ubuntu packages, and this machine is {name}")
+    apt, sources = root / "etc/apt", list[Source]()
+    for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
+        if path.suffix in (".list", ".sources") and path.is_file():
+            sources += read(str(path), path.read_text(errors="replace").splitlines())
+    lines = own_lines(sources, codename)
+    if not lines:
+        raise LabError(
+            f"no archive of {distribution} {codename} with component main is configured"
+            " in /etc/apt/sources.list or /etc/apt/sources.list.d"
+        )
+    dump = run(["apt-config", "dump"], purpose="reading the apt configuration").stdout
+    options = tuple(line for line in dump.splitlines() if ACQUIRE.match(line))
+    own = Archives(
+        distribution=distribution, codename=codename, lines=tuple(lines), options=options
+    )
+    if not release:
+        return own
+    if release not in RELEASES:
+        raise LabError(f"hosts of {release!r} cannot be made: there are {', '.join(RELEASES)}")
+    wanted, other = RELEASES[release]
+    if wanted != distribution:
+        raise LabError(
+            f"hosts of {release} need a machine with {wanted}, whose archives it is configured"
+            f" with, and this one has {distribution}"
+        )
+    moved = tuple(re.sub(rf" {codename}\b", f" {other}", line) for line in lines)
+    return replace(own, codename=other, lines=moved)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseImage:
-    """A base image that is ready."""
+    """A base image that is ready.
 
-    folder: Path  # holds root/ (the tree), debian/ (the package repository) and base.json
-    digest: str
+    + folder: holds root/ (the tree) and debian/ (the package repository)
+    + python: "3.11", the version of the tree's python3
+    """
+
+    folder: Path
     codename: str
-    python: str  # "3.11", the version of the tree's python3
+    python: str
+
+    @property
+    def digest(self) -> str:
+        """What it was made from, in short."""
+        return self.folder.name
 
     @property
     def root(self) -> Path:
@@ -103,50 +187,10 @@ class BaseImage:
         """The package repository."""
         return self.folder / "debian"
 
-    @property
-    def key(self) -> Path:
-        """The key that signed the repository."""
-        return self.repository / KEY_NAME
 
-
-def image_digest(apt: AptConfiguration) -> str:
-    """Return the name of the image made from APT: it depends on everything the image does."""
-    parts = [
-        apt.distribution,
-        apt.sources_text(),
-        PACKAGES,
-        *INSTALLABLE,
-        *INSTALLABLE_ALONE,
-        *MASKED,
-        FINISH.read_text(),
-        *(path.read_text() for path in PYTHON),
-        *DPKG_OPTIONS,
-        FORMAT,
-        KEY_NAME,
-        platform.machine(),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-
-
-def _load(folder: Path) -> BaseImage | None:
-    try:
-        known = json.loads((folder / "base.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return BaseImage(
-        folder=folder, digest=known["digest"], codename=known["codename"], python=known["python"]
-    )
-
-
-def _python_version(root: Path) -> str:
-    target = (root / "usr/bin/python3").readlink()
-    return target.name.removeprefix("python")
-
-
-def _bootstrap(apt: AptConfiguration, work: Path) -> None:
-    """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
-    lists = (" ".join(MASKED), " ".join(INSTALLABLE_ALONE), *INSTALLABLE)
-    hook = f'sh {shlex.quote(str(FINISH))} "$1" {shlex.join(lists)}'
+def _bootstrap(archives: Archives, work: Path) -> None:
+    """Make the tree WORK/root with mmdebstrap."""
+    words = shlex.join((MASKED, INSTALLABLE_ALONE, *INSTALLABLE))
     command: list[str | Path] = [
         *ALONE,
         "mmdebstrap",
@@ -155,91 +199,63 @@ def _bootstrap(apt: AptConfiguration, work: Path) -> None:
         "--variant=apt",
         f"--include={PACKAGES}",
         '--aptopt=Acquire::Languages "none"',
-        *(f"--aptopt={option}" for option in apt.options),
+        *(f"--aptopt={option}" for option in archives.options),
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
-        f"--customize-hook={hook}",
-        apt.codename,
+        f'--customize-hook=sh {shlex.quote(str(FINISH))} "$1" {words}',
+        archives.codename,
         work / "root",
         "-",
     ]
     run(
         command,
         purpose="building the base image",
-        stdin=apt.sources_text(),
+        stdin="\n".join(archives.lines) + "\n",
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         timeout=1800,
     )
 
 
-def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> int:
-    """Lay out PACKAGES (.deb files, which are removed) as an apt repository in FOLDER.
-
-    To unpack what xz has compressed takes most of what dpkg takes of a processor, and hosts
-    install the same packages again and again: so these are not compressed. It is signed with a
-    key that is thrown away at once; what it is checked with is FOLDER/archive-key.gpg. Returns
-    the number of packages. Raises LabError.
-    """
+def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> None:
+    """Lay out PACKAGES (.deb files) as an apt repository in FOLDER. Raises LabError."""
     architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
     pool = folder / "pool"
     pool.mkdir(parents=True)
-    given = sorted(packages)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        made = list(threads.map(lambda package: repack(package, pool), given))
-    listed = [package.with_suffix(".stanza") for package in made]
-    entries = [each.read_text().replace("Filename: ", "Filename: pool/") for each in listed]
-    for each in (*given, *listed):
-        each.unlink()
+        made = list(threads.map(lambda package: repack(package, pool), sorted(packages)))
     fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
     fields |= {"Architectures": architecture, "Components": "main"}
-    place = folder / "dists" / suite
-    write_suite(place, f"main/binary-{architecture}", entries, fields)
-    with tempfile.TemporaryDirectory(prefix="pgpu-key-") as name:
-        key = SigningKey(Path(name))
-        key.ensure(NAME)
-        key.sign(place / "Release")
-        shutil.copyfile(key.public, folder / KEY_NAME)
-    return len(entries)
+    write_index(folder / "dists" / suite, made, fields, f"main/binary-{architecture}")
 
 
-def _build(apt: AptConfiguration, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    work.chmod(0o755)
-    try:
-        _bootstrap(apt, work)
-        packages = list((work / "root/installable").glob("*.deb"))
-        make_repository(packages, work / "debian", suite=apt.codename)
-        (work / "root/installable").rmdir()
-        known = {
-            "digest": image_digest(apt),
-            "codename": apt.codename,
-            "python": _python_version(work / "root"),
-            "packages": len(packages),
-        }
-        (work / "base.json").write_text(json.dumps(known, indent=1) + "\n")
-        work.rename(folder)
-    finally:
-        remove_tree(work)
-
-
-def ensure_base_image(apt: AptConfiguration, say: Say) -> BaseImage:
-    """Return the base image for APT, building it first where the cache has none.
+def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
+    """Return the base image for ARCHIVES, building it first where the cache has none.
 
     Raises LabError where it cannot be built.
     """
-    folder = cache_folder() / f"base-{apt.codename}-{image_digest(apt)}"
+    sources = [path.read_text() for path in (Path(__file__), FINISH, *PYTHON)]
+    key = "\0".join([repr(archives), platform.machine(), *sources])
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    folder = cache_folder() / f"base-{archives.codename}-{digest}"
     with locked(cache_folder() / "base.lock"):
-        return _load(folder) or _make(apt, folder, say)
+        if not folder.exists():
+            _build(archives, folder, say)
+    python = (folder / "root/usr/bin/python3").readlink().name.removeprefix("python")
+    return BaseImage(folder=folder, codename=archives.codename, python=python)
 
 
-def _make(apt: AptConfiguration, folder: Path, say: Say) -> BaseImage:
+def _build(archives: Archives, folder: Path, say: Say) -> None:
     for leftover in folder.parent.glob("base-*.part"):
         remove_tree(leftover)  # of a build that was killed; no other runs under the lock
     say("building the base image (about 30 s, once) ...")
     started = time.monotonic()
-    _build(apt, folder)
-    image = _load(folder)
-    if image is None:
-        raise LabError(f"the base image in {folder} cannot be read: remove that folder")
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    work.chmod(0o755)
+    try:
+        _bootstrap(archives, work)
+        installable = work / "root/installable"
+        make_repository(installable.glob("*.deb"), work / "debian", suite=archives.codename)
+        remove_tree(installable)
+        work.rename(folder)
+    finally:
+        remove_tree(work)
     say(f"the base image is ready after {time.monotonic() - started:.0f} s")
-    return image

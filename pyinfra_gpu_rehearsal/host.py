@@ -19,12 +19,10 @@ from pyinfra_gpu_rehearsal.state import HostRecord
 
 ON_HOST = Path(__file__).parent / "on_host"
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--time")
-USERS = {"root": ("0", "/root"), "ubuntu": ("1000", "/home/ubuntu")}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A host's root may do all that stays within the host, but not touch the real kernel or disks.
 _TAKEN = "-sys_module,-sys_rawio,-sys_time,-mknod"
 FEWER_RIGHTS = ("setpriv", f"--bounding-set={_TAKEN}", f"--inh-caps={_TAKEN}")
-LONGEST_DELAY_MS = 5000
 
 
 class LabHost:
@@ -41,25 +39,17 @@ class LabHost:
         self.machine = machine_named(record.machine) if record.machine else None
         self.subnet = subnet
         self.address = subnet.address(record.last)
+        self.lab = lab
         self.group = lab.sub(record.name)
         self.bridge = lab.sub("bridge")  # of the process that holds the lab's network
+        self.own_network = self.group.sub("network")  # the same of the host's, on or off
+        self.power = self.group.sub("on")  # of everything that runs while the host is on
         self.folder = folder
         self.upper = folder / "up"
+        self.console = folder / "console.log"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.address!r})"
-
-    # -- processes
-
-    @property
-    def network_holder(self) -> Group:
-        """The group of the process that holds the host's network namespace, on or off."""
-        return self.group.sub("network")
-
-    @property
-    def power(self) -> Group:
-        """The group of everything that runs while the host is on."""
-        return self.group.sub("on")
 
     def pid(self) -> int | None:
         """Return this machine's id of the host's first process, None while it is off."""
@@ -82,20 +72,19 @@ class LabHost:
 
     def run(
         self, command: str, *, root: bool = True, check: bool = True, timeout: float = 300,
-        stdin: str | Path | None = None,
+        stdin: str | Path = "",
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run the shell COMMAND on the host without SSH and return what it printed.
 
         + root: as root, otherwise as the host's user.
         + timeout: seconds; the command is ended then.
-        + stdin: what the command can read, a text or a file of this machine; None = nothing.
+        + stdin: what the command can read, a text or a file of this machine
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
         limit = ["timeout", "--kill-after=1", f"{timeout:g}"]
-        home = USERS["root" if root else self.user][1]
         done = run(
-            [*self._inside(root=root), *limit, "sh", "-c", f"cd {home}; {command}"],
+            [*self._inside(root=root), *limit, "sh", "-c", f"cd; {command}"],
             purpose=f"a command on {self.name}",
             stdin=stdin,
             timeout=timeout + 5,
@@ -118,13 +107,10 @@ class LabHost:
 
     def _inside(self, *, root: bool) -> list[str]:
         """Return the words before a command that is to run on the host."""
-        number, home = USERS["root" if root else self.user]
-        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
-        return [
-            *self._nsenter(),
-            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
-            *FEWER_RIGHTS, *user,
-        ]  # fmt: skip
+        home = "/root" if root else f"/home/{self.user}"
+        user = [] if root else ["--reuid=1000", "--regid=1000", "--init-groups"]
+        settings = [f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb"]
+        return [*self._nsenter(), "env", "-i", *settings, *FEWER_RIGHTS, *user]
 
     def put(self, source: Path, target: str) -> None:
         """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
@@ -140,10 +126,6 @@ class LabHost:
         """Return the id of the host's current boot."""
         return self.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()
 
-    def boot_age(self) -> float:
-        """Return the seconds since the host was switched on."""
-        return float(self.run("cat /proc/uptime").stdout.split()[0])
-
     def ssh_sessions(self) -> int:
         """Return how many SSH sessions were started in this boot."""
         # By identifier: a session's own lines do not carry the name of sshd's unit.
@@ -155,32 +137,29 @@ class LabHost:
         """The controls of its simulated GPUs. Raises LabError where it has none."""
         if self.machine is None:
             raise LabError(f"{self.name} has no simulated GPU")
-        return GpuControls(self, self.machine)
+        return GpuControls(self)
 
     # -- power
 
     def connect(self) -> None:
         """Make the host's network, which stays while the host is switched off and on."""
-        purpose = f"making the network of {self.name}"
-        self.network_holder.start(network.HOLDER, log=self.folder / "console.log", purpose=purpose)
-        own = self.network_holder.only_process(comm="sleep", purpose=purpose)
-        holder = self.bridge.only_process(comm="sleep", purpose=purpose)
-        network.set_up_host(self.subnet, self.name, self.last, holder=holder, host=own)
+        network.connect(self.lab, self.subnet, self.name, self.last, self.own_network, self.console)
+
+    def _holder(self, group: Group) -> int:
+        return group.only_process(comm="sleep", purpose=f"finding the network of {self.name}")
 
     def power_on(self) -> None:
         """Switch the host on; nothing happens where it is on. Does not wait: wait_ready()."""
         if self.is_on():
             return
         self.power.remove()
-        holder = self.network_holder.only_process(
-            comm="sleep", purpose=f"finding the network of {self.name}"
-        )
         button: list[str | Path] = ["sh", ON_HOST / "button.sh", self.folder, self.power.path]
         self.power.sub("button").start(
-            [*in_network(holder), *button, self.name, CONNECT_GPUS, *FEWER_RIGHTS],
-            log=self.folder / "console.log",
+            [*network.inside(self._holder(self.own_network)), *button, self.name, CONNECT_GPUS,
+             *FEWER_RIGHTS],
+            log=self.console,
             purpose=f"switching {self.name} on",
-        )
+        )  # fmt: skip
 
     def power_off(self) -> None:
         """Cut the host's power: every process ends at once, nothing is told or written."""
@@ -207,9 +186,8 @@ class LabHost:
                 folder.rename(trash / secrets.token_hex(4))
             folder.mkdir()
             folder.chmod(0o755)
-        log = self.folder / "console.log"
         command: list[str | Path] = ["sh", "-c", 'nice rm -rf -- "$1"/*', "sh", trash]
-        self.group.sub("trash").start(command, log=log, purpose=f"emptying {self.name}")
+        self.group.sub("trash").start(command, log=self.console, purpose=f"emptying {self.name}")
 
     def wait_ready(self, timeout: float = 60) -> None:
         """Wait until the host has booted without a failed unit and answers SSH.
@@ -220,33 +198,25 @@ class LabHost:
         state = "off"
         while time.monotonic() < deadline:
             if not self.is_on():
-                said = last_line((self.folder / "console.log").read_text(errors="replace"))
+                said = last_line(self.console.read_text(errors="replace"))
                 raise LabError(f"{self.name} did not boot: {said}")
             state = self._system_state(deadline - time.monotonic())
-            if state == "running" and self._answers_ssh():
-                return
             if state == "degraded":
                 failed = self.run("systemctl --failed --plain --no-legend", check=False).stdout
-                if self._only_gpu_units(failed) and self._answers_ssh():
-                    return
-                raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
+                # The driver's own units do, while it is not loaded.
+                if not (self.machine and all(u.startswith("nvidia-") for u in failed.splitlines())):
+                    raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
+            if state in ("running", "degraded") and self._answers_ssh():
+                return
             time.sleep(0.03)
         raise LabError(f"{self.name} was not ready after {timeout:g} s (its state: {state})")
 
     def _system_state(self, timeout: float) -> str:
-        if self.pid() is None:
-            return "booting"
         try:
             said = self.run("systemctl is-system-running --wait", check=False, timeout=timeout)
         except LabError:
             return "booting"
         return said.stdout.strip() or "booting"
-
-    def _only_gpu_units(self, failed: str) -> bool:
-        """Tell whether only the driver's own units FAILED, as they do while it is not loaded."""
-        return self.machine is not None and all(
-            line.startswith("nvidia-") for line in failed.splitlines()
-        )
 
     def _answers_ssh(self) -> bool:
         try:
@@ -263,16 +233,13 @@ class LabHost:
         + what: "cut" (silence: no answer, no refusal), "restore", or "delay".
         + ms: with "delay", the milliseconds each packet takes in each direction.
         """
-        if what == "delay" and not 1 <= ms <= LONGEST_DELAY_MS:
-            raise LabError(f"a delay of {ms} ms is not possible: 1 to {LONGEST_DELAY_MS} are")
         purpose = f"changing the network of {self.name}"
-        bridge = self.bridge.only_process(comm="sleep", purpose=purpose)
-        own = self.network_holder.only_process(comm="sleep", purpose=purpose)
+        bridge, own = self._holder(self.bridge), self._holder(self.own_network)
         # Off the bridge, frames to and from the host are lost without a word.
         where = "nomaster" if what == "cut" else "master br0"
-        network.ip_batch(bridge, [f"link set {self.name} {where}"], purpose=purpose)
+        network.ip_batch(bridge, f"link set {self.name} {where}", purpose=purpose)
         for holder, device in ((bridge, self.name), (own, "eth0")):
-            rule = [*in_network(holder), "tc", "qdisc"]
+            rule = [*network.inside(holder), "tc", "qdisc"]
             root = ["dev", device, "root"]
             run([*rule, "del", *root], purpose="", check=False)  # there may be none
             if what == "delay":
@@ -282,23 +249,13 @@ class LabHost:
 
     def fill_disk(self) -> None:
         """Put a full file system under the host's /opt; what is there can still be read."""
-        if not self._is_full():
-            self._enter("fill_disk.sh", purpose=f"filling the disk of {self.name}")
+        self._enter("fill_disk.sh")
 
     def free_disk(self) -> None:
         """Take the full file system away again."""
-        if self._is_full():
-            self._enter("free_disk.sh", purpose=f"freeing the disk of {self.name}")
+        self._enter("free_disk.sh")
 
-    def _is_full(self) -> bool:
-        return self.run("mountpoint -q /dev/.full", check=False).returncode == 0
-
-    def _enter(self, program: str, *, purpose: str) -> None:
+    def _enter(self, program: str) -> None:
         """Run a shell PROGRAM in the host's namespaces, with every right of this machine's root."""
-        text = (ON_HOST / program).read_text()
+        text, purpose = (ON_HOST / program).read_text(), f"running {program} on {self.name}"
         run([*self._nsenter(), "env", "-i", f"PATH={PATH}", "sh", "-c", text], purpose=purpose)
-
-
-def in_network(holder: int) -> list[str]:
-    """Return the words before a command that is to run in a process's network namespace."""
-    return ["nsenter", f"--net=/proc/{holder}/ns/net"]

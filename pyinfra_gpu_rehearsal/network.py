@@ -1,19 +1,21 @@
 """The lab's network: one bridge in a namespace of its own, one namespace for each host.
 
-10.77.N.0/24: .1 is the lab's services, .11, .12 ... the hosts, .254 this machine. There is no
+10.77.N.0/24: .1 is the lab's file server, .11, .12 ... the hosts, .254 this machine. There is no
 way out: no route, no address translation, no forwarding, no change to this machine's firewall.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal import server
+from pyinfra_gpu_rehearsal.commands import last_line, run, until
+from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
 
 FIRST_HOST = 11
@@ -37,23 +39,11 @@ def choose_subnet(occupied: Iterable[str]) -> int:
     raise LabError("none of the networks 10.77.1.0/24 to 10.77.254.0/24 is free on this machine")
 
 
-def occupied_networks(addresses: str, routes: str) -> list[str]:
-    """Return the IPv4 networks in use, from the JSON of `ip -j -4 addr` and `ip -j -4 route`."""
-    found: list[str] = []
-    for link in json.loads(addresses or "[]"):
-        found += [f"{a['local']}/{a['prefixlen']}" for a in link.get("addr_info", [])]
-    for route in json.loads(routes or "[]"):
-        if re.match(r"^\d+\.\d+\.\d+\.\d+(/\d+)?$", route.get("dst", "")):
-            found.append(route["dst"])
-    return found
-
-
 def networks_of_machine() -> list[str]:
     """Return the IPv4 networks this machine has addresses in or routes to."""
-    purpose = "reading the machine's networks"
-    addresses = run(["ip", "-j", "-4", "addr"], purpose=purpose).stdout
-    routes = run(["ip", "-j", "-4", "route", "show", "table", "all"], purpose=purpose).stdout
-    return occupied_networks(addresses, routes)
+    command = ["ip", "-4", "route", "show", "table", "all"]  # its own addresses are among them
+    said = run(command, purpose="reading the machine's networks").stdout
+    return re.findall(r"(?m)^(?:\w+ )?(\d+\.\d+\.\d+\.\d+(?:/\d+)?)\b", said)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,15 +65,31 @@ class Subnet:
         """
         return f"02:4d:{self.number:02x}:00:00:{last:02x}"
 
+    def know(self, device: str, *lasts: int) -> list[str]:
+        """Return commands that make hardware addresses known for good.
+
+        So a cut network is silent, as a dead line is: without them the sender would be told "no
+        route to host" as soon as nobody answers its question for the address.
+        """
+        return [
+            f"neigh replace {self.address(n)} lladdr {self.mac(n)} dev {device} nud permanent"
+            for n in lasts
+        ]
+
     @property
     def link(self) -> str:
         """The interface through which this machine reaches the lab."""
         return f"pgpu-{self.lab_id}"
 
 
-def ip_batch(pid: int | None, lines: Sequence[str], *, purpose: str) -> None:
-    """Run the `ip` commands LINES in the network namespace of process PID (None: the machine's)."""
-    enter = [] if pid is None else ["nsenter", f"--net=/proc/{pid}/ns/net"]
+def inside(holder: int) -> list[str]:
+    """Return the words before a command that is to run in a process's network namespace."""
+    return ["nsenter", f"--net=/proc/{holder}/ns/net"]
+
+
+def ip_batch(holder: int | None, *lines: str, purpose: str) -> None:
+    """Run the `ip` commands LINES in the network of process HOLDER (None: the machine's)."""
+    enter = [] if holder is None else inside(holder)
     run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
 
 
@@ -92,76 +98,82 @@ def link_exists(name: str) -> bool:
     return Path("/sys/class/net", name).exists()
 
 
-def remove_link(name: str) -> None:
-    """Remove the interface NAME of this machine if it is there."""
-    if link_exists(name):
-        # It may vanish on its own meanwhile, with the namespace that holds its other end.
-        run(["ip", "link", "del", name], purpose=f"removing {name}", check=False)
+def is_on(lab: Group, subnet: Subnet) -> bool:
+    """Tell whether network and file server run, and this machine reaches them."""
+    groups = [lab.sub(name) for name in ("bridge", "files")]
+    return all(group.populated() for group in groups) and link_exists(subnet.link)
 
 
-def set_up_lab(subnet: Subnet, holder: int) -> None:
-    """Make the bridge in the namespace of process HOLDER and this machine's link to it."""
-    services, machine = subnet.address(SERVICES), subnet.address(MACHINE)
+def start(lab: Group, subnet: Subnet, www: Path, log: Path) -> None:
+    """Make the bridge and this machine's link to it, and have the folder WWW served there.
+
+    + log: what network and server print, begun anew
+
+    Raises LabError where one of them does not start.
+    """
+    log.write_text("")
+    purpose, services, machine = "making the lab's network", SERVICES, MACHINE
+    lab.sub("bridge").start(HOLDER, log=log, purpose=purpose)
+    holder = lab.sub("bridge").only_process(comm="sleep", purpose=purpose)
     ip_batch(
         holder,
-        [
-            "link set lo up",
-            "link add br0 type bridge stp_state 0 forward_delay 0",
-            f"link set br0 address {subnet.mac(SERVICES)} up",
-            f"addr add {services}/24 dev br0",
-        ],
-        purpose="making the lab's network",
+        "link set lo up",
+        "link add br0 type bridge stp_state 0 forward_delay 0",
+        f"link set br0 address {subnet.mac(services)} up",
+        f"addr add {subnet.address(services)}/24 dev br0",
+        purpose=purpose,
     )
     ip_batch(
         None,
-        [
-            f"link add {subnet.link} address {subnet.mac(MACHINE)} type veth"
-            f" peer name machine netns {holder}",
-            f"addr add {machine}/24 dev {subnet.link}",
-            f"link set {subnet.link} up",
-            *_neighbours(subnet, subnet.link, (SERVICES,)),
-        ],
-        purpose="making this machine's link to the lab",
+        f"link add {subnet.link} address {subnet.mac(machine)} type veth"
+        f" peer name machine netns {holder}",
+        f"addr add {subnet.address(machine)}/24 dev {subnet.link}",
+        f"link set {subnet.link} up",
+        *subnet.know(subnet.link, services),
+        purpose=purpose,
     )
     ip_batch(
-        holder,
-        ["link set machine master br0 up", *_neighbours(subnet, "br0", (MACHINE,))],
-        purpose="making the lab's network",
+        holder, "link set machine master br0 up", *subnet.know("br0", machine), purpose=purpose
     )
+    purpose, files = "starting the file server", lab.sub("files")
+    program: list[str | Path] = [sys.executable, "-I", Path(server.__file__), www]
+    words = [*inside(holder), *program, subnet.address(services), str(server.PORT)]
+    files.start(words, log=log, purpose=purpose)
+    until(lambda: "ready" in log.read_text() or not files.populated(), 10)
+    if "ready" not in (said := log.read_text(errors="replace")).splitlines():
+        raise LabError(f"{purpose} failed: {last_line(said)}")
 
 
-def set_up_host(subnet: Subnet, name: str, last: int, *, holder: int, host: int) -> None:
-    """Connect the namespace of process HOST, as address(LAST), to the lab's bridge."""
+def connect(lab: Group, subnet: Subnet, name: str, last: int, own: Group, log: Path) -> None:
+    """Make the network of the host NAME, whose address ends in LAST, and connect it to the bridge.
+
+    + own: the control group of what holds the network; log: what that prints
+    """
     purpose = f"connecting {name}"
+    own.start(HOLDER, log=log, purpose=purpose)
+    host = own.only_process(comm="sleep", purpose=purpose)
+    holder = lab.sub("bridge").only_process(comm="sleep", purpose=purpose)
     ip_batch(
         holder,
-        [
-            f"link add {name} type veth peer name eth0 address {subnet.mac(last)} netns {host}",
-            f"link set {name} master br0 up",
-            *_neighbours(subnet, "br0", (last,)),
-        ],
+        f"link add {name} type veth peer name eth0 address {subnet.mac(last)} netns {host}",
+        f"link set {name} master br0 up",
+        *subnet.know("br0", last),
         purpose=purpose,
     )
     ip_batch(
         host,
-        [
-            "link set lo up",
-            f"addr add {subnet.address(last)}/24 dev eth0",
-            "link set eth0 up",
-            *_neighbours(subnet, "eth0", (SERVICES, MACHINE)),
-        ],
+        "link set lo up",
+        f"addr add {subnet.address(last)}/24 dev eth0",
+        "link set eth0 up",
+        *subnet.know("eth0", SERVICES, MACHINE),
         purpose=purpose,
     )
-    ip_batch(None, _neighbours(subnet, subnet.link, (last,)), purpose=purpose)
+    ip_batch(None, *subnet.know(subnet.link, last), purpose=purpose)
 
 
-def _neighbours(subnet: Subnet, device: str, lasts: Iterable[int]) -> list[str]:
-    """Return commands that make the hardware addresses known for good.
-
-    So a cut network is silent, as a dead line is: without them the sender would be told "no route
-    to host" as soon as nobody answers its question for the address.
-    """
-    return [
-        f"neigh replace {subnet.address(last)} lladdr {subnet.mac(last)} dev {device} nud permanent"
-        for last in lasts
-    ]
+def remove(lab: Group, subnet: Subnet) -> None:
+    """Remove all of a lab, hosts too, but its files; nothing of it need be there."""
+    lab.remove()
+    if link_exists(subnet.link):
+        # It may vanish on its own meanwhile, with the namespace that holds its other end.
+        run(["ip", "link", "del", subnet.link], purpose="", check=False)

@@ -5,31 +5,26 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.commands import run, search_path
+from pyinfra_gpu_rehearsal.base_image import os_release
+from pyinfra_gpu_rehearsal.commands import Say, run, search_path
+from pyinfra_gpu_rehearsal.control_group import lab_group
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import is_root, lab_place
 
 # Program -> the Debian package it is in.
 PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
     "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
     "ssh-keygen": "openssh-client",
-    "ssh": "openssh-client",
     "git": "git",
     "gpg": "gnupg",
 }
-# The same, for simulated GPUs: their programs are compiled.
-GPU_PROGRAMS = {"gcc": "gcc"}
-C_HEADERS = Path("/usr/include/stdio.h")  # in libc6-dev, which gcc only recommends
-EVERY_NAMESPACE = (
-    "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--time", "--fork", "--mount-proc",
+# What a host's boot does, in namespaces that are gone at once.
+TRY = (
+    "unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--time", "--fork",
+    "--mount-proc", "sh",
 )  # fmt: skip
 TRY_MOUNTS = Path(__file__).parent / "on_host/try_mounts.sh"
 
@@ -37,22 +32,22 @@ TRY_MOUNTS = Path(__file__).parent / "on_host/try_mounts.sh"
 def missing_packages(*, gpu: bool = False) -> list[str]:
     """Return the Debian packages that are needed and not there.
 
-    + gpu: also what simulated GPUs need.
+    + gpu: also what simulated GPUs need: their programs are compiled
     """
     search = search_path(os.environ.get("PATH", os.defpath))
-    missing = {pkg for name, pkg in PROGRAMS.items() if shutil.which(name, path=search) is None}
-    if gpu:
-        missing |= {pkg for name, pkg in GPU_PROGRAMS.items() if shutil.which(name) is None}
-        missing |= set() if C_HEADERS.exists() else {"libc6-dev"}
+    needed = PROGRAMS | ({"gcc": "gcc"} if gpu else {})
+    missing = {pkg for name, pkg in needed.items() if shutil.which(name, path=search) is None}
+    if gpu and not Path("/usr/include/stdio.h").exists():
+        missing.add("libc6-dev")  # which gcc only recommends
     return sorted(missing)
 
 
 def _install_line(packages: list[str]) -> str:
-    sudo = "" if is_root() else "sudo "
+    sudo = "" if os.geteuid() == 0 else "sudo "
     return f"{sudo}apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def ensure_packages(say: Callable[[str], None], *, gpu: bool = False) -> None:
+def ensure_packages(say: Say, *, gpu: bool = False) -> None:
     """Install, as root with apt, the Debian packages that are needed and missing.
 
     + gpu: also what simulated GPUs need.
@@ -62,7 +57,7 @@ def ensure_packages(say: Callable[[str], None], *, gpu: bool = False) -> None:
     install_packages(missing_packages(gpu=gpu), say, whose="throwaway hosts")
 
 
-def install_packages(packages: list[str], say: Callable[[str], None], *, whose: str) -> None:
+def install_packages(packages: list[str], say: Say, *, whose: str) -> None:
     """Install Debian packages, as root with apt.
 
     + whose: who needs them, e.g. "the tests"
@@ -71,7 +66,7 @@ def install_packages(packages: list[str], say: Callable[[str], None], *, whose: 
     """
     if not packages:
         return
-    if not is_root() or shutil.which("apt-get") is None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise LabError(f"{whose} need some packages: run `{_install_line(packages)}`")
     say(f"installing the Debian packages {', '.join(packages)} ...")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -87,16 +82,16 @@ def available() -> str | None:
 
     Packages that root could install do not count as a reason.
     """
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         return f"throwaway hosts need Linux namespaces, and this is {platform.system()}"
-    if not is_root():
+    if os.geteuid() != 0:
         return "throwaway hosts need root: use sudo"
     missing = missing_packages()
     if missing and shutil.which("apt-get") is None:
         return f"throwaway hosts need some packages: run `{_install_line(missing)}`"
     try:
-        run(["unshare", *EVERY_NAMESPACE, "sh", TRY_MOUNTS], purpose="trying namespaces")
-        lab_place("probe")
+        lab_group("")
+        run([*TRY, TRY_MOUNTS], purpose="trying namespaces")
     except LabError as error:
         return f"throwaway hosts cannot be made here ({error})"
     return None
@@ -110,11 +105,8 @@ def gpus_available() -> str | None:
     """
     if platform.machine() != "x86_64":
         return f"simulated GPUs need an x86_64 machine, and this is {platform.machine()}"
-    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    release = os_release(Path("/etc/os-release"))
     if release.get("ID") != "debian":
         name = release.get("PRETTY_NAME", "another distribution")
         return f"simulated GPUs need a Debian machine so far, and this is {name}"
-    missing = missing_packages(gpu=True)
-    if missing and not is_root():
-        return f"simulated GPUs need some packages: run `{_install_line(missing)}`"
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,11 +48,12 @@ def run(lab: Lab) -> int:
     # Where the inventory finds the hosts.
     os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
     status = _twice("inventories/rehearsal.py")
-    _say("")
-    _say(f"Look around on a host:    ssh -F {lab.shown_ssh_config} gpu1")
-    _say("Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py")
-    _say("Make a host bare again:   .venv/bin/pyinfra-gpu rehearsal fresh gpu1")
-    _say("Remove everything:        make clean")
+    _say(
+        f"\nLook around on a host:    ssh -F {lab.shown_ssh_config} gpu1\n"
+        "Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py\n"
+        "Make a host bare again:   .venv/bin/pyinfra-gpu rehearsal fresh gpu1\n"
+        "Remove everything:        make clean"
+    )
     return status
 
 
@@ -68,7 +68,6 @@ def _on_this_machine(folder: Path, reason: str) -> int:
     _say("So this machine is provisioned instead (inventories/local.py), without root.")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     index = ensure_index(python, _say)
-    folder.mkdir(parents=True, exist_ok=True)
     commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
     data = {
         "prefix": str(folder / "prefix"),
@@ -90,37 +89,30 @@ def _on_this_machine(folder: Path, reason: str) -> int:
 
 
 def _twice(inventory: str, *data: str) -> int:
-    first = _deploy("First run: from bare machines to a checked training step", inventory, data)
-    if first is None:
-        return 1
-    second = _deploy("Second run: the same command must change nothing", inventory, data)
-    if second is None:
+    """Deploy twice; return 0 only if both runs succeed and the second changes nothing."""
+    verdict = _deploy("First run: from bare machines to a checked training step", inventory, data)
+    if verdict is not None:
+        verdict = _deploy("Second run: the same command must change nothing", inventory, data)
+    if verdict is None:
         return 1
     still = ("as declared", "left alone")  # the latter: something that a deploy does not repair
-    changed = [name for name, host in second["hosts"].items() if host["status"] not in still]
-    _say("")
+    changed = [name for name, host in verdict["hosts"].items() if host["status"] not in still]
     if changed:
-        _say(f"NOT CONVERGED: the second run still changed {', '.join(changed)}")
+        _say(f"\nNOT CONVERGED: the second run still changed {', '.join(changed)}")
         return 1
-    _say(f"The second run changed nothing on {len(second['hosts'])} host(s).")
+    _say(f"\nThe second run changed nothing on {len(verdict['hosts'])} host(s).")
     return 0
 
 
 def _deploy(title: str, inventory: str, data: tuple[str, ...]) -> dict[str, Any] | None:
     """Run pyinfra's own command line; return the run's verdict, or None when it failed."""
-    pyinfra = shutil.which("pyinfra", path=str(Path(sys.executable).parent)) or "pyinfra"
-    command = [pyinfra, "-y", inventory, "deploy.py"]
-    for item in data:
-        command += ["--data", item]
-    _say(f"\n{_RULE}\n{title}\n$ {' '.join(['pyinfra', *command[1:]])}\n{_RULE}")
+    words = ["-y", inventory, "deploy.py", *(word for each in data for word in ("--data", each))]
+    _say(f"\n{_RULE}\n{title}\n$ pyinfra {' '.join(words)}\n{_RULE}")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "report.json"
-        environment = {**os.environ, REPORT_VARIABLE: str(path)}
+        path = Path(folder, "report.json")
+        program = str(Path(sys.executable).with_name("pyinfra"))
         started = time.monotonic()
-        result = subprocess.run(command, env=environment, check=False)
-        seconds = time.monotonic() - started
-        verdict: dict[str, Any] | None = None
-        if path.exists():
-            verdict = json.loads(path.read_text(encoding="utf-8"))
-    _say(f"pyinfra ended with exit code {result.returncode} after {seconds:.1f} s")
-    return verdict if result.returncode == 0 else None
+        environment = {**os.environ, REPORT_VARIABLE: str(path)}
+        code = subprocess.run([program, *words], env=environment, check=False).returncode
+        _say(f"pyinfra ended with exit code {code} after {time.monotonic() - started:.1f} s")
+        return json.loads(path.read_text()) if code == 0 else None

@@ -6,13 +6,13 @@ leaves nothing that the next `up` cannot find.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,38 +21,21 @@ from pyinfra_gpu_rehearsal.errors import LabError
 RECORD = "lab.json"
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write TEXT to PATH so that a reader sees the old or the new text, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text)
-    part.chmod(mode)
     part.replace(path)
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file PATH, waiting for whoever holds it."""
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:
-            continue  # whoever held it removed the folder just now
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(path, descriptor):
-                yield
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Tell whether an open file is still the one at PATH."""
-    try:
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    except FileNotFoundError:
-        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(kw_only=True)
@@ -69,9 +52,8 @@ class HostRecord:
 class LabRecord:
     """One lab as written down."""
 
-    lab_id: str
-    subnet: int
-    group: str  # the path of its control group
+    lab_id: str = field(default_factory=lambda: secrets.token_hex(4))
+    subnet: int = 0
     base: str = ""  # digest of the base image the hosts' files lie on
     release: str = ""  # what runs on the hosts ("debian13"), "" = this machine's own
     git_name: str = ""  # of the training repository, "" where none is served
@@ -89,8 +71,7 @@ class LabRecord:
             known = json.loads(path.read_text())
             hosts = {name: HostRecord(**host) for name, host in known.pop("hosts").items()}
             record = cls(**known, hosts=hosts)
-            fits = re.fullmatch(r"[0-9a-f]{8}", record.lab_id)
-            if not fits or not record.group.endswith(f"-{record.lab_id}"):
+            if not re.fullmatch(r"[0-9a-f]{8}", record.lab_id):
                 raise ValueError(f"lab_id {record.lab_id!r}")
             return record
         except FileNotFoundError:
@@ -118,23 +99,7 @@ class LabRecord:
         write_atomically(directory / RECORD, json.dumps(asdict(self), indent=1) + "\n")
 
 
-def new_lab_id() -> str:
-    """Return a name for a lab that no other lab has (8 hexadecimal digits)."""
-    return secrets.token_hex(4)
-
-
 def cache_folder() -> Path:
     """Return the folder for what is made once and used by every lab of this user."""
     default = Path.home() / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or default).absolute() / "pyinfra-gpu"
-
-
-def bytecode_folder() -> Path:
-    """Return the folder in which hosts keep Python modules that they compiled, made if needed.
-
-    Everybody on a host may write there: it is made by whoever owns the environment.
-    """
-    folder = cache_folder() / "bytecode"
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o1777)
-    return folder

@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -19,13 +18,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.base_image import Say
-from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.commands import Say, remove_tree, run
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
-UV = "uv==0.13.8"
-REQUIREMENTS = ("torch==2.13.0+cpu", UV, "numpy", "setuptools")
+REQUIREMENTS = ("torch==2.13.0+cpu", "uv==0.13.8", "numpy", "setuptools")
 # What builds torch from source, for hosts that are to build the stand-in.
 BUILD_REQUIREMENTS = (*catalogue().build_tools, "setuptools", "wheel", "scikit-build-core")
 INDEX = "simple"  # of the wheels in a folder, below it
@@ -33,53 +30,34 @@ INDEX = "simple"  # of the wheels in a folder, below it
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
-def normalised(name: str) -> str:
-    """Return a distribution's name as an index spells it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def read_metadata(wheel: Path) -> bytes:
-    """Return the METADATA file of WHEEL."""
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(n for n in archive.namelist() if re.match(r"^[^/]+\.dist-info/METADATA$", n))
-        return archive.read(name)
-
-
-def _page(links: Iterable[str]) -> str:
-    return "<!DOCTYPE html>\n<html><body>\n" + "\n".join(links) + "\n</body></html>\n"
-
-
-def _link(wheel: Path, metadata: bytes) -> str:
-    """Return the line of a project's page for one wheel, with its digests."""
-    with wheel.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    told = f"sha256={hashlib.sha256(metadata).hexdigest()}"
-    # "+" of a local version must be quoted: servers may take it for a blank.
-    href = wheel.name.replace("+", "%2B")
-    return (
-        f'<a href="{href}#sha256={digest}" data-core-metadata="{told}"'
-        f' data-dist-info-metadata="{told}">{wheel.name}</a><br>'
-    )
-
-
 def lay_out_index(folder: Path, index: Path) -> None:
     """Lay out the wheels in FOLDER as a simple index in the folder INDEX, by links."""
     fresh = index.with_name(f".{index.name}.{os.getpid()}")
-    shutil.rmtree(fresh, ignore_errors=True)
+    remove_tree(fresh)
     fresh.mkdir(parents=True)
-    projects: dict[str, list[str]] = {}
+    pages: dict[Path, list[str]] = {fresh: []}
     for wheel in sorted(folder.glob("*.whl")):
-        project, metadata = normalised(wheel.name.split("-")[0]), read_metadata(wheel)
-        (fresh / project).mkdir(parents=True, exist_ok=True)
-        (fresh / project / wheel.name).symlink_to(wheel.absolute())
-        (fresh / project / f"{wheel.name}.metadata").write_bytes(metadata)
-        projects.setdefault(project, []).append(_link(wheel, metadata))
-    for project, links in projects.items():
-        (fresh / project / "index.html").write_text(_page(links))
-    (fresh / "index.html").write_text(
-        _page(f'<a href="{name}/">{name}</a><br>' for name in sorted(projects))
-    )
-    shutil.rmtree(index, ignore_errors=True)
+        name = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()  # as an index spells it
+        project = fresh / name
+        if project not in pages:
+            project.mkdir()
+            pages[fresh].append(f'<a href="{name}/">{name}</a><br>')
+        with zipfile.ZipFile(wheel) as archive:
+            (entry,) = (n for n in archive.namelist() if re.match(r"[^/]+\.dist-info/METADATA$", n))
+            metadata = archive.read(entry)
+        with wheel.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        told = f"sha256={hashlib.sha256(metadata).hexdigest()}"
+        (project / wheel.name).symlink_to(wheel.absolute())
+        (project / f"{wheel.name}.metadata").write_bytes(metadata)
+        # "+" of a local version must be quoted: servers may take it for a blank.
+        pages.setdefault(project, []).append(
+            f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}"'
+            f' data-core-metadata="{told}" data-dist-info-metadata="{told}">{wheel.name}</a><br>'
+        )
+    for page, links in pages.items():
+        (page / "index.html").write_text("<!DOCTYPE html>\n" + "\n".join(links) + "\n")
+    remove_tree(index)
     fresh.rename(index)
 
 
@@ -119,7 +97,7 @@ def ensure_index(python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS) 
         if not (folder / INDEX).exists():
             say(f"downloading wheels for Python {python}: {', '.join(wanted)} (once) ...")
             started = time.monotonic()
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=folder.parent) as work:
                 download(wanted, Path(work, "wheels"), python=python)
                 Path(work, "wheels").rename(folder)

@@ -10,17 +10,14 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST
-from pyinfra_gpu_rehearsal.nvidia.kernels import Kernels
+from pyinfra_gpu_rehearsal.commands import point, remove_tree, write
 from pyinfra_gpu_rehearsal.nvidia.machines import Machine
+from pyinfra_gpu_rehearsal.nvidia.packages import ON_HOST, Archive
 
 CONNECT_GPUS = ON_HOST / "connect_gpus.sh"
 """Runs in the root folder of a host that boots; see on_host/boot.sh."""
 
-EFI_GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
-SECURE_BOOT = f"efi/efivars/SecureBoot-{EFI_GLOBAL}"
-MOK_LIST = "efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23"
-ATTRIBUTES = b"\x06\0\0\0"  # readable while booting and running; the value follows
+SECURE_BOOT = "efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 UNIT = "rehearsal-cold-plug.service"
 PROGRAMS = {
@@ -28,74 +25,48 @@ PROGRAMS = {
     "usr/sbin/rmmod": "simulated_kernel.py",
     "usr/lib/rehearsal/rehearsal-cold-plug": "simulated_kernel.py",
     "usr/sbin/update-initramfs": "update-initramfs",
-    "usr/bin/mokutil": "mokutil",
 }
 
 
 def write_hardware(machine: Machine, folder: Path) -> None:
-    """Write the bus and the firmware of MACHINE into FOLDER, as new."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Write the bus and the firmware of MACHINE, without Secure Boot, into FOLDER, as new."""
+    remove_tree(folder)
+    card = machine.card
     for slot, address in enumerate(machine.addresses()):
         device = folder / "pci" / address
-        device.mkdir(parents=True)
-        card = machine.card
-        content = {
-            "vendor": "0x10de\n",
-            "device": f"{card.device}\n",
-            "class": "0x030000\n" if card.is_geforce else "0x030200\n",
-            "resource": card.resource(slot),
-            "rehearsal": card.description(address),
-        }
-        for name, text in content.items():
-            (device / name).write_text(text)
-    write_secure_boot(folder / "firmware", on=False, enrolled=False)
-
-
-def write_secure_boot(firmware: Path, *, on: bool, enrolled: bool) -> None:
-    """Write what FIRMWARE says of Secure Boot, and whether the machine's own key is enrolled."""
-    variable = firmware / SECURE_BOOT
-    variable.parent.mkdir(parents=True, exist_ok=True)
-    variable.write_bytes(ATTRIBUTES + bytes([on]))
-    keys = firmware / MOK_LIST
-    if enrolled:
-        keys.write_bytes(ATTRIBUTES + b"rehearsal")
-    else:
-        keys.unlink(missing_ok=True)
-
-
-def _put(path: Path, content: Path, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(content, path)
-    path.chmod(mode)
+        write(device / "vendor", "0x10de\n")
+        write(device / "device", f"{card.device}\n")
+        write(device / "class", "0x030000\n" if card.is_geforce else "0x030200\n")
+        write(device / "resource", card.resource(slot))
+        write(device / "rehearsal", card.description(address))
+    # Readable while booting and running; the value follows.
+    write(folder / "firmware" / SECURE_BOOT, "\x06\0\0\0\0")
 
 
 def write_programs(own: Path) -> None:
     """Write the programs that play kernel and firmware into the layer OWN of a host."""
     for name, source in PROGRAMS.items():
-        _put(own / name, ON_HOST / source, 0o755)
-    unit = own / "etc/systemd/system" / UNIT
-    _put(unit, ON_HOST / UNIT, 0o644)
-    wants = own / "etc/systemd/system/sysinit.target.wants" / UNIT
-    wants.parent.mkdir(parents=True, exist_ok=True)
-    wants.unlink(missing_ok=True)
-    wants.symlink_to(f"../{UNIT}")
+        write(own / name, ON_HOST / source, 0o755)
+    units = own / "etc/systemd/system"
+    write(units / UNIT, ON_HOST / UNIT)
+    point(units / "sysinit.target.wants" / UNIT, Path("..", UNIT))
 
 
-def write_kernel(own: Path, base: Path, kernels: Kernels) -> None:
+def write_kernel(own: Path, base: Path, archive: Archive) -> None:
     """Write the running kernel, its initramfs and its entry in dpkg's list into the layer OWN.
 
     + base: the tree below that layer.
     """
-    shutil.copytree(kernels.running_tree, own, dirs_exist_ok=True, symlinks=True)
-    status = own / "var/lib/dpkg/status"
-    status.parent.mkdir(parents=True, exist_ok=True)
-    status.write_text((base / "var/lib/dpkg/status").read_text() + "\n" + kernels.installed_stanza)
-    listed = own / "var/lib/dpkg/info" / f"{kernels.running_package}.list"
-    listed.parent.mkdir(parents=True, exist_ok=True)
-    image = own / "boot" / f"initrd.img-{kernels.release}"
-    with tarfile.open(image, "w:gz") as archive:
+    tree, package, dpkg = archive.kernel_tree, archive.kernel, Path("var/lib/dpkg")
+    shutil.copytree(tree, own, dirs_exist_ok=True, symlinks=True)
+    first, rest = package.control().split("\n", 1)
+    entry = f"{first}\nStatus: install ok installed\n{rest}"
+    write(own / dpkg / "status", (base / dpkg / "status").read_text() + "\n" + entry)
+    paths = sorted(path.relative_to(tree) for path in tree.rglob("*"))
+    listed = "/.\n" + "".join(f"/{path}\n" for path in paths)
+    write(own / dpkg / f"info/{package.name}.list", listed)
+    image = own / "boot" / f"initrd.img-{package.values['release']}"
+    with tarfile.open(image, "w:gz") as initramfs:
         for folder in ("etc/modprobe.d", "usr/lib/modprobe.d"):
             if (base / folder).exists():
-                archive.add(base / folder, arcname=folder)
-    paths = [p.relative_to(kernels.running_tree) for p in kernels.running_tree.rglob("*")]
-    listed.write_text("/.\n" + "".join(f"/{path}\n" for path in sorted(paths)))
+                initramfs.add(base / folder, arcname=folder)

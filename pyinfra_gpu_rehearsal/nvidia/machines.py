@@ -38,18 +38,14 @@ class Card:
         cards have 32 bits.
         """
         registers, window = 0x80000000 + slot * (64 << 20), (1 << 40) + slot * (1 << 40)
-        memory = [(window, self.bar1_mib << 20, 0x14220C) if self.bar1_mib else None, None]
-        more = [(window + (1 << 39), 32 << 20, 0x14220C), None]
+        none = (0, 1, 0)
+        memory = (window, self.bar1_mib << 20, 0x14220C) if self.bar1_mib else none
+        more = (window + (1 << 39), 32 << 20, 0x14220C)
         if self.is_geforce:
-            rows = [(registers, 16 << 20, 0x40200), *memory, *more, None, None]
+            rows = [(registers, 16 << 20, 0x40200), memory, none, more, none, none, none]
         else:
-            rows = [(registers, 16 << 20, 0x14220C), None, *memory, *more, None]
-        return "".join(
-            "0x{:016x} 0x{:016x} 0x{:016x}\n".format(
-                *((row[0], row[0] + row[1] - 1, row[2]) if row else (0, 0, 0))
-            )
-            for row in rows
-        )
+            rows = [(registers, 16 << 20, 0x14220C), none, memory, none, more, none, none]
+        return "".join(f"0x{a:016x} 0x{a + size - 1:016x} 0x{f:016x}\n" for a, size, f in rows)
 
     def description(self, address: str) -> str:
         """Return the line from which the simulated driver knows the card at ADDRESS."""
@@ -106,8 +102,7 @@ MACHINES = {
 
 def machine_named(name: str) -> Machine:
     """Return the machine NAME. Raises LabError where there is no such machine."""
-    try:
-        return MACHINES[name]
-    except KeyError:
+    if name not in MACHINES:
         known = ", ".join(MACHINES)
-        raise LabError(f"there is no simulated machine {name!r}: there are {known}") from None
+        raise LabError(f"there is no simulated machine {name!r}: there are {known}")
+    return MACHINES[name]

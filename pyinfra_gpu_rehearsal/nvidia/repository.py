@@ -1,35 +1,76 @@
-"""NVIDIA's repository and the distribution's kernels, as the hosts of one lab see them."""
+"""NVIDIA's repository and the distribution's kernels, as the hosts of one lab see them.
+
+A repository goes wrong in the ways of KINDS, each as users of NVIDIA's have met it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.apt_repository import NAME, FlatRepository, SigningKey
-from pyinfra_gpu_rehearsal.aptconfig import os_release
-from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
+from pyinfra_gpu_rehearsal.apt_repository import NAME, SigningKey, write_flat
+from pyinfra_gpu_rehearsal.base_image import BaseImage, os_release
+from pyinfra_gpu_rehearsal.commands import Say, remove_tree
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.nvidia.archive import DRIVERS, Archive, ensure_archive
-from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS, Offer, newest, spoil_file, spoiled
-from pyinfra_gpu_rehearsal.nvidia.debs import Package, build
-from pyinfra_gpu_rehearsal.nvidia.driver_packages import branch_of
-from pyinfra_gpu_rehearsal.nvidia.kernels import package_version
+from pyinfra_gpu_rehearsal.nvidia.packages import (
+    DESKTOP,
+    DRIVERS,
+    OPEN,
+    Archive,
+    Package,
+    branch_of,
+    driver_packages,
+    ensure_archive,
+    newer_release,
+)
 from pyinfra_gpu_rehearsal.server import CLOSED
 from pyinfra_gpu_rehearsal.state import write_atomically
 
 DEFAULT = ("580.82.07", "580.95.05")
 ARCHITECTURE = "x86_64"
 KEYRING = "usr/share/keyrings/cuda-archive-keyring.gpg"
-PIN = """\
-Package: *
-Pin: release l=NVIDIA CUDA
-Pin-Priority: 600
-"""
+NEXT_BRANCH = "595.71.05"
+HEADS = ("nvidia-driver-cuda", "nvidia-driver")
+
+
+def _stub(head: Package, kernel: str) -> Package:
+    names = ("libcuda1", "libnvidia-ml1", "nvidia-smi", OPEN)
+    depends = ", ".join(f"{name} (= {NEXT_BRANCH}-1)" for name in names)
+    return replace(head, depends=depends, conflicts="", files={}, script="")
+
+
+def _removes(head: Package, kernel: str) -> Package:
+    return replace(head, conflicts=", ".join(filter(None, (head.conflicts, DESKTOP))))
+
+
+def _pulls(head: Package, kernel: str) -> Package:
+    return replace(head, depends=f"{head.depends}, {kernel}")
+
+
+# What each does to a host that asks plain apt for the newest driver of the branch, and what it does
+# to the driver's head packages.
+KINDS: dict[str, Callable[[Package, str], Package] | None] = {
+    "transitional": _stub,  # the newest driver's packages are stubs that lead to the next branch
+    "vanished": None,  # the index names a package that is not there
+    "hash-mismatch": None,  # a package is not what the index says
+    "expired-key": None,  # the key and its signature have expired
+    "replaced-key": None,  # the repository is signed with another key
+    "removes-desktop": _removes,  # the driver conflicts with a package of the user's
+    "pulls-kernel": _pulls,  # the driver depends on a newer kernel
+    "down": None,  # the server answers 503
+}
+
+
+def carries(distribution: str, version: str) -> bool:
+    """Tell whether a distribution's repository may have a driver of that branch at all."""
+    known = catalogue().repositories.releases.values()
+    (carried,) = (each for each in known if each.distro == distribution)
+    return carried.carries(int(branch_of(version)))
 
 
 def offered(distribution: str) -> tuple[str, ...]:
@@ -41,25 +82,9 @@ def offered(distribution: str) -> tuple[str, ...]:
     return tuple(fit or [version for version in DRIVERS if carries(distribution, version)])
 
 
-def carries(distribution: str, version: str) -> bool:
-    """Tell whether a distribution's repository may have a driver of that branch at all."""
-    known = catalogue().repositories.releases.values()
-    (carried,) = (each for each in known if each.distro == distribution)
-    return carried.carries(int(branch_of(version)))
-
-
-def distribution_of(image: BaseImage) -> str:
-    """Return what NVIDIA calls the distribution of IMAGE ("debian12").
-
-    Raises LabError where the simulated packages are not made for it.
-    """
-    if platform.machine() != ARCHITECTURE:
-        raise LabError(f"a simulated GPU needs {ARCHITECTURE}, and this is {platform.machine()}")
-    release = os_release((image.root / "usr/lib/os-release").read_text())
-    if release.get("ID") != "debian" or not release.get("VERSION_ID"):
-        name = release.get("PRETTY_NAME", "unknown")
-        raise LabError(f"a simulated GPU needs hosts with Debian, and this machine makes {name}")
-    return f"debian{release['VERSION_ID']}"
+def newest(versions: Iterable[str]) -> str:
+    """Return the newest of the driver VERSIONS."""
+    return max(versions, key=lambda version: [int(part) for part in version.split(".")])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +92,7 @@ class State:
     """What one lab's repositories were made for, and what they offer now.
 
     + distribution: "debian12"; archive: the folder of the packages; server: its address
-    + versions: the drivers on offer; bad: a key of bad_repository.KINDS, or ""
+    + versions: the drivers on offer; bad: a key of KINDS, or ""
     + newer_kernel: whether the distribution's kernel of no special version is the newer one
     """
 
@@ -90,8 +115,6 @@ class NvidiaRepository:
     www: Path
     server: str
 
-    # -- what others need to know
-
     @property
     def url(self) -> str:
         """The repository, with the placeholders {distro} and {arch}."""
@@ -105,8 +128,8 @@ class NvidiaRepository:
     @property
     def keyring_sha256(self) -> str:
         """The digest of the package cuda-keyring that is on offer."""
-        content = (self.place / "cuda-keyring_1.1-1_all.deb").read_bytes()
-        return hashlib.sha256(content).hexdigest()
+        (package,) = self.place.glob("cuda-keyring_*.deb")
+        return hashlib.sha256(package.read_bytes()).hexdigest()
 
     @property
     def place(self) -> Path:
@@ -117,11 +140,6 @@ class NvidiaRepository:
     def archive(self) -> Archive:
         """All packages there could be."""
         return Archive(folder=Path(self._state.archive))
-
-    @property
-    def distribution_key(self) -> SigningKey:
-        """The key of the distribution's kernels."""
-        return SigningKey(self.folder / "distribution-key")
 
     @property
     def _key(self) -> SigningKey:
@@ -157,25 +175,19 @@ class NvidiaRepository:
             self._file.unlink()  # it says what is there
             raise
 
-    # -- making
-
     def ensure(self, image: BaseImage, say: Say) -> None:
         """Make the repositories where they are not there, or were made for something else."""
-        new = State(
-            distribution=distribution_of(image),
-            archive=str(ensure_archive(image, say).folder),
-            server=self.server,
-        )
-        new = replace(new, versions=offered(new.distribution))
+        distribution = f"debian{os_release(image.root / 'usr/lib/os-release')['VERSION_ID']}"
+        archive = str(ensure_archive(say).folder)
+        state = State(distribution=distribution, archive=archive, server=self.server)
+        state = replace(state, versions=offered(distribution))
         if self._file.exists():
             old = self._state
-            same = replace(new, versions=old.versions, bad=old.bad, newer_kernel=old.newer_kernel)
-            if same == old:
+            kept = {"versions": old.versions, "bad": old.bad, "newer_kernel": old.newer_kernel}
+            if old == replace(state, **kept):  # type: ignore[arg-type]
                 return
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._key.ensure("pyinfra-gpu rehearsal: NVIDIA's key")
-        self.distribution_key.ensure("pyinfra-gpu rehearsal: the distribution's key")
-        self._offer(new)
+        self._offer(state)
 
     # -- what is on offer
 
@@ -193,21 +205,27 @@ class NvidiaRepository:
                 raise LabError(f"NVIDIA's repository for {distribution} has no driver {version}")
         self._offer(replace(self._state, versions=versions or offered(distribution)))
 
+    def publish_newer(self) -> str:
+        """Offer the next newer driver as well, as NVIDIA does every few weeks; return its version.
+
+        Raises LabError where there is none.
+        """
+        versions = self._state.versions
+        more = [each for each in DRIVERS if newest((each, *versions)) not in versions]
+        if not more:
+            raise LabError(f"no simulated driver is newer than {newest(versions)}")
+        self.publish(*versions, more[0])
+        return more[0]
+
     def go_bad(self, kind: str) -> None:
-        """Let the repository go wrong in the way KIND (see bad_repository.KINDS) until `restore`.
+        """Let the repository go wrong in the way KIND (see KINDS) until `restore`.
 
         Raises LabError where there is no such way.
         """
         if kind not in KINDS:
-            raise LabError(
-                f"a repository cannot go bad in the way {kind!r}: there are {', '.join(KINDS)}"
-            )
-        before = self._state
-        try:
-            self._offer(replace(before, bad=kind))
-        except LabError:
-            self._offer(before)
-            raise
+            known = ", ".join(KINDS)
+            raise LabError(f"a repository cannot go bad in the way {kind!r}: there are {known}")
+        self._offer(replace(self._state, bad=kind))
 
     def restore(self) -> None:
         """Let the repository be sound again; the versions on offer stay."""
@@ -219,54 +237,54 @@ class NvidiaRepository:
 
     # -- writing
 
-    def _keyring(self, key: SigningKey, special: Path) -> Path:
+    def _keyring(self, key: SigningKey) -> Package:
         distribution = self._state.distribution
         url = self.url.format(distro=distribution, arch=ARCHITECTURE)
-        package = Package(
+        source = f"etc/apt/sources.list.d/cuda-{distribution}-{ARCHITECTURE}.list"
+        pin = "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
+        return Package(
             name="cuda-keyring",
             version="1.1-1",
             architecture="all",
-            description="the key of the simulated repository",
             files={
                 KEYRING: key.public,
-                f"etc/apt/sources.list.d/cuda-{distribution}-{ARCHITECTURE}.list": (
-                    f"deb [signed-by=/{KEYRING}] {url} /\n"
-                ),
-                "etc/apt/preferences.d/cuda-repository-pin-600": PIN,
+                source: f"deb [signed-by=/{KEYRING}] {url} /\n",
+                "etc/apt/preferences.d/cuda-repository-pin-600": pin,
             },
         )
-        return build(package, special)
-
-    def _kernel_packages(self) -> list[Path]:
-        """Return the distribution's packages, without those that lead to a newer kernel."""
-        newer = package_version(self.archive.kernels.newer)
-        hidden = set()
-        if not self._state.newer_kernel:
-            hidden = {f"linux-{kind}-amd64_{newer}_amd64.deb" for kind in ("image", "headers")}
-        return [path for path in self.archive.of("kernels") if path.name not in hidden]
 
     def _write(self, state: State) -> None:
-        archive, versions, kind = self.archive, state.versions, state.bad
+        archive, kind, version = self.archive, state.bad, newest(state.versions)
         special = self.folder / "special"
-        shutil.rmtree(special, ignore_errors=True)
-        special.mkdir()
+        remove_tree(special)
+        special.mkdir(parents=True)
         key, signer = self._key, self._key
         if kind == "expired-key":
             key = key.expired_copy(special / "key")
         elif kind == "replaced-key":
-            key = signer = SigningKey(special / "key")
-            key.ensure("pyinfra-gpu rehearsal: another key")
-        drivers = [path for version in versions for path in archive.of(version)]
-        drivers += [*archive.of("dkms"), *archive.of("cuda"), *archive.of("pins")]
-        drivers += [self._keyring(key, special)]
-        offer = Offer(nvidia=tuple(drivers), distribution=tuple(self._kernel_packages()))
-        if kind:
-            offer = spoiled(kind, offer, versions, archive, special)
-        nvidia = FlatRepository(folder=self.place, origin="NVIDIA", label="NVIDIA CUDA")
-        nvidia.write(offer.nvidia, signer, expired=kind == "expired-key")
-        kernels = FlatRepository(folder=self.www / "kernels", origin=NAME, label=NAME)
-        if not kernels.offers(offer.distribution):
-            kernels.write(offer.distribution, self.distribution_key)
-        spoil_file(kind, self.place, newest(versions))
+            name = "pyinfra-gpu rehearsal: another key"
+            key = signer = SigningKey(special / "key").ensure(name)
+        versions = {*state.versions, *((NEXT_BRANCH,) if kind == "transitional" else ())}
+        packages = {p.name: p for part in (*versions, "cuda") for p in archive.of(part)}
+        made = [self._keyring(key)]
+        newer = newer_release(platform.release())
+        if change := KINDS.get(kind):
+            heads = [each for each in driver_packages(version) if each.name in HEADS]
+            made += [change(head, f"linux-image-{newer}") for head in heads]
+        packages |= {path.name: path for path in (each.build(special) for each in made)}
+        expired = kind == "expired-key"
+        write_flat(self.place, packages.values(), "NVIDIA", "NVIDIA CUDA", signer, expired=expired)
+        leading = f"-amd64_{newer.split('-')[0]}-1_amd64.deb"
+        hidden = () if state.newer_kernel else (f"linux-image{leading}", f"linux-headers{leading}")
+        kernels = [path for path in archive.of("kernels") if path.name not in hidden]
+        folder = self.www / "kernels"
+        if {path.readlink() for path in folder.glob("*.deb")} != {*kernels}:
+            write_flat(folder, kernels, NAME, NAME)
+        if kind in ("vanished", "hash-mismatch"):
+            path = self.place / f"libcuda1_{version}-1_amd64.deb"
+            content = path.read_bytes()
+            path.unlink()
+            if kind == "hash-mismatch":
+                path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         if kind == "down":
             (self.place / CLOSED).touch()

@@ -1,6 +1,7 @@
 # Puts a full file system under /opt of a host, as the upper layer of an overlay: what is in /opt
 # stays there to be read. It is in memory, and gone with the host's power.
 set -eu
+mountpoint -q /dev/.full && exit
 mkdir /dev/.full
 mount -t tmpfs -o size=1m,mode=0755 full /dev/.full
 mkdir /dev/.full/up /dev/.full/work

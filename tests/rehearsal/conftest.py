@@ -53,7 +53,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iter
         made.up(2, say=quietly)
         yield made
     finally:
-        made.down(say=quietly)
+        made.down(say=quietly, files=False)  # they go with the memory they are in
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def gpu_lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> 
         made.up(1, machine="2x RTX 5090", say=quietly)
         yield made
     finally:
-        made.down(say=quietly)
+        made.down(say=quietly, files=False)  # they go with the memory they are in
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ VENV, TREE = f"{PREFIX}/venv", f"{PREFIX}/training/training"
 SITE = f"{VENV}/lib/python3.11/site-packages"
 ENV_FILE = f"{PREFIX}/env/training.env"
 CUDA = "/usr/local/cuda-13.0"
-MARK = f"cd {TREE}; git update-index"
 FIRST = "$(git ls-files | grep py$ | head -1)"
 NOTHING = "true"
 OWNER = """
@@ -295,24 +294,6 @@ OF_GIT: dict[str, Case] = {
     ),
     "git was killed and left its lock": Case(
         inject=f"owner 'touch {TREE}/.git/index.lock'", undo=f"rm {TREE}/.git/index.lock"
-    ),
-    "a changed file is marked unchanged": Case(
-        inject=f"owner '{MARK} --assume-unchanged {FIRST}; echo 1 >> {FIRST}'",
-        ids=("training.local-changes",),
-        repaired=False,
-        undo=f"owner '{MARK} --no-assume-unchanged {FIRST}; git checkout -q .'",
-    ),
-    "a power cut emptied HEAD": Case(
-        inject=f"owner ': > {TREE}/.git/HEAD'",
-        ids=("training.checkout-differs",),
-        holds=f"owner 'cd {TREE} && git rev-parse -q HEAD >/dev/null'",
-    ),
-    "a power cut emptied the objects": Case(
-        inject=f"""
-            cd {TREE}/.git/objects; for f in $(find . -type f); do : > $f; done
-        """,
-        ids=("training.checkout-differs",),
-        holds=f"owner 'cd {TREE} && git fsck --no-dangling'",
     ),
     "git's settings of the owner cannot be read": Case(
         inject="echo '[broken' > /home/ubuntu/.gitconfig; chown ubuntu /home/ubuntu/.gitconfig"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import secrets
 import signal
 import subprocess
@@ -19,51 +18,62 @@ from running import PATIENCE_S, quietly, until
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
 from pyinfra_gpu_rehearsal.cli import run_command
+from pyinfra_gpu_rehearsal.control_group import lab_group, labs
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
-from pyinfra_gpu_rehearsal.placing import labs
 from pyinfra_gpu_rehearsal.state import LabRecord
 
 pytestmark = pytest.mark.rehearsal
 
 
-def record_of(lab: Lab) -> LabRecord:
-    record = LabRecord.load(lab.directory)
-    assert record is not None
-    return record
-
-
 @pytest.fixture
-def other_directory(tmp_path: Path, training_folder: Path) -> Iterator[Path]:
-    """Return a folder for a second lab, which is removed whatever the test did."""
-    directory = tmp_path / ".rehearsal"
-    yield directory
-    Lab(directory).down(say=quietly)
+def other(tmp_path: Path, training_folder: Path) -> Iterator[Lab]:
+    """Return a second lab, which is removed whatever the test did."""
+    lab = Lab(tmp_path / ".rehearsal", training=training_folder)
+    yield lab
+    lab.down(say=quietly)
 
 
-def test_a_second_up_is_quick_and_changes_nothing(lab: Lab) -> None:
+def identity(process: Path) -> str:
+    return f"{process.name} {(process / 'stat').read_text().rsplit(')', 1)[1].split()[19]}"
+
+
+class Traces:
+    """What there is of a lab; it is known by what it was when it ran."""
+
+    def __init__(self, lab: Lab) -> None:
+        record = LabRecord.load(lab.directory)
+        assert record is not None
+        self.lab_id, self.directory = record.lab_id, lab.directory
+        self.group = lab_group(record.lab_id).path
+        self.processes = set()
+        for path in self.group.rglob("cgroup.procs"):
+            for number in path.read_text().split():
+                with suppress(OSError):
+                    self.processes.add(identity(Path("/proc", number)))
+
+    def left(self) -> list[str]:
+        """Return what is left; mounts in any namespace included."""
+        left: list[str] = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                    continue
+                left += [f"process {process.name}"] if identity(process) in self.processes else []
+                mounted = str(self.directory) in (process / "mountinfo").read_text()
+                left += [f"mount in process {process.name}"] if mounted else []
+        link = Subnet(lab_id=self.lab_id, number=0).link
+        left += [link] if link_exists(link) else []
+        left += [str(path) for path in (self.group, self.directory) if path.exists()]
+        return [*left, *(["on the list"] if self.lab_id in labs() else [])]
+
+
+def test_a_second_up_changes_nothing_and_the_inventory_names_the_hosts(
+    lab: Lab, tmp_path: Path
+) -> None:
     before = [host.boot_id() for host in lab.hosts()]
     said: list[str] = []
     lab.up(2, say=said.append)
-    assert [host.boot_id() for host in lab.hosts()] == before
-    assert said == []
-
-
-def test_what_is_switched_off_keeps_its_files_and_leaves_nothing_running(
-    other_directory: Path,
-) -> None:
-    lab = Lab(other_directory)
-    (host,) = lab.up(1, say=quietly)
-    host.run("echo kept > /opt/kept")
-    before, group = host.boot_id(), Path(record_of(lab).group)
-    lab.off(say=quietly)
-    assert lab.hosts() == [] and not group.exists()
-    assert record_of(lab).lab_id not in labs()
-    (host,) = lab.up(1, say=quietly)
-    assert host.run("cat /opt/kept").stdout == "kept\n"
-    assert host.boot_id() != before
-
-
-def test_the_inventory_names_the_hosts_that_are_up(lab: Lab, tmp_path: Path) -> None:
+    assert ([host.boot_id() for host in lab.hosts()], said) == (before, [])
     hosts = dict(inventory(lab.directory))
     assert list(hosts) == ["gpu1", "gpu2"]
     assert hosts["gpu2"]["ssh_hostname"] == lab.host("gpu2").address
@@ -74,106 +84,67 @@ def test_the_inventory_names_the_hosts_that_are_up(lab: Lab, tmp_path: Path) -> 
         lab.host("gpu9")
 
 
-def test_two_labs_at_once_do_not_touch_each_other(lab: Lab, other_directory: Path) -> None:
-    other = Lab(other_directory)
-    other.up(1, say=quietly)
-    assert other.host("gpu1").address != lab.host("gpu1").address
+def test_a_lab_beside_another_keeps_to_itself_and_down_leaves_nothing_of_it(
+    lab: Lab, other: Lab
+) -> None:
+    (host,) = other.up(1, say=quietly)
+    assert host.address != lab.host("gpu1").address
     assert ssh(other, "gpu1", "hostname").stdout == "gpu1\n"
-    other.host("gpu1").run("touch /opt/other")
+    host.run("touch /opt/other")
+    host.network("cut")
+    host.fill_disk()
+    traces = Traces(other)
+    assert len(traces.processes) > 10
+    assert traces.left() != []
     other.down(say=quietly)
+    assert (traces.left(), other.hosts()) == ([], [])
     assert lab.host("gpu1").run("ls /opt/other", check=False).returncode == 2
     assert ssh(lab, "gpu1", "hostname").stdout == "gpu1\n"
 
 
-def processes_of(record: LabRecord) -> set[str]:
-    """Return the processes of a lab, each by its number and when it started."""
-    found = set()
-    for folder, _, _ in os.walk(record.group):
-        for number in Path(folder, "cgroup.procs").read_text().split():
-            with suppress(OSError):
-                found.add(identity(Path("/proc", number)))
-    return found
-
-
-def identity(process: Path) -> str:
-    return f"{process.name} {(process / 'stat').read_text().rsplit(')', 1)[1].split()[19]}"
-
-
-def traces(record: LabRecord, directory: Path, before: set[str]) -> list[str]:
-    """Return what is left of a lab and its processes BEFORE; mounts in any namespace included."""
-    left: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (process / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                continue
-            left += [f"process {process.name}"] if identity(process) in before else []
-            mounts = (process / "mountinfo").read_text()
-            left += [f"mount in process {process.name}"] if str(directory) in mounts else []
-    link = Subnet(lab_id=record.lab_id, number=0).link
-    left += [link] if link_exists(link) else []
-    left += [str(path) for path in (Path(record.group), directory) if path.exists()]
-    left += [f"{record.lab_id} on the list"] if record.lab_id in labs() else []
-    return left
-
-
-def test_down_leaves_nothing_behind(other_directory: Path) -> None:
-    other = Lab(other_directory)
-    other.up(2, say=quietly)
-    other.host("gpu1").network("cut")
-    other.host("gpu2").fill_disk()
-    record = record_of(other)
-    processes = processes_of(record)
-    assert len(processes) > 10
-    assert traces(record, other_directory, processes) != []
-    other.down(say=quietly)
-    assert traces(record, other_directory, processes) == []
-    assert other.hosts() == []
-
-
-def test_leftovers_of_a_killed_up_are_cleaned_by_the_next(other_directory: Path) -> None:
-    moment = (
-        other_directory / "hosts/gpu1/console.log"
-    )  # what it has just written when it is killed
-    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(other_directory)]
-    victim = subprocess.Popen([*command, "up", "2"], stdout=subprocess.DEVNULL)
+def test_leftovers_of_a_killed_up_are_cleaned_by_the_next(other: Lab) -> None:
+    moment = other.directory / "hosts/gpu1/console.log"  # what it has just written when killed
+    program = Path(sys.executable).with_name("pyinfra-gpu")
+    words = [program, "rehearsal", "--directory", other.directory, "up", "1"]
+    victim = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     try:
         until(lambda: moment.exists() or victim.poll() is not None, PATIENCE_S, every=0.001)
     finally:
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-    first = record_of(Lab(other_directory))
-    processes = processes_of(first)
-    hosts = Lab(other_directory).up(2, say=quietly)
-    assert [host.run("systemctl is-system-running").stdout for host in hosts] == ["running\n"] * 2
-    assert record_of(Lab(other_directory)).lab_id == first.lab_id
-    Lab(other_directory).down(say=quietly)
-    assert traces(first, other_directory, processes) == []
+    first = Traces(other)
+    (host,) = other.up(1, say=quietly)
+    assert host.run("systemctl is-system-running").stdout == "running\n"
+    assert Traces(other).lab_id == first.lab_id
+    other.down(say=quietly)
+    assert first.left() == []
 
 
 def test_a_lab_whose_folder_was_removed_is_cleaned_by_the_next_up(
-    lab: Lab, other_directory: Path, tmp_path: Path
+    lab: Lab, other: Lab, tmp_path: Path
 ) -> None:
-    Lab(other_directory).up(1, say=quietly)
-    record = record_of(Lab(other_directory))
-    processes = processes_of(record)
-    other_directory.rename(tmp_path / "moved away")
+    other.up(1, say=quietly)
+    traces = Traces(other)
+    other.directory.rename(tmp_path / "moved away")
     lab.up(2, say=quietly)
-    assert traces(record, other_directory, processes) == []
+    assert traces.left() == []
 
 
 # -- the command line
 
 
-def rehearsal(lab: Lab, *words: str) -> str:
+def rehearsal(lab: Lab, *words: str, code: int = 0) -> str:
     """Run a command of the command line in this process, and return what it printed."""
     printed = io.StringIO()
     with redirect_stdout(printed):
         words = ("--directory", str(lab.directory), *words)
-        assert run_command(argparse.ArgumentParser(), words) == 0
+        assert run_command(argparse.ArgumentParser(), words) == code
     return printed.getvalue()
 
 
-def test_each_command_of_the_command_line_does_what_it_says(lab: Lab, gpu1: LabHost) -> None:
+def test_each_command_of_the_command_line_does_what_it_says(
+    lab: Lab, gpu1: LabHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     rehearsal(lab, "network", "gpu1", "cut")
     assert not answers(gpu1)
     assert rehearsal(lab, "network", "gpu1", "restore")
@@ -187,7 +158,11 @@ def test_each_command_of_the_command_line_does_what_it_says(lab: Lab, gpu1: LabH
     assert gpu1.boot_id() != before
     rehearsal(lab, "power-off", "gpu1")
     assert not gpu1.is_on()
-    assert "off" in rehearsal(lab, "list").splitlines()[1].split()
+    head, one, two = rehearsal(lab, "list").splitlines()
+    assert head.split()[:3] == ["name", "address", "state"]
+    assert one.split()[:3] == ["gpu1", gpu1.address, "off"]
+    assert two.split()[2] == "running"
+    assert two.endswith(f"ssh -F {lab.ssh_config} gpu2")
     rehearsal(lab, "power-on", "gpu1")
     assert gpu1.run("cat /opt/x").stdout == "x\n"
     snapshot = f"told-{secrets.token_hex(4)}"
@@ -196,17 +171,6 @@ def test_each_command_of_the_command_line_does_what_it_says(lab: Lab, gpu1: LabH
     assert gpu1.run("ls /opt").stdout == ""
     rehearsal(lab, "restore", "gpu1", snapshot)
     assert gpu1.run("cat /opt/x").stdout == "x\n"
-
-
-def test_the_command_line_shows_the_hosts_and_how_to_enter_them(lab: Lab) -> None:
-    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(lab.directory)]
-    listed = subprocess.run([*command, "list"], capture_output=True, text=True, check=True).stdout
-    head, one, two = listed.splitlines()
-    assert head.split()[:3] == ["name", "address", "state"]
-    assert one.split()[:3] == ["gpu1", lab.host("gpu1").address, "running"]
-    assert two.endswith(f"ssh -F {lab.ssh_config} gpu2")
-    wrong = subprocess.run(
-        [*command, "reboot", "gpu7"], capture_output=True, text=True, check=False
-    )
-    assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert wrong.stderr == "there is no host 'gpu7': there are gpu1, gpu2\n"
+    capsys.readouterr()
+    assert rehearsal(lab, "reboot", "gpu7", code=1) == ""
+    assert capsys.readouterr().err == "there is no host 'gpu7': there are gpu1, gpu2\n"

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import random
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -13,15 +14,16 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+import recorded
+
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import NOT_REPORTED, parse
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS
 
-FOLDER = Path(__file__).parent / "fixtures" / "probe"
-WHOLE = (FOLDER / "ubuntu2404-2x-rtx5090.txt").read_text()
-ANSWERS = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.txt"))}
-TOLD = json.loads(WHOLE.partition(f"{FIRST_LINE}\n")[2].partition(f"\n{LAST_LINE}")[0])
+WHOLE = "\n".join(recorded.lines("ubuntu2404-2x-rtx5090"))
+TOLD = recorded.document("ubuntu2404-2x-rtx5090")
 
 
 hints = functools.cache(typing.get_type_hints)
@@ -79,9 +81,9 @@ def read(text: str) -> Record:
     return parse(["a banner", FIRST_LINE, *text.splitlines(), LAST_LINE])
 
 
-@pytest.mark.parametrize("name", sorted(ANSWERS))
-def test_every_fixture_gives_the_declared_types(name: str) -> None:
-    assert fits(parse(ANSWERS[name].splitlines()), Record)
+@pytest.mark.parametrize("name", recorded.NAMES)
+def test_every_answer_gives_the_declared_types(name: str) -> None:
+    assert fits(recorded.record(name), Record)
 
 
 def test_an_answer_cut_at_any_byte_tells_nothing_wrong() -> None:

@@ -45,17 +45,19 @@ def test_the_controller_never_imports_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_only_the_transport_knows_paramiko() -> None:
-    for path in (PROJECT / "pyinfra_gpu").rglob("*.py"):
-        if path.name != "transport.py":
-            assert not re.search(r"^\s*(import|from) paramiko", path.read_text(), re.MULTILINE), (
-                path
-            )
-
-
-def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
-    for path in (PROJECT / "pyinfra_gpu" / "on_host").rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) pyinfra", path.read_text(), re.MULTILINE), path
+@pytest.mark.parametrize(
+    ("folder", "library", "who"),
+    [
+        (".", "paramiko", {"transport.py", "wire.py"}),
+        ("on_host", "pyinfra", set()),
+    ],
+)
+def test_a_library_is_known_to_those_alone_who_need_it(
+    folder: str, library: str, who: set[str]
+) -> None:
+    form = rf"^\s*(import|from) {library}"
+    modules = (PROJECT / "pyinfra_gpu" / folder).rglob("*.py")
+    assert {path.name for path in modules if re.search(form, path.read_text(), re.M)} <= who
 
 
 def test_nobody_reads_a_verdict_but_through_its_type() -> None:

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+import recorded
+
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift.host import judge
-from pyinfra_gpu.facts.parse import parse
 
-FOLDER = Path(__file__).parent / "fixtures" / "probe"
 GOLDEN = Path(__file__).parent / "judged.json"
 GPU = {"gpu_model": "RTX 5090", "gpu_count": 2}
 DECLARED: dict[str, dict[str, object]] = {
@@ -23,14 +25,13 @@ DECLARED: dict[str, dict[str, object]] = {
     "gpu, driver present": {**GPU, "driver_source": "present"},
     "gpu, driver of the distribution": {**GPU, "driver_source": "distribution"},
 }
-CASES = [f"{path.stem}: {name}" for path in sorted(FOLDER.glob("*.txt")) for name in DECLARED]
+CASES = [f"{answer}: {name}" for answer in recorded.NAMES for name in DECLARED]
 
 
 def judged(case: str) -> list[str]:
     """Name each finding, its effect and whether it stops the run; and what cannot be told."""
     name, _, declared = case.partition(": ")
-    record = parse((FOLDER / f"{name}.txt").read_text().splitlines())
-    stages = judge(resolve(DECLARED[declared], "ws1"), record)
+    stages = judge(resolve(DECLARED[declared], "ws1"), recorded.record(name))
     found = {
         f"{each.id} {each.effect}{' stops' * each.stops}"
         for stage in stages

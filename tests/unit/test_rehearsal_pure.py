@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import zipfile
@@ -13,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu_rehearsal import requirements
+from pyinfra_gpu_rehearsal import network, requirements
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.network import choose_subnet, occupied_networks
+from pyinfra_gpu_rehearsal.network import choose_subnet
 from pyinfra_gpu_rehearsal.state import LabRecord
 from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
@@ -42,30 +41,16 @@ def test_a_machine_that_uses_all_of_them_is_refused() -> None:
         choose_subnet(["10.0.0.0/8"])
 
 
-def test_networks_in_use_are_read_from_addresses_and_routes() -> None:
-    addresses = json.dumps(
-        [
-            {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
-            {"ifname": "x0", "addr_info": []},
-            {"ifname": "x1"},
-        ]
-    )
-    routes = json.dumps(
-        [
-            {"dst": "default", "gateway": "192.0.2.1"},
-            {"dst": "10.77.9.0/24"},
-            {"dst": "10.77.8.1", "type": "local"},
-        ]
-    )
-    assert occupied_networks(addresses, routes) == ["127.0.0.1/8", "10.77.9.0/24", "10.77.8.1"]
-    assert occupied_networks("", "") == []
+def test_networks_in_use_are_read_from_all_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "default via 192.0.2.1 dev x\n10.77.9.0/24 dev y scope link\nlocal 127.0.0.0/8 dev lo\n"
+    said += "10.77.8.1 dev z\nbroadcast 10.77.7.255 dev y table local\n"
+    done = subprocess.CompletedProcess([], 0, said)
+    monkeypatch.setattr(network, "run", lambda *_, **__: done)
+    found = ["10.77.9.0/24", "127.0.0.0/8", "10.77.8.1", "10.77.7.255"]
+    assert network.networks_of_machine() == found
 
 
 # -- records
-
-
-def lab_record(lab_id: str, **more: str) -> LabRecord:
-    return LabRecord(lab_id=lab_id, subnet=1, group=f"/groups/pyinfra-gpu-{lab_id}", **more)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +59,8 @@ def lab_record(lab_id: str, **more: str) -> LabRecord:
         "",
         "{",
         "[]",
-        '{"hosts": {}}',
-        '{"lab_id": "../../x", "subnet": 1, "group": "/g/pyinfra-gpu-../../x", "hosts": {}}',
-        '{"lab_id": "0123abcd", "subnet": 1, "group": "/another", "hosts": {}}',
+        '{"lab_id": "../../x", "subnet": 1, "hosts": {}}',
+        '{"lab_id": "0123abcd", "subnet": 1, "another": "", "hosts": {}}',
     ],
 )
 def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path, text: str) -> None:
@@ -94,7 +78,7 @@ def test_missing_packages_are_named_in_one_line_where_they_cannot_be_installed(
     def which(name: str, path: str | None = None) -> str | None:
         return None if name == "mmdebstrap" else f"/usr/bin/{name}"
 
-    monkeypatch.setattr(requirements, "is_root", lambda: False)
+    monkeypatch.setattr(requirements.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(requirements.shutil, "which", which)
     line = "sudo apt-get install -y --no-install-recommends mmdebstrap"
     with pytest.raises(LabError, match=f"^throwaway hosts need some packages: run `{line}`$"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from private_apt import APT, Package, PrivateApt
@@ -12,49 +11,42 @@ from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import driver_version
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge, parse
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.nvidia import debs, driver_packages
-from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
-from pyinfra_gpu_rehearsal.nvidia.bad_repository import OF_DISTRIBUTION, revised
-from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
+from pyinfra_gpu_rehearsal.nvidia import packages
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
 NVIDIA = "NVIDIA CUDA"
 VERSIONS = OLDER, NEWEST, NEXT = ("580.82.07", "580.95.05", "595.71.05")
+OF_DISTRIBUTION = "580.178.04"  # of the same names in the distribution's archive
+REVISION = "0+deb12u1"  # lower than NVIDIA's, as Ubuntu's are
+DKMS = "1:3.2.1-1"  # NVIDIA's own: its epoch beats every distribution's
 OWN_DKMS = "3.0.10-8+deb12u1"
+HELPER = "nvidia-kernel-common"  # what Debian has beside any driver; NVIDIA's conflicts with it
 SUSPEND = "nvidia-suspend-common"
 THE_HELPER = Package(HELPER, "20220217+3~deb12u1")
 
 
-def shown(package: debs.Package) -> Package:
-    relations = "".join(f"{key}: {value}\n" for key, value in package.relations.items() if value)
-    return Package(package.name, package.version, relations)
+def shown(version: str, revision: str = "1") -> list[Package]:
+    """Return a driver's packages, as an archive has them that packs them in this revision."""
+    found = []
+    for each in packages.driver_packages(version):
+        rows = {"Source": each.source, "Depends": each.depends, "Conflicts": each.conflicts}
+        text = "".join(f"{key}: {value}\n" for key, value in rows.items() if value)
+        text = text.replace(f"{version}-1", f"{version}-{revision}")
+        found.append(Package(each.name, f"{version}-{revision}", text))
+    return found
 
 
 @pytest.fixture
-def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateApt:
+def apt(tmp_path: Path) -> PrivateApt:
     """NVIDIA's repository and Debian's archive, which has the driver too, equal and ahead."""
-
-    def uncompiled(source: str, target: Path, *words: Any) -> Path:
-        del source, words
-        return target
-
-    monkeypatch.setattr(driver_packages, "_compile", uncompiled)
-    made = {
-        version: driver_packages.driver_packages(version, tmp_path)
-        for version in (*VERSIONS, OF_DISTRIBUTION)
-    }
     private = PrivateApt(tmp_path / "root")
-    private.repository(
-        NVIDIA,
-        *(shown(each) for version in VERSIONS for each in made[version]),
-        *(shown(each) for each in driver_packages.pin_packages(VERSIONS)),
-        Package("dkms", DKMS),
-    )
+    nvidias = [each for version in VERSIONS for each in shown(version)]
+    private.repository(NVIDIA, *nvidias, Package("dkms", DKMS))
     private.repository(
         "Debian",
-        *(shown(each) for each in made[OF_DISTRIBUTION]),
-        *(shown(revised(each, NEWEST)) for each in made[NEWEST]),
+        *shown(OF_DISTRIBUTION),
+        *shown(NEWEST, REVISION),
         *(Package(name, "1") for name in ("libc6", "kmod", "gcc")),
         Package("dkms", OWN_DKMS, "Depends: gcc\n"),
         THE_HELPER,
@@ -75,19 +67,13 @@ def refusals(simulation: Simulation, branch: int, version: str | None) -> list[s
 
 
 @pytest.mark.parametrize("kind", ["compute", "full"])
-@pytest.mark.parametrize("pinned", [False, True], ids=["without the pin package", "with it"])
 @pytest.mark.parametrize(
     ("branch", "version"), [(580, None), (580, OLDER), (580, NEWEST), (595, None)]
 )
 def test_the_driver_is_nvidias_whatever_the_distribution_has(
-    apt: PrivateApt, branch: int, version: str | None, pinned: bool, kind: str
+    apt: PrivateApt, branch: int, version: str | None, kind: str
 ) -> None:
     apt.preferences(files.preferences(branch, version, None))
-    if pinned:
-        name = f"{driver_packages.PIN_FILE.split('/')[-1]}"
-        pins = driver_packages.pin_packages((version or "580.1",))
-        text = next(p for p in pins if p.name.endswith(version or str(branch))).files
-        (apt.root / "etc/apt/preferences.d" / name).write_text(str(text[driver_packages.PIN_FILE]))
     simulation = solved(apt, branch, version, kind)
     assert simulation.problems == ()
     assert refusals(simulation, branch, version) == []
@@ -141,14 +127,10 @@ def test_debians_suspend_units_make_room_for_the_whole_driver_alone(
 
 @pytest.mark.parametrize("branch", [580, 595])
 def test_where_nvidia_has_no_branch_580_it_is_refused_and_595_is_nvidias(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, branch: int
+    tmp_path: Path, branch: int
 ) -> None:
     """As for Debian 13, whose own archive has a driver of another branch beside."""
-    monkeypatch.setattr(driver_packages, "_compile", lambda source, target, *words: target)
-    theirs, debians = (
-        [shown(each) for each in driver_packages.driver_packages(version, tmp_path)]
-        for version in (NEXT, "550.163.01")
-    )
+    theirs, debians = shown(NEXT), shown("550.163.01")
     apt = PrivateApt(tmp_path / "root")
     apt.repository(NVIDIA, *theirs, Package("dkms", DKMS))
     others = (Package(name, "1") for name in ("libc6", "kmod", "gcc"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -97,12 +99,18 @@ def test_where_no_timer_can_be_set_it_is_rebooted_nevertheless(idle: Tree) -> No
     assert begun(idle) == "systemctl reboot -i\n"
 
 
-def locked(tree: Tree, file: Path, kind: str) -> None:
-    inode = write(file, "").stat()
-    major, minor = os.major(inode.st_dev), os.minor(inode.st_dev)
-    row = f"1: {kind}  ADVISORY  WRITE 77 {major:02x}:{minor:02x}:{inode.st_ino} 0 EOF\n"
-    write(tree.root / "proc/locks", row)
-    write(tree.root / "proc/77/comm", "apt-get\n")
+def locked(tree: Tree) -> object:
+    """Hold dpkg's lock, until this process closes the file."""
+    write(tree.root / f"proc/{os.getpid()}/comm", "apt-get\n")
+    file = (tree.root / "var/lib/dpkg/lock-frontend").open("w")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    return HELD.append(file)
+
+
+def flocked(tree: Tree) -> object:
+    inode = write(tree.root / "opt/ours/.lock", "").stat()
+    row = f"1: FLOCK  ADVISORY  WRITE 77 fd:01:{inode.st_ino} 0 EOF\n"
+    return write(tree.root / "proc/locks", row)
 
 
 def half_configured(tree: Tree) -> object:
@@ -110,6 +118,8 @@ def half_configured(tree: Tree) -> object:
     return write(tree.root / "var/lib/dpkg/status", status)
 
 
+HELD: list[IO[str]] = []
+"""Files that stay open, and so locked, as long as the tests run."""
 BUSY: dict[str, tuple[Callable[[Tree], object], str]] = {
     "a job": (lambda tree: opened(tree, 812, "python3", "/dev/nvidia0"), "python3"),
     "a person": (
@@ -122,17 +132,11 @@ BUSY: dict[str, tuple[Callable[[Tree], object], str]] = {
     ),
 }
 ALWAYS: dict[str, tuple[Callable[[Tree], object], str]] = {
-    "dpkg": (
-        lambda tree: locked(tree, tree.root / "var/lib/dpkg/lock-frontend", "POSIX"),
-        "pid 77 (apt-get)",
-    ),
+    "dpkg": (locked, "(apt-get)"),
     "half": (half_configured, "an installation that is not done (curl)"),
-    "ours": (
-        lambda tree: locked(tree, tree.root / "opt/ours/.lock", "FLOCK"),
-        "which works on /opt/ours/.lock",
-    ),
+    "ours": (flocked, "pid 77, which works on /opt/ours/.lock"),
     "locks unseen": (
-        lambda tree: (tree.root / "proc/locks").unlink(),
+        lambda tree: (flocked(tree), (tree.root / "proc/locks").unlink()),
         "/proc/locks may not be read",
     ),
     "no packages": (lambda tree: write(tree.root / "var/lib/dpkg/status", ""), "is empty"),

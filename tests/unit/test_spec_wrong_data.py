@@ -206,6 +206,7 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
         {"training_repo": "https://me:tops3cret@github.com/a/b"},
         {"training_repo": "https://github.com/a/b?access_token=tops3cret"},
         {"pytorch_index_url": "https://me:tops3cret@mirror/simple"},
+        {"pytorch_index_url": "https://mirror/simple?API_KEY=tops3cret"},
         {"driver_repository_url": "https://mirror/{distro}?token=tops3cret"},
         {"environment_variables": {"HF_TOKEN": "tops3cret\n"}},
         {"environment_variables": {"WANDB_API_KEY": "tops3cret", "RANK": "0"}},
@@ -223,6 +224,7 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
         {"training_presets": {"t": {"token=tops3cret": 1}}},
         {"training_presets": ["tops3cret"]},
         {"training_notify": ["token=tops3cret"]},
+        {"training_notfy": "/bin/x tops3cret"},
         {"training_repo": "me:tops3cret@github.com:a/b"},
         {"note": "-----BEGIN OPENSSH PRIVATE KEY----- tops3cret"},
     ],
@@ -230,14 +232,6 @@ def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
 )
 def test_a_secret_is_never_printed(data: dict[str, object]) -> None:
     assert "tops3cret" not in refusal(data)
-
-
-def test_a_value_whose_repr_fails_is_still_one_sentence() -> None:
-    class Broken:
-        def __repr__(self) -> str:
-            raise RuntimeError("no")
-
-    assert refusal({"gpu_count": Broken()}).startswith("host lab-1: gpu_count = <Broken> is not")
 
 
 def test_a_long_value_is_shortened_to_60_characters() -> None:

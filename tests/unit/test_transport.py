@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.engine.wire import one_line
+from pyinfra_gpu.engine.transport import one_line
 
 
 def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
@@ -24,12 +24,6 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
     assert milliseconds == transport.DEAD_PEER_S * 1000
     assert made.packetizer._Packetizer__keepalive_interval == transport.KEEPALIVE_S  # type: ignore[attr-defined]
     made.close()
-
-
-def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
-    first, second = socket.socketpair()
-    with first, second:
-        transport.make_transport(first).close()
 
 
 def test_an_import_of_our_operations_leaves_pyinfra_as_it_is() -> None:
@@ -74,7 +68,6 @@ def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
 
     monkeypatch.setattr(transport, "_connect", fails)
     connector = SSHConnector.__new__(SSHConnector)
-    connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
     with pytest.raises(ConnectError) as raised:
         transport._connect_or_say_why(connector)
     assert words in str(raised.value)
@@ -101,7 +94,3 @@ def test_every_login_shell_runs_a_command_as_it_stands(name: str, shell: str) ->
         input="typed\n", capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert (ran.stdout, ran.stderr, ran.returncode) == (printed, "", 7)
-
-
-def test_a_plain_command_stays_as_it_is() -> None:
-    assert one_line("sudo -H -n sh -c 'ls /opt'") == "sudo -H -n sh -c 'ls /opt'"

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from recorded import NAMES, record
+
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.report.check.answer import versions
 
-FOLDER = Path(__file__).parent / "fixtures" / "probe"
 
-
-def record(name: str) -> Record:
-    return parse((FOLDER / name).read_text().splitlines())
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.txt")))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_host_has_the_same_names_and_plain_values(name: str) -> None:
-    told, host = versions(record(name)), record("ubuntu2404-2x-rtx5090.txt")
+    told, host = versions(record(name)), record("ubuntu2404-2x-rtx5090")
     assert json.loads(json.dumps(told)) == told
     whole = versions(host)
     assert list(told) == list(whole)
@@ -42,14 +38,14 @@ def test_every_host_has_the_same_names_and_plain_values(name: str) -> None:
     ],
 )
 def test_libcuda_is_told_by_its_version(libcuda: Any, expected: object) -> None:
-    host = record("ubuntu2404-2x-rtx5090.txt")
+    host = record("ubuntu2404-2x-rtx5090")
     assert versions(replace(host, driver=replace(host.driver, libcuda=libcuda)))["libcuda"] == (
         expected
     )
 
 
 def test_a_gpu_of_a_model_unknown_to_us_keeps_its_number() -> None:
-    host = record("ubuntu2404-2x-rtx5090.txt")
+    host = record("ubuntu2404-2x-rtx5090")
     assert not isinstance(host.gpus.devices, Unknown)
     odd = tuple(replace(gpu, device="0xffff") for gpu in host.gpus.devices)
     told = versions(replace(host, gpus=replace(host.gpus, devices=odd)))

@@ -7,15 +7,7 @@ import re
 import stat
 from functools import cache
 
-from .files import is_file
-from .frame import TEXT_LIMIT, Host, NotTold, content, decoded, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from .frame import Facts
+from .frame import TEXT_LIMIT, Any, Facts, Host, Iterator, Mapping, NotTold, content, decoded, why
 
 _NVIDIAS = (
     r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|firmware-nvidia|libxnvctrl|libnccl"
@@ -137,45 +129,23 @@ def _settings(host: Host) -> str | None:
     return (errors or [why(status, said)])[0] if status else None
 
 
-def locks(host: Host) -> list[list[str]]:
-    """Return the kernel's list of locks, in words. It is read in one piece, or rows are missed."""
-    try:
-        number = os.open(host.at("/proc/locks"), os.O_RDONLY)
-    except OSError:
-        raise NotTold("/proc/locks may not be read") from None
-    with open(number, "rb", buffering=1 << 20) as file:
-        return [row.split() for row in decoded(file.read()).split("\n") if row]
-
-
 def lock_holder(host: Host) -> str | None:
-    """Return the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt)".
+    """Return the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt)"."""
+    import struct
+    from fcntl import F_GETLK, F_UNLCK, F_WRLCK, fcntl
 
-    They take fcntl locks, which the kernel lists by device and inode.
-    """
-    files = set()
+    form = "hhqqi4x"  # struct flock, see fcntl(2)
     for path in filter(host.there, _LOCKS):
-        there = os.stat(host.at(path))
-        device = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}"
-        files.add(f"{device}:{there.st_ino}")
-    inodes = {key.rpartition(":")[2] for key in files}
-    for words in locks(host) if files else ():
-        # 1: POSIX  ADVISORY  WRITE 812 08:01:1312 0 EOF
-        if len(words) < 6 or words[1] not in ("POSIX", "OFDLCK"):
-            continue
-        pid, place = words[4], words[5]
-        # Some file systems (btrfs, overlays) show the kernel another device number.
-        is_one = place.rpartition(":")[2] in inodes
-        if is_one and (place in files or _has_open(host, pid)):
-            return host.process(pid)
+        try:
+            file = os.open(host.at(path), os.O_RDONLY)
+        except PermissionError:
+            continue  # who may not open it does not run apt either
+        told = fcntl(file, F_GETLK, struct.pack(form, F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        os.close(file)
+        kind, *_, pid = struct.unpack(form, told)
+        if kind != F_UNLCK:
+            return host.process(str(pid))
     return None
-
-
-def _has_open(host: Host, pid: str) -> bool:
-    try:
-        links = [os.readlink(host.at(each)) for each in host.paths(f"/proc/{pid}/fd")]
-    except OSError:
-        return False
-    return any(link.endswith(_LOCKS) for link in links)
 
 
 def _source_lines(host: Host) -> list[str]:
@@ -191,8 +161,8 @@ def _source_lines(host: Host) -> list[str]:
 
 def _keyring(host: Host) -> str | None:
     """Return the bytes of the keyring file in hexadecimal digits."""
-    path = host.asked["keyring"] and host.at(host.asked["keyring"])
-    return content(path, TEXT_LIMIT + 1).hex() if is_file(path) else None
+    path = host.asked["keyring"]
+    return content(host.at(path), TEXT_LIMIT + 1).hex() if path else None
 
 
 def _history(host: Host) -> list[str]:

@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from functools import cache, partial
 
-from .frame import GONE, TEXT_LIMIT, Host, NotTold, attempt, content, decoded, rows
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from .frame import GONE, TEXT_LIMIT, Any, Host, Iterable, NotTold, attempt, content, decoded
 
 _LARGEST_READ = 4 << 20  # bytes; a file full of holes is as large as somebody says
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
 
 
 @cache
-def local_users() -> list[list[str]]:
-    """Return the rows of /etc/passwd, which are asked before whatever else may know of users."""
-    try:
-        found = [row.split(":") for row in rows("/etc/passwd")]
-    except (OSError, NotTold):
-        found = []
-    return [row for row in found if len(row) == 7 and row[2].isdigit() and row[3].isdigit()]
-
-
-@cache
 def user_name(uid: int) -> str:
     """Return the name of a user, or the number where there is none."""
-    for row in local_users():
-        if int(row[2]) == uid:
-            return row[0]
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def find_user(name: str) -> tuple[int, int, str] | None:
-    """Return number, group and home of a user; None where there is none of that name."""
-    for row in local_users():
-        if row[0] == name:
-            return int(row[2]), int(row[3]), row[5]
-    import pwd
-
-    try:
-        each = pwd.getpwnam(name)
-    except (KeyError, ValueError):
-        return None
-    return each.pw_uid, each.pw_gid, each.pw_dir
 
 
 def open_place(folder: str) -> str:
@@ -175,10 +142,7 @@ def believed(host: Host, name: str) -> str | None:
     if path and host.owner.apart:
         if place := open_place(os.path.dirname(path)):
             raise NotTold(f"somebody else than root can change {place}")
-        try:
-            found = os.lstat(path)
-        except GONE:
-            return None
+        found = os.lstat(path)
         if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
             raise NotTold(f"{path} is not a file of root's")
     return document(path)

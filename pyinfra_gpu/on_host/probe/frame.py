@@ -6,6 +6,7 @@ Python 3.9 and later, and of its library only what Debian's python3-minimal has:
 from __future__ import annotations
 
 import os
+import re
 import select
 import stat
 import time
@@ -13,11 +14,16 @@ from functools import partial
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable as Callable
+    from collections.abc import Iterable as Iterable
+    from collections.abc import Iterator as Iterator
+    from collections.abc import Mapping as Mapping
+    from typing import Any as Any
 
     Facts = Mapping[str, Callable[["Host"], Any]]
     """Key of the answer -> what finds it out; several keys with blanks between, several values."""
+else:  # in annotations alone, which nobody evaluates
+    Any = Callable = Facts = Iterable = Iterator = Mapping = None
 
 TOO_LATE = "the host was asked for it and did not answer in time"
 TEXT_LIMIT = 65536  # bytes of a document
@@ -228,6 +234,14 @@ def why(status: int, said: str) -> str:
     return first or f"it ended with status {status} and said nothing"
 
 
+def only(form: str, said: str, program: str) -> str:
+    """Return what stands at the form's one group in what a program said."""
+    found = re.search(form, said)
+    if not found:
+        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+    return found[1]
+
+
 def unknown(reason: str) -> dict[str, str]:
     """Return what stands in the answer for what the host would not tell."""
     return {"?": reason[:400]}
@@ -335,27 +349,32 @@ def collect(parts: Iterable[Part], end: float) -> None:
 class Asking:
     """Tables of facts that are being found out, each by a process of its own."""
 
-    def __init__(self, tables: Iterable[Facts], host: Host) -> None:
-        self._parts = [(table, Part(partial(_lines, table, host))) for table in tables]
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._parts: list[tuple[Facts, Part]] = []
+
+    def begin(self, table: Facts, first: Callable[[Host], None] | None = None) -> None:
+        """Begin with a table.
+
+        + first: what its process does before
+        """
+
+        def lines() -> Iterable[str]:
+            if first:
+                first(self.host)
+            return (f"{key} {json(value)}" for key, value in told(table, self.host))
+
+        self._parts.append((table, Part(lines)))
 
     def answer(self, end: float) -> dict[str, str]:
         """Return key -> JSON; what is not told until `end` is unknown, so no key is missing."""
         collect([part for _, part in self._parts], end)
         found: dict[str, str] = {}
         for table, part in self._parts:
-            found.update(all_unknown(table, part.problem))
+            mine = dict.fromkeys(" ".join(table).split(), json(unknown(part.problem)))
             rows = (row.partition(" ") for row in part.lines)
-            found.update({key: value for key, _, value in rows if key in found})
+            found |= {**mine, **{key: value for key, _, value in rows if key in mine}}
         return found
-
-
-def _lines(table: Facts, host: Host) -> Iterable[str]:
-    return (f"{key} {json(value)}" for key, value in told(table, host))
-
-
-def all_unknown(table: Facts, reason: str) -> dict[str, str]:
-    """Return each key of a table with what says that it is not told."""
-    return dict.fromkeys(" ".join(table).split(), json(unknown(reason)))
 
 
 def object_of(members: Mapping[str, str]) -> str:

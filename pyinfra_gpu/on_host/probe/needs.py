@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from .frame import Host, NotTold, names
+from .frame import Facts, Host, Iterator, names, only
 from .system import preload_problem
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .frame import Facts
 
 _MOST = 9  # lines of a file
 _FOR_ALL = re.compile(
@@ -77,7 +71,7 @@ def _compiler(host: Host, program: str) -> str | None:
     if not program or host.which(program) is None:
         return None
     words = ("-dumpversion",) if "clang" in program else ("-dumpfullversion", "-dumpversion")
-    return _version(program, host.said(program, *words, seconds=10), r"(?m)^(\d[\d.]{0,59})$")
+    return only(r"(?m)^(\d[\d.]{0,59})$", host.said(program, *words, seconds=10), program)
 
 
 def _nvcc(host: Host) -> str | None:
@@ -85,14 +79,7 @@ def _nvcc(host: Host) -> str | None:
     if not host.asked["cuda_release"] or not host.runs(program):
         return None
     said = host.said(host.at(program), "--version", seconds=10)
-    return _version(host.at(program), said, r"release (\d{1,4}\.\d{1,4})\b")
-
-
-def _version(program: str, said: str, form: str) -> str:
-    found = re.search(form, said)
-    if not found:
-        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
-    return found[1]
+    return only(r"release (\d{1,4}\.\d{1,4})\b", said, host.at(program))
 
 
 FACTS: Facts = {

@@ -12,13 +12,8 @@ import time
 from functools import partial
 
 from . import apt, driver, system
-from .frame import Host, NotTold, attempt, json
+from .frame import Any, Host, Mapping, NotTold, attempt, json
 from .look import FIRST_LINE, LAST_LINE
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 _MOST = 50  # reboots that are noted: enough for a host that loses its driver every week
 
@@ -58,7 +53,9 @@ def _own_lock(host: Host) -> list[str]:
     """
     path = host.asked["lock"]
     inode = str(os.stat(host.at(path)).st_ino)
-    for words in apt.locks(host):
+    if not host.is_file("/proc/locks"):
+        raise NotTold("/proc/locks may not be read")
+    for words in map(str.split, host.rows("/proc/locks")):
         if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
             return [f"pid {words[4]}, which works on {path}"]
     return []

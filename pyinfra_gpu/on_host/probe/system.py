@@ -8,17 +8,24 @@ import sys
 from functools import partial
 
 from .files import document, masked, user_name
-from .frame import Host, NotTold, attempt, content, pairs, text, unknown
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from .frame import Facts
+from .frame import (
+    Any,
+    Facts,
+    Host,
+    Iterable,
+    NotTold,
+    attempt,
+    content,
+    decoded,
+    only,
+    pairs,
+    text,
+    unknown,
+)
 
 _PRELOAD = "/etc/ld.so.preload"
 _GROUPS = "/sys/fs/cgroup"
+_MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, DKMS's own
 
 
 def user_of(host: Host) -> str:
@@ -37,33 +44,8 @@ def _release(host: Host) -> tuple[str | None, ...]:
 def release(lines: Iterable[str]) -> tuple[str | None, ...]:
     """Return ID, VERSION_ID and PRETTY_NAME of os-release."""
     found = pairs(row.strip() for row in lines)
-    return tuple(_unquoted(found.get(e, "")) or None for e in ("ID", "VERSION_ID", "PRETTY_NAME"))
-
-
-def _unquoted(value: str) -> str:
-    """Return what a shell makes of a value: quotes and backslashes as in sh."""
-    if not re.fullmatch(r"""('[^']*'|"([^"\\]|\\.)*"|\\.|[^'"\\])*""", value):
-        raise NotTold(f"os-release has an odd line: {value[:40]!r}")
-    parts = re.findall(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|(\\.|[^'"])""", value)
-    return "".join(
-        single or re.sub(r"\\(.)", r"\1", double or bare) for single, double, bare in parts
-    )
-
-
-def cpus(line: str) -> int:
-    """Count the kernel's list form, e.g. "0-3,8" is five."""
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", line, re.A):
-        raise NotTold(f"{line[:40]!r} is not a list of processors")
-    ranges = (part.split("-") for part in line.split(","))
-    return sum(int(each[-1]) - int(each[0]) + 1 for each in ranges)
-
-
-def memory(line: str) -> int:
-    """Read the first line of /proc/meminfo, in MiB."""
-    found = re.fullmatch(r"MemTotal:\s+(\d{1,15}) kB", line, re.A)
-    if not found:
-        raise NotTold("/proc/meminfo has an odd first line")
-    return int(found[1]) // 1024
+    names = ("ID", "VERSION_ID", "PRETTY_NAME")
+    return tuple(found.get(name, "").strip("\"'") or None for name in names)
 
 
 def _init(host: Host) -> str:
@@ -82,10 +64,7 @@ def _python(host: Host) -> str | None:
 
 def python_version(said: str) -> str:
     """Read what `python3 -V` says."""
-    found = re.fullmatch(r"Python ([1-9]\S*\.\S*\.\S*)", said.strip())
-    if not found:
-        raise NotTold(f"`python3 -V` said {said[:80]!r}")
-    return found[1]
+    return only(r"^Python ([1-9]\S*\.\S*\.\S*)$", said, "python3 -V")
 
 
 def _secure_boot(host: Host) -> bool | None:
@@ -111,8 +90,8 @@ def _secure_boot(host: Host) -> bool | None:
 
 def _enrolled(host: Host) -> bool | None:
     """Tell whether the key that DKMS signs modules with is enrolled in the firmware."""
-    key = _mok_key(host) if _secure_boot(host) else None
-    if key is None or host.which("mokutil") is None:
+    key = next(filter(os.path.exists, map(host.at, _MOK_KEYS)), None)
+    if not _secure_boot(host) or key is None or host.which("mokutil") is None:
         return None
     if not os.access(key, os.R_OK):
         raise NotTold(f"no permission to read {key}")
@@ -128,16 +107,6 @@ def enrolled(last: str) -> bool:
     if last.endswith(("is not enrolled", "is already in the enrollment request")):
         return False
     raise NotTold(f"mokutil said {last[:80]!r}")
-
-
-def _mok_key(host: Host) -> str | None:
-    """Return the certificate: where DKMS's settings say, else in Ubuntu's place, else its own."""
-    places = ["/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"]
-    settings = host.paths("/etc/dkms/framework.conf.d", end=".conf")
-    for path in ("/etc/dkms/framework.conf", *settings):
-        said = pairs(row.strip() for row in host.rows_if_any(path))
-        places.insert(0, said.get("mok_certificate", "").strip("\"'"))
-    return next((host.at(each) for each in places if each and host.there(each)), None)
 
 
 def _preloads(host: Host) -> list[str]:
@@ -277,15 +246,8 @@ def _unescaped(text: str) -> str:
 
     What would move a terminal's cursor becomes a question mark.
     """
-
-    def plain(match: re.Match[bytes]) -> bytes:
-        octal, digits, letter = match.groups()
-        if octal or digits:
-            return bytes([int(octal, 8) & 255 if octal else int(digits, 16)])
-        return b"?" if letter in b"abfnrtv" else bytes(letter)
-
-    raw = re.sub(rb"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))", plain, text.encode())
-    return "".join(c if c.isprintable() else "?" for c in raw.decode("utf-8", "backslashreplace"))
+    raw = text.encode().decode("unicode_escape", "replace").encode("latin-1", "replace")
+    return "".join(c if c.isprintable() else "?" for c in decoded(raw))
 
 
 def _reboots(host: Host) -> list[dict[str, object]]:
@@ -306,8 +268,8 @@ FACTS: Facts = {
     "system.kernel": lambda host: host.line(f"{_KERNEL}/osrelease"),
     "system.architecture": lambda host: host.machine,
     "system.boot_id": lambda host: host.line(f"{_KERNEL}/random/boot_id"),
-    "system.cpu_count": lambda host: cpus(host.line("/sys/devices/system/cpu/online")),
-    "system.ram_mib": lambda host: memory(host.line("/proc/meminfo")),
+    "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
+    "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
     "system.init": _init,
     "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.user": user_of,

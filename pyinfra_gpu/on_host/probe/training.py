@@ -5,14 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import digest, document, is_file, masked
-from .frame import GONE, Host, NotTold, rows, why
-
-TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from .frame import Facts
+from .frame import GONE, Any, Callable, Facts, Host, Iterable, NotTold, rows, why
 
 _MOST = 20
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.

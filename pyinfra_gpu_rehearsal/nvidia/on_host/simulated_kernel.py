@@ -23,7 +23,6 @@ NEEDS = {
 }
 DEVICES = {"nvidia_uvm": ("nvidia-uvm", "nvidia-uvm-tools"), "nvidia_modeset": ("nvidia-modeset",)}
 TURING, BLACKWELL = (7, 5), (10, 0)  # compute capabilities: the first each flavour rule is about
-SIGNATURE = b"~Module signature appended~\n"
 
 
 class RefusedError(Exception):
@@ -37,17 +36,10 @@ def normal(name: str) -> str:
 
 def blacklisted(text: str, name: str) -> bool:
     """Tell whether modprobe's configuration TEXT keeps the module NAME from loading by itself."""
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 2 or normal(words[1]) != name:
-            continue
-        if words[0] == "blacklist":
-            return True
-        if words[0] == "alias" and words[2:] == ["off"]:
-            return True
-        if words[0] == "install" and words[2:3] in (["/bin/false"], ["/bin/true"]):
-            return True
-    return False
+    lines = (line.split() for line in text.splitlines())
+    of_it = [(words[0], *words[2:3]) for words in lines if words[1:] and normal(words[1]) == name]
+    off = {("alias", "off"), ("install", "/bin/false"), ("install", "/bin/true")}
+    return any(each[0] == "blacklist" or each in off for each in of_it)
 
 
 class Kernel:
@@ -57,7 +49,6 @@ class Kernel:
         self.root = root
         self.release = release or os.uname().release
         self.modules = root / "sys/module"
-        self.pci = root / "sys/bus/pci/devices"
         self.proc = root / "proc/driver/nvidia"
         self.dev = root / "dev"
 
@@ -69,41 +60,41 @@ class Kernel:
 
     def file(self, name: str) -> Path | None:
         """Return the file of the module NAME for the running kernel, None where there is none."""
-        command = ["modinfo", "-b", str(self.root), "-k", self.release, "-n", name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        path = done.stdout.strip()
-        return Path(path) if done.returncode == 0 and path.startswith("/") else None
+        path = self._modinfo("-b", str(self.root), "-k", self.release, "-n", name)
+        return Path(path) if path.startswith("/") else None
 
     def field(self, path: Path, name: str) -> str:
         """Return what the module file PATH says in its field NAME."""
-        command = ["modinfo", "-F", name, str(path)]
+        return self._modinfo("-F", name, str(path))
+
+    def _modinfo(self, *words: str) -> str:
+        command = ["modinfo", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     def cards(self) -> list[Path]:
         """Return the folders of the simulated cards on the bus, in the order of their addresses."""
-        return sorted(path.parent for path in self.pci.glob("*/rehearsal"))
+        return sorted(path.parent for path in self.root.glob("sys/bus/pci/devices/*/rehearsal"))
 
     def driver_of(self, card: Path) -> str | None:
         """Return the driver that CARD is bound to."""
         link = card / "driver"
         return link.readlink().name if link.is_symlink() else None
 
-    def users(self, name: str) -> list[str]:
-        """Return the ids of the processes that have a device of the module NAME open."""
-        own = set(DEVICES.get(name, ()))
+    def devices(self, name: str) -> list[Path]:
+        """Return the devices of the module NAME, which is loaded."""
+        found = [self.dev / device for device in DEVICES.get(name, ())]
         if name == "nvidia":
-            own = {"nvidiactl", *(f"nvidia{index}" for index in range(len(self.cards())))}
-        devices = {str(self.dev / device) for device in own}
-        found = set()
-        for link in (self.root / "proc").glob("[0-9]*/fd/*"):
+            found += [self.dev / "nvidiactl", *self.dev.glob("nvidia[0-9]*")]
+        return found
+
+    def used(self, name: str) -> bool:
+        """Tell whether a process has a device of the module NAME open."""
+        devices = {str(device) for device in self.devices(name)}
+        for link in self.root.glob("proc/[0-9]*/fd/*"):
             with contextlib.suppress(OSError):  # it ended meanwhile
                 if str(link.readlink()) in devices:
-                    found.add(link.parts[-3])
-        return sorted(found)
-
-    def dependents(self, name: str) -> list[str]:
-        """Return the loaded modules that need the module NAME."""
-        return [other for other, needs in NEEDS.items() if name in needs and self.loaded(other)]
+                    return True
+        return False
 
     # -- loading
 
@@ -113,123 +104,73 @@ class Kernel:
             return
         path = self.file(name)
         if path is None:
-            raise RefusedError(
-                f"FATAL: Module {name} not found in directory /lib/modules/{self.release}"
-            )
+            where = f"/lib/modules/{self.release}"
+            raise RefusedError(f"FATAL: Module {name} not found in directory {where}")
         for needed in NEEDS.get(name, ()):
             self.load(needed)
-        self._check(name, path)
+        if self.field(path, "vermagic").split(" ")[0] != self.release:
+            raise RefusedError(f"ERROR: could not insert '{name}': Exec format error")
         if name == "nvidia":
             self._load_nvidia(path)
+        elif name == "nouveau":
+            self._bind([card for card in self.cards() if not self.driver_of(card)], name)
         folder = self.modules / name
         folder.mkdir()
-        (folder / "holders").mkdir()
         (folder / "initstate").write_text("live\n")
-        version = self.field(path, "version")
-        if version:
+        if version := self.field(path, "version"):
             (folder / "version").write_text(f"{version}\n")
         self._make_devices(DEVICES.get(name, ()))
-        if name == "nouveau":
-            self._bind([card for card in self.cards() if not self.driver_of(card)], name)
-        self._count_references()
-
-    def _check(self, name: str, path: Path) -> None:
-        """Refuse a module the kernel itself refuses: of another kernel, or not signed."""
-        magic = self.field(path, "vermagic")
-        if magic.split(" ")[0] != self.release:
-            raise RefusedError(f"ERROR: could not insert '{name}': Exec format error")
-        variables = self.root / "sys/firmware/efi/efivars"
-        on = any(path.read_bytes()[4:5] == b"\1" for path in variables.glob("SecureBoot-*"))
-        trusted = path.read_bytes().endswith(SIGNATURE) and any(variables.glob("MokListRT-*"))
-        distribution = "updates" not in path.parts  # what came with the kernel is signed
-        if on and not trusted and not distribution:
-            raise RefusedError(f"ERROR: could not insert '{name}': Key was rejected by service")
 
     def _load_nvidia(self, path: Path) -> None:
+        is_open, able = self.field(path, "license") != "NVIDIA", []
         free = [card for card in self.cards() if not self.driver_of(card)]
-        if not free:
+        for card in free:
+            words = (card / "rehearsal").read_text().strip().split("|")
+            capability = tuple(map(int, words[3].split(".")))
+            if capability >= TURING if is_open else capability < BLACKWELL:
+                able.append(card)
+        if not free or (is_open and not able):
             raise RefusedError("ERROR: could not insert 'nvidia': No such device")
-        is_open = self.field(path, "license") != "NVIDIA"
-        able = [card for card in free if self._able(card, is_open)]
-        if is_open and not able:
-            raise RefusedError("ERROR: could not insert 'nvidia': No such device")
-        version = self.field(path, "version")
         kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
         build = "Release Build  (rehearsal)  Thu Jan  1 00:00:00 UTC 1970"
         self.proc.mkdir(parents=True)
         (self.proc / "version").write_text(
-            f"NVRM version: NVIDIA UNIX {kind}  {version}  {build}\n"
+            f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  {build}\n"
             "GCC version:  rehearsal: this driver drives simulated GPUs\n"
         )
         for card in able:
-            self._describe(card)
+            name, uuid, *_ = (card / "rehearsal").read_text().split("|")
+            folder = self.proc / "gpus" / card.name
+            folder.mkdir(parents=True)
+            lines = {"Model": name, "GPU UUID": uuid, "Bus Type": "PCIe", "Bus Location": card.name}
+            text = "".join(f"{key + ':':<17}{value}\n" for key, value in lines.items())
+            (folder / "information").write_text(f"{text}{'Note:':<17}rehearsal\n")
         self._bind(able, "nvidia")
-        self._make_devices(["nvidiactl", *(f"nvidia{index}" for index in range(len(able)))])
-
-    def _able(self, card: Path, is_open: bool) -> bool:
-        words = (card / "rehearsal").read_text().strip().split("|")
-        capability = tuple(map(int, words[3].split(".")))
-        return capability >= TURING if is_open else capability < BLACKWELL
-
-    def _describe(self, card: Path) -> None:
-        name, uuid, *_ = (card / "rehearsal").read_text().strip().split("|")
-        folder = self.proc / "gpus" / card.name
-        folder.mkdir(parents=True)
-        lines = {"Model": name, "GPU UUID": uuid, "Bus Type": "PCIe", "Bus Location": card.name}
-        text = "".join(f"{key + ':':<17}{value}\n" for key, value in lines.items())
-        (folder / "information").write_text(f"{text}{'Note:':<17}rehearsal\n")
+        self._make_devices(("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))))
 
     def _bind(self, cards: list[Path], driver: str) -> None:
         for card in cards:
             (card / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
 
-    def _make_devices(self, names: list[str] | tuple[str, ...]) -> None:
+    def _make_devices(self, names: tuple[str, ...]) -> None:
         for name in names:
-            device = self.dev / name
-            device.touch()
-            device.chmod(0o666)
-
-    def _count_references(self) -> None:
-        for name in NEEDS:
-            if self.loaded(name):
-                holders = self.modules / name / "holders"
-                for other in NEEDS:
-                    link = holders / other
-                    if other in self.dependents(name) and not link.is_symlink():
-                        link.symlink_to(f"../../{other}")
-                    elif other not in self.dependents(name):
-                        link.unlink(missing_ok=True)
-                (self.modules / name / "refcnt").write_text(f"{len(self.dependents(name))}\n")
-
-    # -- unloading
+            (self.dev / name).touch()
+            (self.dev / name).chmod(0o666)
 
     def unload(self, name: str) -> None:
         """Unload the module NAME, which is loaded. Raises RefusedError where it is in use."""
-        dependents = self.dependents(name)
+        dependents = [each for each, needs in NEEDS.items() if name in needs and self.loaded(each)]
         if dependents:
             raise RefusedError(f"Module {name} is in use by: {' '.join(dependents)}")
-        if self.users(name):
+        if self.used(name):
             raise RefusedError(f"Module {name} is in use")
         for card in self.cards():
             if self.driver_of(card) == name:
                 (card / "driver").unlink()
-        devices = list(DEVICES.get(name, ()))
-        if name == "nvidia":
-            devices += ["nvidiactl", *(path.name for path in self.dev.glob("nvidia[0-9]*"))]
-            self._remove(self.proc)
-        for device in devices:
-            (self.dev / device).unlink(missing_ok=True)
-        self._remove(self.modules / name)
-        self._count_references()
-
-    def _remove(self, folder: Path) -> None:
-        for path in sorted(folder.rglob("*"), reverse=True):
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            else:
-                path.unlink()
-        if folder.is_dir():
-            folder.rmdir()
+        for device in self.devices(name):
+            device.unlink(missing_ok=True)
+        folders = [self.modules / name, *([self.proc] if name == "nvidia" else [])]
+        subprocess.run(["rm", "-rf", *folders], check=True)  # this Python may be without shutil
 
     # -- configuration
 
@@ -240,15 +181,6 @@ class Kernel:
             files |= {path.name: path for path in (self.root / folder).glob("*.conf")}
         return "\n".join(path.read_text(errors="replace") for path in files.values())
 
-    def configuration_at_boot(self) -> str:
-        """Return the configuration as it was when the initramfs was last written."""
-        image = self.root / f"boot/initrd.img-{self.release}"
-        if not image.exists():
-            return ""
-        command = ["tar", "-xzOf", str(image)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout
-
     def cold_plug(self) -> None:
         """Load what the machine loads at boot for the cards on its bus, as udev would."""
         if not self.cards():
@@ -256,9 +188,11 @@ class Kernel:
         tree = self.root / "usr/lib/modules" / self.release
         if not (tree / "modules.dep").exists():
             subprocess.run(["depmod", self.release], check=False)
-        at_boot, later = self.configuration_at_boot(), self.configuration()
+        # The configuration as it was when the initramfs was last written.
+        command = ["tar", "-xzOf", str(self.root / f"boot/initrd.img-{self.release}")]
+        at_boot = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         wanted = [] if blacklisted(at_boot, "nouveau") else ["nouveau"]
-        wanted += [name for name in NEEDS if not blacklisted(later, name)]
+        wanted += [name for name in NEEDS if not blacklisted(self.configuration(), name)]
         for name in wanted:
             with contextlib.suppress(RefusedError):
                 self.load(name)
@@ -271,7 +205,7 @@ def modprobe(kernel: Kernel, words: list[str]) -> int:
     letters = set("".join(flag[1:] for flag in flags if re.match(r"-[a-z]", flag)))
     remove = "r" in letters or "--remove" in flags
     listens = not remove and ("b" in letters or "--use-blacklist" in flags)
-    if not letters & {"a"} and "--all" not in flags and not remove:
+    if "a" not in letters and "--all" not in flags and not remove:
         names = names[:1]  # the rest are parameters of the module
     for name in names:
         if listens and blacklisted(kernel.configuration(), name):
@@ -279,9 +213,8 @@ def modprobe(kernel: Kernel, words: list[str]) -> int:
         try:
             _remove_chain(kernel, name) if remove else kernel.load(name)
         except RefusedError as refused:
-            if not (letters & {"q"} or "--quiet" in flags):
-                said = f"FATAL: {refused}." if remove else f"{refused}"
-                sys.stderr.write(f"modprobe: {said}\n")
+            if "q" not in letters and "--quiet" not in flags:
+                sys.stderr.write(f"modprobe: {'FATAL: ' * remove}{refused}{'.' * remove}\n")
             return 1
     return 0
 
@@ -315,8 +248,7 @@ def rmmod(kernel: Kernel, words: list[str]) -> int:
 
 def main() -> int:
     """Be the program that this was called as."""
-    program, words = Path(sys.argv[0]).name, sys.argv[1:]
-    kernel = Kernel()
+    program, words, kernel = Path(sys.argv[0]).name, sys.argv[1:], Kernel()
     if program == "rehearsal-cold-plug":
         kernel.cold_plug()
         return 0

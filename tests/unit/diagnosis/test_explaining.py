@@ -91,25 +91,18 @@ def test_the_error_file_of_torchrun_is_read() -> None:
 
 
 def test_another_line_of_the_log_decides() -> None:
-    plain = explain({"a": "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"}, catalogue())  # fmt: skip # noqa: E501
-    told = explain(
-        {
-            "a": "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
-            "b": "CUDA_VISIBLE_DEVICES=2,3",
-        },
-        catalogue(),
-    )
-    assert plain.found[0].cause != told.found[0].cause
-    assert "CUDA_VISIBLE_DEVICES=2" in told.found[0].cause
+    line = "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
+    plain = explain({"a": line}, catalogue()).found[0]
+    told = explain({"a": line, "b": "CUDA_VISIBLE_DEVICES=2,3"}, catalogue()).found[0]
+    assert plain.cause != told.cause
+    assert "CUDA_VISIBLE_DEVICES=2" in told.cause
 
 
 def test_what_stands_in_a_log_is_put_into_a_step_only_where_a_shell_takes_it_literally() -> None:
-    (found, *_) = explain(
-        {"a": "fatal: reference is not a tree: 0123456789abcdef"}, catalogue()
-    ).found
-    assert "0123456789abcdef" in found.cause
-    (found, *_) = explain({"a": "bash: line 3: $(reboot): command not found"}, catalogue()).found or (None,)  # fmt: skip # noqa: E501
-    assert found is None or all("$(reboot)" not in step.run for step in found.fix)
+    tree = "fatal: reference is not a tree: 0123456789abcdef"
+    assert "0123456789abcdef" in explain({"a": tree}, catalogue()).found[0].cause
+    evil = explain({"a": "bash: line 3: $(reboot): command not found"}, catalogue()).found
+    assert all("$(reboot)" not in step.run for each in evil for step in each.fix)
 
 
 @pytest.mark.timeout(300)  # what goes back and forth in a line would take days

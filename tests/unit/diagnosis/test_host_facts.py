@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "fixtures" / "probe"))
+import recorded
+
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.diagnosis.host_facts import FACTS, facts_of
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import CacheEntry, Record
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 
-PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
 ERROR_803 = (
     "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803:"
     " system has unsupported display driver / cuda driver combination"
@@ -25,7 +27,7 @@ ERROR_803 = (
 
 def record(name: str = "ubuntu2404-2x-rtx5090", **changes: dict[str, Any]) -> Record:
     """Return a host as the probe saw one, with other values in some of its parts."""
-    seen = parse((PROBES / f"{name}.txt").read_text().splitlines())
+    seen = recorded.record(name)
     return replace(
         seen, **{part: replace(getattr(seen, part), **new) for part, new in changes.items()}
     )
