@@ -107,7 +107,6 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "storage.shm": _mib("size"),
     "storage.initrd": lambda text: -(-int(text) // 2**20),
     "cuda.nvcc": _version(r".*release (\d{1,4}\.\d{1,4})\b.*"),
-    "cuda.glibc": _version(rf"glibc {_NUMBERS}"),
     "system.cpus": lambda text: int(text.partition("-")[2]) + 1,
     "system.memory": lambda text: int(text.split()[1]) // 1024,
     "system.python3": system.python_version,
