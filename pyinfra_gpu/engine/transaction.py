@@ -137,7 +137,7 @@ def run(state: State, host: Host, request: Request) -> bool:
         return False
     ready = _fetched(state, host, request)
     if isinstance(ready, str):
-        return failed(host, stage, f"{host.name}: {ready}; nothing was changed")
+        return failed(host, stage, f"{host.name}: {ready}; no package was changed")
     request, simulation = ready
     if not simulation.changes:
         return True
@@ -290,7 +290,7 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
         if not reason and there[name] and there[name] not in offered:
             reason = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
     if reason:
-        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
+        return failed(host, stage, f"{host.name}: {reason}; no package was changed")
     exact = tuple(f"{name}={there[name]}" if there[name] else name for name in names)
     return run(state, host, Request(stage=stage, spec=spec, packages=exact, reinstall=True))
 
