@@ -205,9 +205,8 @@ def render(
     for each in (tests, across):
         blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
     blocks += screen.remarks(each for name in names for each in _attention(name, told[name], dry))
-    summary = screen.counted(
-        [each.state.lower() for each in shown], sum(e.rehearsal for e in shown)
-    )
+    states = [each.state.lower() for each in shown]
+    summary = screen.counted(states, sum(each.rehearsal for each in shown))
     return screen.printed([*blocks, screen.BLANK, screen.line(summary)], width)
 
 
@@ -230,10 +229,8 @@ def _shown(name: str, host: Mapping[str, Any], *, dry: bool, whole: bool) -> scr
             found = _brief(stage["found"]) or ("not judged" if unjudged else "as declared")
             rows.append(screen.Row(label=stage["stage"], text=found))
         if did:
-            took = "" if dry else f", {screen.VARIES} s"
-            rows.append(
-                screen.Row(label="", text=f"-> {did}{took}", varies=f"{stage['seconds']:.1f}")
-            )
+            took, seconds = "" if dry else f", {screen.VARIES} s", f"{stage['seconds']:.1f}"
+            rows.append(screen.Row(label="", text=f"-> {did}{took}", varies=seconds))
     return screen.Shown(name=name, state=state, rehearsal=host["rehearsal"], rows=tuple(rows))
 
 

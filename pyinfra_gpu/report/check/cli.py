@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from getpass import getpass
 
 from pyinfra_gpu.completion import offer
@@ -98,24 +99,19 @@ def _hosts(words: argparse.Namespace) -> list[str]:
 def handle(options: argparse.Namespace) -> int:
     """Check, print the answer, and return the exit code; ended early, print what there is."""
     told: list[HostAnswer] = []
-    whole, width, coloured = options.verbose, columns(), draws(sys.stdout)
+    render_as = partial(render, whole=options.verbose, width=columns(), coloured=draws(sys.stdout))
     try:
         answer = run(request_of(options), told)
     except SystemExit:
         if told and not options.json:
             answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
-            ended = "ended before the other hosts had answered"
-            show(render(answer, whole=whole, width=width, coloured=coloured, ended=ended), "check")
+            show(render_as(answer, ended="ended before the other hosts had answered"), "check")
         raise
     if options.json:
-        return (
-            show(json.dumps(answer.as_json(), indent=2, sort_keys=True), "check")
-            or answer.exit_code
-        )
-    return (
-        show(render(answer, whole=whole, width=width, coloured=coloured), "check")
-        or answer.exit_code
-    )
+        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    else:
+        text = render_as(answer)
+    return show(text, "check") or answer.exit_code
 
 
 def render(
@@ -137,9 +133,8 @@ def render(
         blocks += screen.remarks(("- ", host.name, note) for host in ordered for note in host.notes)
     reasons = [screen.line(reason, "! ") for reason in answer.reasons]
     blocks += [screen.BLANK, *reasons] if reasons else []
-    return screen.printed(
-        [*blocks, screen.BLANK, screen.line(ended or summary(answer))], width, coloured=coloured
-    )
+    blocks += [screen.BLANK, screen.line(ended or summary(answer))]
+    return screen.printed(blocks, width, coloured=coloured)
 
 
 def summary(answer: Answer) -> str:
