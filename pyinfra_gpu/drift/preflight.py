@@ -348,7 +348,7 @@ def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
     toolkit = {each.id for each in cuda.judge(spec, record)}
     due: set[Due] = set()
-    if of_driver.due(spec, record) & of_driver.MOVES:
+    if of_driver.due(spec, record) & of_driver.INSTALLS:
         due.add("driver")
     if toolkit & {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}:
         due.add("toolkit")
