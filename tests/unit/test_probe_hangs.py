@@ -117,9 +117,9 @@ def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
 
 def forge(_: Host) -> None:
     """Write what the owner might, who owns the process, to whatever is open."""
-    for number in os.listdir("/proc/self/fd"):
+    for each in [*Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):
-            os.write(int(number), b'system.uid 0\nowner "x"\n')
+            os.write(int(each.name), b'system.uid 0\nowner "x"\n')
 
 
 def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:
