@@ -254,8 +254,9 @@ def _another_stack(case: Case) -> str:
     """Return the remedy that is a stack: one that no rule refuses on this host."""
     spec, facts = case.spec, case.facts
     fits: dict[str, HostSpec] = {}
-    if facts is not None:  # another stack's own driver would be loaded in place of this one
-        facts = replace(facts, driver_loaded=None, open_modules=None)
+    if facts is not None:  # another stack's own driver would be installed in place of this one
+        due = frozenset[Due](("driver", "toolkit"))
+        facts = replace(facts, driver_loaded=None, open_modules=None, due=due)
     data = {key: KEYS[key].of(spec) for key in _KEPT if spec.accelerator == "nvidia"}
     for name, stack in case.known.stacks.items():
         if stack.accelerator == spec.accelerator:

@@ -61,7 +61,7 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
 
 
 def test_nvlink_carries_more_than_the_pcie_link() -> None:
-    want = replace(WANT, gpu_host={**HOST, "links": {"0-1": "NV18"}})
+    want = replace(WANT, gpu_host={**HOST, "links": ["NV18"]})
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
     assert judged(CHECKS["S4.bandwidth"], facts, want).detail == "26.0 GB/s over NV18"
     assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], facts, want).detail

@@ -230,8 +230,8 @@ def _finished(_: Facts, want: Want) -> str:
 
 
 _OF_SEVERAL = (
-    Check("S6.hosts", _hosts, ("identity",)),
-    Check("S6.software", _software, ("identity",)),
+    Check("S6.hosts", _hosts, ("identity",), each=False),
+    Check("S6.software", _software, ("identity",), each=False),
     *(replace(each, id=each.id.replace("S4", "S6")) for each in CHECKS if each.across),
     Check("S6.finished", _finished, ("ended",), of="host"),
 )

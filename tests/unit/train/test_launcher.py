@@ -165,6 +165,7 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
     assert [(there / name).read_text() for name in names] == ["two\n"] * 3
     assert not (there / "data").exists()
     assert git(there, "rev-parse", "HEAD") == kept[0][1] == code.head(checkout)
+    assert git(checkout, "for-each-ref", "refs/train").startswith(kept[0][2])  # gc leaves it
     code.forget(checkout, NAME, kept)
     assert git(checkout, "for-each-ref", "refs/train") == ""
 
@@ -321,6 +322,10 @@ def test_a_run_that_no_unit_runs_is_lost_and_looking_does_not_write_it(
     assert run.state == "running"
     run.save()
     assert runs.read(run.folder) == run
+    begins = written(site, f"{NAME}-2", state="starting", attempts=[])
+    assert begins.state == "starting"
+    os.utime(begins.folder / "run.json", (0, 0))
+    assert runs.read(begins.folder).outcome == "not started"
 
 
 DAMAGED = {
