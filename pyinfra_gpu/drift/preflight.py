@@ -333,7 +333,6 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         driver_loaded=_numbers(record.driver.loaded) if stays else None,
         compute_capabilities=of_driver.capabilities(spec, record),
         open_modules=open_modules if stays else None,
-        glibc=_numbers(record.cuda.glibc),
         distribution=f"{record.system.os_id} {record.system.os_version}",
         due=_due(spec, record),
     )
@@ -348,7 +347,7 @@ def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
     toolkit = {each.id for each in cuda.judge(spec, record)}
     due: set[Due] = set()
-    if of_driver.due(spec, record) & of_driver.MOVES:
+    if of_driver.due(spec, record) & of_driver.INSTALLS:
         due.add("driver")
     if toolkit & {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}:
         due.add("toolkit")
