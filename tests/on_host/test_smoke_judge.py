@@ -102,6 +102,14 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
+    known = {**sound(rank), "compile": {}}  # on the CPU one rank compiles for all
+    alone = {rank: Journal(rank, facts=known)}
+    of_ranks = [check for check in CHECKS.values() if check.of == "ranks"]
+    assert decide(of_ranks, WANT, Journal(OWN), alone, ended=True) == {}
+
+
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
     checks, wrong = _of("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
     next(iter(wrong.facts["all_reduce"].values()))["wrong"] = "Mismatched"

@@ -248,7 +248,6 @@ class AcrossStamp(Part):
     mode: Mode
     finished: str
     duration_s: float
-    proof: bool
     open_to_others: Mapping[str, str] = field(default_factory=dict)
 
 

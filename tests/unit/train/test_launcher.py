@@ -622,9 +622,15 @@ def test_a_run_is_one_line_or_a_screen(
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step   8/20 (40.0%)", "loss   2.2000", "train why"):
             assert word in text
+    looks = iter([{f"{NAME}-2"}] * 3)
+    monkeypatch.setattr(units, "on", lambda: next(looks, set()))
     monkeypatch.setattr(listing, "draws", lambda stream: True)
+    monkeypatch.setattr(listing.time, "sleep", lambda seconds: None)
+    written(site, f"{NAME}-2", state="running", outcome=None)
     assert cli.main(["watch"]) == 2
-    assert capsys.readouterr().out == f"\x1b[H\x1b[J{listing.screen(run, 80)}\n"
+    first, second = capsys.readouterr().out.split("\x1b[H\x1b[J")
+    assert f"{NAME}-2  running" in first
+    assert f"{NAME}-2  lost: its supervisor was ended" in second
 
 
 # Fields and metrics of a run that is on -> its word, and whether somebody should look.
