@@ -1,7 +1,7 @@
 """What all tests share: their files in memory, and groups of tests that one worker runs.
 
-pytest-xdist runs them in two or three processes. What must be made once for many tests, such as a lab of
-throwaway hosts, is made in the process that runs their group.
+pytest-xdist runs them in two or three processes. What must be made once for many tests, such as a
+lab of throwaway hosts, is made in the process that runs their group.
 """
 
 from __future__ import annotations
