@@ -1,8 +1,7 @@
 """A run with nothing to do beside other tools that ask the same hosts for the same.
 
-    .venv/bin/python benchmarks/compare.py                       N = 1, 10, 25; 0 and 20 ms of delay
-    .venv/bin/python benchmarks/compare.py --hosts 50,100 --only ours,check --again
-    .venv/bin/python benchmarks/compare.py --down                take the hosts away
+    .venv/bin/python benchmarks/compare.py [FOLDER]       1, 10, 25 hosts; 0 and 20 ms of delay
+
 
 One throwaway host with two simulated GPUs is deployed, and the others stand on a snapshot of it. In
 one run, and on the same hosts, take turns: paramiko with one trivial command, paramiko with our
@@ -13,13 +12,12 @@ of them are to find nothing to do. Connections begin cold, and the quickest of R
 what takes longer than half a minute there is one round.
 
 Peers come from the package index into FOLDER/peers, never into the project's environment. Each
-result is kept in FOLDER/results.json, and measured again only with `--again`; the table goes to
+result is kept in FOLDER/results.json: what is there is not measured again. The table goes to
 standard output. The delay is of both directions together.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -34,7 +32,7 @@ from pathlib import Path
 
 import look
 
-from pyinfra_gpu.engine.wire import one_line
+from pyinfra_gpu.engine.transport import one_line
 from pyinfra_gpu.facts.probe import asked_of, text_of
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -44,6 +42,7 @@ PEERS = PROJECT / "benchmarks" / "peers"
 MACHINE = "2x RTX 5090"
 DEPLOYED = "deployed"
 ROUNDS, LONG_S, MOST_S = 3, 30, 900
+HOSTS, DELAYS = (1, 10, 25), (0, 20)  # milliseconds there and back
 ANSIBLE = "ansible-core==2.19.*"  # mitogen 0.3 takes it
 NAMES = {
     "floor": "SSH alone",
@@ -95,43 +94,32 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
     key, known = str(lab.directory / "id_ed25519"), str(lab.directory / "known_hosts")
     told = [
         {
-            "name": host.name, "address": host.address, "port": str(host.port), "user": host.user,
+            "name": host.name, "address": host.address, "port": host.port, "user": host.user,
             "key": key, "known_hosts": known,
         }
         for host in hosts
     ]  # fmt: skip
-    for name, command in (
-        ("floor", "true"),
-        ("probe", f"sudo /usr/bin/python3 -I -S -c {shlex.quote(text)}"),
-    ):
+    probe = f"sudo /usr/bin/python3 -I -S -c {shlex.quote(text)}"
+    for name, command in (("floor", "true"), ("probe", probe)):
         given = {"hosts": told, "command": one_line(command)}
         (place / f"{name}.json").write_text(json.dumps(given))
-    paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
+    paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
     compared = text_of(asked_of(paths, checkout="", entries=(), compare_s=10))
-    words = ["/usr/bin/python3", "-I", "-S", "-c", compared]
-    command = shlex.join(words)
-    rows = {
-        host["name"]: {
-            "ansible_host": host["address"], "ansible_port": int(host["port"]),
-            "ansible_user": host["user"], "ansible_ssh_private_key_file": key,
-            "ansible_python_interpreter": "/usr/bin/python3", "compared": compared,
-            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known}",
-        }
-        for host in told
-    }  # fmt: skip
+    rows, stock = {}, []
+    for host in hosts:
+        rows[host.name] = {
+            "ansible_host": host.address, "ansible_port": host.port, "ansible_user": host.user,
+            "ansible_ssh_private_key_file": key, "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known}", "compared": compared,
+        }  # fmt: skip
+        data = {
+            "ssh_hostname": host.address, "ssh_port": host.port, "ssh_user": host.user,
+            "ssh_key": key, "ssh_known_hosts_file": known,
+            "compared": shlex.join(["/usr/bin/python3", "-I", "-S", "-c", compared]),
+        }  # fmt: skip
+        stock.append((host.name, data))
     (place / "hosts.json").write_text(json.dumps({"all": {"hosts": rows}}))
-    stock = [
-        (
-            host["name"],
-            {
-                "ssh_hostname": host["address"], "ssh_port": int(host["port"]),
-                "ssh_user": host["user"], "ssh_key": key, "ssh_known_hosts_file": known,
-                "compared": command,
-            },
-        )
-        for host in told
-    ]  # fmt: skip
     (place / "stock.py").write_text(f"hosts = {stock!r}\n")
 
 
@@ -205,70 +193,47 @@ def ready_peers(folder: Path) -> str:
     return ", ".join(told)
 
 
-def table(results: Results, delays: Sequence[int]) -> str:
+def table(results: Results) -> str:
     """Return all results as a table: wall seconds, and the controller's processor in brackets."""
-    numbers = sorted({int(key.split()[2]) for key in results})
     rows = []
-    for delay in delays:
+    for delay in DELAYS:
         rows += [f"\n{delay} ms of delay\n", "| hosts | " + " | ".join(NAMES.values()) + " |"]
         rows.append("|---" * (len(NAMES) + 1) + "|")
-        for count in numbers:
+        for count in HOSTS:
             cells = [results.get(f"{name} {delay} {count}") for name in NAMES]
             told = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "" for cell in cells]
             rows.append(f"| {count} | " + " | ".join(told) + " |")
     return "\n".join(rows)
 
 
-def parsed() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--hosts", default="1,10,25", help="numbers of hosts (%(default)s)")
-    parser.add_argument(
-        "--delays", default="0,20", help="milliseconds there and back (%(default)s)"
-    )
-    parser.add_argument("--only", default=",".join(NAMES), help="of %(default)s")
-    parser.add_argument("--folder", type=Path, default=PROJECT / ".rehearsal/compare")
-    parser.add_argument("--lab", type=Path, default=None, help="the hosts' folder (FOLDER/lab)")
-    parser.add_argument("--again", action="store_true", help="measure what is known, too")
-    parser.add_argument("--down", action="store_true", help="remove the hosts")
-    return parser.parse_args()
-
-
-def main() -> None:
+def main(folder: Path) -> None:
     """Measure what is not known yet, and print the table."""
-    given = parsed()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    lab = Lab(given.lab or given.folder / "lab", training=PROJECT / "examples/tiny-gpt")
-    if given.down:
-        lab.down()
-        return
-    kept, peers = given.folder / "results.json", given.folder / "peers"
+    folder.mkdir(parents=True, exist_ok=True)
+    lab = Lab(folder / "lab", training=PROJECT / "examples/tiny-gpt")
+    kept, peers = folder / "results.json", folder / "peers"
     results: Results = json.loads(kept.read_text()) if kept.exists() else {}
-    versions, delays = ready_peers(peers), [int(each) for each in given.delays.split(",")]
+    versions = ready_peers(peers)
     os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
-    for count in (int(each) for each in given.hosts.split(",")):
-        hosts = fleet(lab, count, given.folder)
-        write_inventory(given.folder / "ours.py", lab, count)
-        # The snapshot may be of an earlier state of the project.
-        subprocess.run(
-            ours(given.folder / "ours.py"), cwd=PROJECT, env=environment(lab), check=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        write_peers(given.folder, lab, hosts, look.look_texts()[hosts[0].name])
-        for delay in delays:
-            for host in hosts:
-                host.network("delay", delay // 2) if delay else host.network("restore")
-            for name in given.only.split(","):
-                key = f"{name} {delay} {count}"
-                if given.again or key not in results:
-                    results[key] = measured(name, given.folder, peers, lab)
-                    kept.write_text(json.dumps(results, indent=1))
-                    print(f"{key}: {results[key]}", flush=True)
-        for host in hosts:
-            host.network("restore")
+    try:
+        for count in HOSTS:
+            hosts = fleet(lab, count, folder)
+            write_inventory(folder / "ours.py", lab, count)
+            # The snapshot may be of an earlier state of the project.
+            subprocess.run(ours(folder / "ours.py"), cwd=PROJECT, env=environment(lab), check=True)
+            write_peers(folder, lab, hosts, look.look_texts()[hosts[0].name])
+            for delay in DELAYS:
+                for host in hosts:
+                    host.network("delay", delay // 2) if delay else host.network("restore")
+                for name in NAMES:
+                    key = f"{name} {delay} {count}"
+                    if key not in results:
+                        results[key] = measured(name, folder, peers, lab)
+                        kept.write_text(json.dumps(results, indent=1))
+    finally:
+        lab.down()
     print(f"\n{platform.machine()}, {os.cpu_count()} cores for controller and hosts; {versions}")
-    print(table(results, delays))
+    print(table(results))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / ".rehearsal/compare")

@@ -1,17 +1,14 @@
-"""What one look costs a host: seconds of its processor, and by which program.
+"""What one look costs a host: seconds of its processor.
 
     .venv/bin/python benchmarks/look.py [LOOKS]
 
 Needs a throwaway host that is deployed: make rehearsal. The probe's own text is run there as root,
 LOOKS times (10), in several rounds of which the quickest counts: others may use this machine too.
-With `perf` on this machine it also prints the share of each program.
 """
 
 from __future__ import annotations
 
 import resource
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -65,18 +62,6 @@ def seconds(host: LabHost, number: int) -> float:
     return used / number
 
 
-def shares(host: LabHost, number: int) -> str:
-    """Return perf's table of the programs that took one in a hundred or more."""
-    enter = ["nsenter", f"--target={host.pid()}", "--mount", "--uts", "--ipc", "--net", "--pid"]
-    with tempfile.TemporaryDirectory() as folder:
-        data = f"{folder}/perf.data"
-        record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "4000", "-o", data]
-        subprocess.run([*record, *enter, "sh", "-c", looks(host, number)], check=True)
-        report = ["perf", "report", "-i", data, "--sort", "comm", "--stdio", "--percent-limit", "1"]
-        text = subprocess.run(report, capture_output=True, text=True, check=True).stdout
-    return "\n".join(row for row in text.splitlines() if row and not row.startswith("#"))
-
-
 def main(number: int) -> None:
     """Measure, and print."""
     host = Lab().hosts()[0]
@@ -85,8 +70,6 @@ def main(number: int) -> None:
     seconds(host, 1)
     best = min(seconds(host, number) for _ in range(ROUNDS))
     print(f"one look at {host.name}: {best:.3f} s of its processor; {len(text)} characters sent")
-    if shutil.which("perf"):
-        print(shares(host, number))
 
 
 if __name__ == "__main__":

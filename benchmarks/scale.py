@@ -18,11 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-HOSTS = (1, 10, 25, 100)
 RUNS = 3
 # Made before the run, as hosts' answers are: what is measured reads them.
 MAKE = """
@@ -33,42 +31,26 @@ hosts = [FakeHost(name=f"gpu{{number}}") for number in range(1, {hosts} + 1)]
 data = [(f"@fake/{{host.name}}", FakeRun._data(host)) for host in hosts]
 pickle.dump(data, open({answers!r}, "wb"))
 """
-INVENTORY = """
-import pickle
-gpu = pickle.load(open({answers!r}, "rb"))
-"""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Of one run: seconds of wall and processor, and MiB at most."""
-
-    hosts: int
-    wall: float
-    processor: float
-    memory: float
-
-
-def measured(hosts: int, folder: Path) -> Cost:
-    """Run the deploy for that many hosts; end where it says anything else than "as declared"."""
-    inventory = folder / f"fleet{hosts}.py"
-    answers = str(folder / f"fleet{hosts}.answers")
+def measured(hosts: int, folder: Path) -> tuple[float, float, float]:
+    """Return the processor and wall seconds of one run for that many hosts, and MiB at most."""
+    inventory, answers = folder / f"fleet{hosts}.py", str(folder / f"fleet{hosts}.answers")
     made = MAKE.format(tests=str(PROJECT / "tests" / "fake"), hosts=hosts, answers=answers)
     subprocess.run([sys.executable, "-c", made], cwd=PROJECT, check=True)
-    inventory.write_text(INVENTORY.format(answers=answers))
-    command = [Path(sys.executable).parent / "pyinfra", "-y", inventory, "deploy.py"]
-    environment = {**os.environ, "PYINFRA_PROGRESS": "off"}
+    inventory.write_text(f"import pickle\ngpu = pickle.load(open({answers!r}, 'rb'))\n")
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, cwd=PROJECT, env=environment, text=True,
+        [Path(sys.executable).parent / "pyinfra", "-y", inventory, "deploy.py"],
+        cwd=PROJECT, env={**os.environ, "PYINFRA_PROGRESS": "off"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     output = process.stdout.read() if process.stdout else ""
     _, status, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - began
     if status != 0 or "as declared" not in output or "changed" in output:
         sys.exit(f"this was not a run with nothing to do:\n{output}")
-    return Cost(hosts, wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    wall = time.perf_counter() - began
+    return used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024
 
 
 def main(numbers: Sequence[int]) -> None:
@@ -80,19 +62,15 @@ def main(numbers: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         measured(1, Path(folder))  # so that everything is compiled
         for number in numbers:
-            runs = [measured(number, Path(folder)) for _ in range(RUNS)]
-            cost = sorted(runs, key=lambda each: each.processor)[len(runs) // 2]
+            cost = sorted(measured(number, Path(folder)) for _ in range(RUNS))[RUNS // 2]
             costs.append(cost)
-            print(f"{number:5}{cost.wall:9.2f}{cost.processor:14.2f}{cost.memory:13.0f}")
-    if len(costs) < 2:
-        return
-    hosts = [cost.hosts for cost in costs]
-    slope, base = statistics.linear_regression(hosts, [cost.processor for cost in costs])
-    grown, _ = statistics.linear_regression(hosts, [cost.memory for cost in costs])
-    print(
-        f"\nany run {base:.2f} s of processor, each host {1000 * slope:.1f} ms and {grown:.2f} MiB"
-    )
+            print(f"{number:5}{cost[1]:9.2f}{cost[0]:14.2f}{cost[2]:13.0f}")
+    if len(costs) > 1:
+        slope, base = statistics.linear_regression(numbers, [cost[0] for cost in costs])
+        grown, _ = statistics.linear_regression(numbers, [cost[2] for cost in costs])
+        each = f"each host {1000 * slope:.1f} ms and {grown:.2f} MiB"
+        print(f"\nany run {base:.2f} s of processor, {each}")
 
 
 if __name__ == "__main__":
-    main([int(each) for each in sys.argv[1:]] or HOSTS)
+    main([int(each) for each in sys.argv[1:]] or (1, 10, 25, 100))

@@ -31,6 +31,11 @@ _VERSIONS = (
     "driver_branch", "cuda_release", "pytorch_version", "pytorch_build", "pytorch_index_url",
 )  # fmt: skip
 """Keys that change a version of the stack."""
+_KEPT = (
+    "gpu_model", "gpu_count", "driver_source", "driver_modules", "driver_repository_url",
+    "cuda_toolkit", "privilege", "rehearsal", "pytorch_python",
+)  # fmt: skip
+"""What is declared of a host whatever its stack."""
 
 
 class Refusal(NamedTuple):
@@ -251,14 +256,14 @@ def _another_stack(case: Case) -> str:
     fits: dict[str, HostSpec] = {}
     if facts is not None:  # another stack's own driver would be loaded in place of this one
         facts = replace(facts, driver_loaded=None, open_modules=None)
-    kept = ("gpu_model", "gpu_count", "driver_modules", "driver_repository_url", "rehearsal")
-    data = {key: KEYS[key].of(spec) for key in kept if spec.accelerator == "nvidia"}
+    data = {key: KEYS[key].of(spec) for key in _KEPT if spec.accelerator == "nvidia"}
     for name, stack in case.known.stacks.items():
         if stack.accelerator == spec.accelerator:
             other = declared.resolve({**data, "stack": name}, spec.host)
             fits |= {} if any(_problems(other, facts)) else {name: other}
-    if own := fits.get(spec.stack):
-        changed = [key for key in _VERSIONS if KEYS[key].of(spec) != KEYS[key].of(own)]
+    own = fits.get(spec.stack)
+    changed = [key for key in _VERSIONS if own and KEYS[key].of(spec) != KEYS[key].of(own)]
+    if changed:
         return f"remove {' and '.join(changed)}: the stack's own fits"
     if not fits:
         return "no stack serves this host: leave it out of the inventory"

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from pyinfra.api.command import StringCommand
 from pyinfra.api.state import StateStage
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.deferral import deferred_by
-from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines, lease
-from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.check.running import Request, probed, visit
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
@@ -41,25 +37,12 @@ _STAYS = (
     "The driver, the CUDA toolkit and other packages stay as they are, and held where they are held"
     " (`apt-mark showhold`); so does linger of the owner."
 )
+_ALONE = "LEFT ALONE"
 _LONGEST = 300  # characters of a reason
 
 
 class RefusedError(Exception):
     """Nothing is removed from a host; the message is a clause."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Removal:
-    """What is removed from a host, or would be.
-
-    + removed, kept: paths, what is kept with the reason; + problem: why nothing is, or not all
-    """
-
-    name: str
-    rehearsal: bool = False
-    removed: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    problem: str = ""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -82,81 +65,58 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def handle(options: argparse.Namespace) -> int:
     """Show the plan, ask, act, and return the exit code."""
     request = request_of(options)
-    plan = _all(request, act=False)
-    if plan is None:
-        return 1
-    failed = any(each.problem for each in plan)
-    if not any(each.removed for each in plan):
-        return int(failed)
-    if not options.yes and not click.confirm("Remove this?", err=True):
-        return 1
-    done = _all(request, act=True)
-    return int(done is None or any(each.problem for each in done))
+    plan = _at_all(request, act=False)
+    if any(row.label == "remove" for host in plan for row in host.rows):
+        if not options.yes and not click.confirm("Remove this?", err=True):
+            return 1
+        plan = _at_all(request, act=True)
+    return int(not plan or any(host.state == _ALONE for host in plan))
 
 
-def _all(request: Request, *, act: bool) -> list[Removal] | None:
-    """Ask all hosts, and show what they say; None where the inventory is wrong."""
-    found: dict[str, Removal] = {}
-    one = partial(_visited, act=act)
+def _at_all(request: Request, *, act: bool) -> list[Shown]:
+    """Ask all hosts, show what they say, and return it; nothing where the inventory is wrong."""
+    found: dict[str, Shown] = {}
+    one = partial(_at_one, act=act)
     names, reasons = visit(request, one, lambda each, _: found.update({each.name: each}))
-    for reason in reasons:
-        click.echo(f"! {reason}", err=True)
-    removals = [found[name] for name in names]
-    blocks = hosts(_shown(each, act=act) for each in removals)
-    if not act and any(each.removed for each in removals):
-        blocks += [BLANK, line(_STAYS)]
-    click.echo(printed(blocks, columns()))
-    return None if reasons else removals
+    blocks = hosts(found[name] for name in names)
+    blocks += [] if act else [BLANK, line(_STAYS)] * bool(names)
+    click.echo(printed([*blocks, *(line(reason, "! ") for reason in reasons)], columns()))
+    return [found[name] for name in names]
 
 
-def _shown(each: Removal, *, act: bool) -> Shown:
-    state = "nothing to remove"
-    if each.removed:
-        state = "removed" if act else "would be removed"
-    rows = [Row(label="remove", text=path) for path in each.removed]
-    rows += [Row(label="keep", text=text) for text in each.kept]
-    if each.problem:
-        state, rows = "LEFT ALONE", [*rows, Row(label="because", text=each.problem)]
-    return Shown(name=each.name, state=state, rehearsal=each.rehearsal, rows=tuple(rows))
-
-
-def _visited(state: State, host: Host, *, act: bool) -> Removal:
+def _at_one(state: State, host: Host, *, act: bool) -> Shown:
     """Look at one host and remove what is ours, or say what would be; never raises."""
-    simulated = host.data.get("rehearsal") is True
-    try:
-        with ctx_host.use(host):
-            spec = declared(host)
-            seen = answer(state, host, spec)
-            if isinstance(seen, Unanswered):
-                raise RefusedError(seen.reason)
-            if other := lease.other_name(host, seen):
-                raise RefusedError(other)
-            _refuse_at_work(spec, seen)
+
+    def rows(spec: HostSpec, seen: Record) -> tuple[Row, ...] | Unanswered:
+        if reason := _at_work(spec, seen):
+            return Unanswered(reason=reason)
+        try:
             if act:
                 state.current_stage = StateStage.Execute
                 lease.ensure(state, host, spec)
-            lines = [*dict.fromkeys(_lines(state, host, spec, seen, act=act))]
-    except Exception as error:  # one host's failure is one host's failure
-        known = isinstance(error, RefusedError | lease.LeaseError)
-        text = str(error) if known else f"it failed ({type(error).__name__}: {error})"
-        return Removal(name=host.name, rehearsal=simulated, problem=shortened(text, _LONGEST))
-    told = [line.partition(" ")[::2] for line in lines]
-    return Removal(
-        name=host.name,
-        rehearsal=simulated,
-        removed=tuple(path for word, path in told if word == "remove"),
-        kept=tuple(text for word, text in told if word == "keep"),
-    )
+            said = dict.fromkeys(_said(state, host, spec, seen, act=act))
+        except (lease.LeaseError, RefusedError) as error:
+            return Unanswered(reason=shortened(str(error), _LONGEST))
+        return tuple(Row(label=word, text=text) for word, text in said)
+
+    told, shown = "nothing to remove", probed(state, host, rows)
+    if isinstance(shown, Unanswered):
+        told, shown = _ALONE, (Row(label="because", text=shown.reason),)
+    elif any(row.label == "remove" for row in shown):
+        told = "removed" if act else "would be removed"
+    simulated = host.data.get("rehearsal") is True
+    return Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
 
 
-def _refuse_at_work(spec: HostSpec, record: Record) -> None:
-    """Raise RefusedError where a training run or a build is at work, or nobody can tell."""
+def _at_work(spec: HostSpec, record: Record) -> str:
+    """Return who works on the host, or why nobody can tell; empty where nobody does."""
     if spec.training is not None and isinstance(record.launcher.runs, Unknown):
-        raise RefusedError(f"cannot tell whether a run is at work: {record.launcher.runs.reason}")
+        return f"cannot tell whether a run is at work: {record.launcher.runs.reason}"
     if runs := deferred_by(record):
-        raise RefusedError(f"{runs} at work: wait, or stop it with `train stop`, and run again")
+        return f"{runs} at work: wait, or stop it with `train stop`, and run again"
     if isinstance(record.build.state, BuildState) and record.build.state.running:
-        raise RefusedError("torch is being built: wait until that has ended, and run again")
+        return "torch is being built: wait until that has ended, and run again"
+    return ""
 
 
 def ours(spec: HostSpec) -> tuple[str, ...]:
@@ -164,33 +124,33 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
 
     Of the folders below the prefix, what stays in them is the program's to say.
     """
-    paths = (spec.paths, beside(spec.paths))
-    declared = (getattr(each, name) for each in paths for name in vars(Paths))
     below = f"{spec.paths.prefix}/"
-    tails = (p.removeprefix(below) for p in declared if isinstance(p, str) and p.startswith(below))
-    tops = [below + tail for tail in dict.fromkeys(each.partition("/")[0] for each in tails)]
-    if spec.privilege != "sudo":
-        return tuple(tops)
+    all_of = [getattr(p, name) for p in (spec.paths, beside(spec.paths)) for name in vars(Paths)]
+    tails = [p.removeprefix(below) for p in all_of if isinstance(p, str) and p.startswith(below)]
+    tops = [below + top for top in dict.fromkeys(tail.partition("/")[0] for tail in tails)]
     folders = (dirname(system_files.REBOOTS), system_files.KEPT)
-    return (*tops, *files.ALL, *system_files.ALL, *folders)
+    outside = (*files.ALL, *system_files.ALL, *folders) if spec.privilege == "sudo" else ()
+    return (*tops, *outside)
 
 
-def _lines(state: State, host: Host, spec: HostSpec, record: Record, *, act: bool) -> Iterator[str]:
-    """Yield what the program says, of the owner's part and then of root's."""
-    header = system_files.HEADER.strip()
-    users: Sequence[dict[str, Any]] = [as_owner(spec, record)]
-    if spec.privilege == "sudo" and owner_name(spec, record) != "root":
-        users = [*users, as_root(spec)]
-    for user in users:
+def _said(
+    state: State, host: Host, spec: HostSpec, record: Record, *, act: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield ("remove" or "keep", path), of the owner's part and then of root's."""
+    both = (as_owner(spec, record), as_root(spec))
+    for user in both if both[0] != both[1] else both[:1]:
+        header = system_files.HEADER.strip()
         words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
         text = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
-        ask = partial(
-            bounded_command, state, host, StringCommand(text), user, seconds=deadlines.CLONE
-        )
-        said = reach(host, ask, seconds=deadlines.CLONE)
-        if isinstance(said, Unanswered):
-            raise RefusedError(said.reason)
-        ok, output = said
-        if not ok:
-            raise RefusedError("; ".join(output.stderr_lines[-3:]) or "the host did not say why")
-        yield from output.stdout_lines
+        command, seconds = StringCommand(text), deadlines.CLONE
+        ask = partial(bounded_command, state, host, command, user, seconds=seconds)
+        said = reach(host, ask, seconds=seconds)
+        reason = said.reason if isinstance(said, Unanswered) else ""
+        if not isinstance(said, Unanswered) and not said[0]:
+            reason = "; ".join(said[1].stderr_lines[-3:]) or "the host did not say why"
+        if isinstance(said, Unanswered) or reason:
+            half = (
+                "what is the owner's was removed, and no more: " if act and user != both[0] else ""
+            )
+            raise RefusedError(half + reason)
+        yield from (each.partition(" ")[::2] for each in said[1].stdout_lines)

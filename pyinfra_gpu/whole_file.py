@@ -46,13 +46,5 @@ def read(path: Path) -> bytes:
         return file.read()
 
 
-def is_none(path: Path) -> bool:
-    """Tell whether there is something that is no file that can be read; see `read`."""
-    try:
-        return not _is_plain(path.stat())
-    except OSError:
-        return False
-
-
 def _is_plain(about: os.stat_result) -> bool:
     return stat.S_ISREG(about.st_mode) or os.path.samestat(about, Path(os.devnull).stat())

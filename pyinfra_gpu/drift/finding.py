@@ -6,8 +6,9 @@ Findings are made in `drift/` alone. Operations repair those whose ids they clai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Literal
 
 from pyinfra_gpu.packages.model import PackageChange
@@ -236,13 +237,14 @@ def report(
     packages: tuple[str, ...] = (),
     *,
     stops: bool = False,
+    effect: Effect = "report",
 ) -> Finding:
     """Return a finding that is left alone: `action` says why, `command` what a person may run."""
     return Finding(
         id=id_,
         found=found,
         expected=expected,
-        effect="report",
+        effect=effect,
         action=action,
         command=command,
         packages=packages,
@@ -250,24 +252,11 @@ def report(
     )
 
 
-def note(
-    id_: Id,
-    found: str,
-    expected: str,
-    action: str,
-    command: str | None = None,
-    packages: tuple[str, ...] = (),
-) -> Finding:
-    """Return what is worth knowing, and no drift."""
-    return replace(report(id_, found, expected, action, command, packages), effect="note")
+note = partial(report, effect="note")
+"""Return what is worth knowing, and no drift."""
 
-
-def stop(id_: Id, found: str, expected: str, action: str) -> Finding:
-    """Return a finding at which the run stops: a person has to act first.
-
-    + action: what that person may do, a clause in the imperative
-    """
-    return report(id_, found, expected, action, stops=True)
+stop = partial(report, stops=True)
+"""Return a finding at which the run stops: `action` is what a person may do, an imperative."""
 
 
 class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift

@@ -72,13 +72,6 @@ def moment(change: PackageChange) -> str:
     return change.when.replace("T", " ")[:16]
 
 
-def sentence(change: PackageChange) -> str:
-    """Say what was done, when (in the host's own time) and by whom, in one sentence."""
-    day, _, clock = change.when.partition("T")
-    author = who(change)
-    return f"{what(change)} on {day} at {clock[:5]}" + (f" by {author}" if author else "")
-
-
 def as_since(change: PackageChange | None) -> dict[str, str | None] | None:
     """Return a change as plain data: what was done, when and by whom."""
     if change is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, known
@@ -58,19 +58,21 @@ def summary(spec: HostSpec, record: Record) -> str:
     return "as declared"
 
 
+def _mode(record: Record, path: str) -> int | None:
+    """Return the mode of the directory at a path; None where none is known to be there."""
+    entry = record.layout.entry(path)
+    if isinstance(entry, Unknown) or entry.kind != "dir":
+        return None
+    return int(str(entry.mode), 8)
+
+
 def shut(spec: HostSpec, record: Record) -> bool:
     """Tell whether a directory of root's keeps the owner out, until its mode is repaired."""
-    if spec.privilege != "sudo":
-        return False
-    entries = (record.layout.entry(path) for path in roots(spec))
-    return any(
-        not isinstance(each, Unknown) and each.kind == "dir" and not int(str(each.mode), 8) & 1
-        for each in entries
-    )
+    modes = (_mode(record, path) for path in roots(spec))
+    return spec.privilege == "sudo" and any(each is not None and not each & 1 for each in modes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
+class _Place(NamedTuple):
     """What stands at a path of ours.
 
     + owner: None without root, where all belongs to whoever logs in
@@ -86,12 +88,12 @@ class _Place:
 def _places(spec: HostSpec, record: Record) -> Iterator[_Place]:
     known(owner(spec, record))
     root, theirs = (ROOT, owner_name(spec, record)) if spec.privilege == "sudo" else (None, None)
-    yield from (_Place(path=path, owner=root) for path in roots(spec))
-    yield from (_Place(path=path, owner=theirs) for path in owners(spec))
-    yield _Place(path=spec.paths.venv, owner=theirs, mode=None)
+    yield from (_Place(path, root) for path in roots(spec))
+    yield from (_Place(path, theirs) for path in owners(spec))
+    yield _Place(spec.paths.venv, theirs, None)
     if root:
         # The group is the owner's: whoever can read a file can lock it, and stall a run.
-        yield _Place(path=spec.paths.lock, owner=root, mode="0640", kind="file")
+        yield _Place(spec.paths.lock, root, "0640", "file")
 
 
 def _differing(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -131,15 +133,11 @@ def _wrong(place: _Place, there: Entry) -> tuple[str, str, str] | None:
 def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge who may exchange what the owner runs; a group may, where each user has one alone."""
     path = spec.paths.venv
-    entry = record.layout.entry(path)
-    if not isinstance(entry, Unknown) and entry.kind == "dir" and int(str(entry.mode), 8) & 0o002:
-        yield report(
-            Id.LAYOUT_DIRECTORY_DIFFERS,
-            f"{path} has mode {entry.mode}: every user can replace its content",
-            f"{owner_name(spec, record)} alone to write there",
-            "left alone, since what is in it is the owner's, and may be exchanged already",
-            f"chmod o-w {path}",
-        )
+    if (mode := _mode(record, path)) is not None and mode & 0o002:
+        found = f"{path} has mode {mode:04o}: every user can replace its content"
+        expected = f"{owner_name(spec, record)} alone to write there"
+        action = "left alone, since what is in it is the owner's, and may be exchanged already"
+        yield report(Id.LAYOUT_DIRECTORY_DIFFERS, found, expected, action, f"chmod o-w {path}")
 
 
 judge = Rules(_differing, _open_to_all)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import missing, needed
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.PACKAGES
 
@@ -35,9 +32,8 @@ def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
             ", ".join(absent),
             "the packages that the stages and `packages_extra` need",
         )
-        yield repair(
-            Id.PACKAGES_MISSING, f"missing packages: {names}", expected, f"install {names}", absent
-        )
+        found, action = f"missing packages: {names}", f"install {names}"
+        yield repair(Id.PACKAGES_MISSING, found, expected, action, absent)
 
 
 def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -51,25 +47,19 @@ def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     ours = {*needed(spec), *(each.name for each in if_known(record.nvidia.packages, ()))}
     if theirs := tuple(name for name in half if name not in ours):
-        yield report(
-            Id.PACKAGES_UNFINISHED,
-            f"{some(theirs, _NAMED)} not completely installed",
-            "no half-installed package, since it breaks the next installation",
-            "left alone: not installed by this project",
-            "sudo dpkg --configure -a",
-            theirs,
-        )
+        found = f"{some(theirs, _NAMED)} not completely installed"
+        expected = "no half-installed package, since it breaks the next installation"
+        action, command = "left alone: not installed by this project", "sudo dpkg --configure -a"
+        yield report(Id.PACKAGES_UNFINISHED, found, expected, action, command, theirs)
 
 
 def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:
     del spec
     if said := if_known(record.packages.settings, None):
-        yield report(
-            Id.PACKAGES_SETTINGS_UNREADABLE,
-            f"the package manager cannot read its settings ({said})",
-            "settings with which packages can be installed",
-            "left alone: repair or remove the file that it names",
-        )
+        found = f"the package manager cannot read its settings ({said})"
+        expected = "settings with which packages can be installed"
+        action = "left alone: repair or remove the file that it names"
+        yield report(Id.PACKAGES_SETTINGS_UNREADABLE, found, expected, action)
 
 
 judge = Rules(_missing, _unfinished, _settings)

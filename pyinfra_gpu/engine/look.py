@@ -28,7 +28,7 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, run
+from pyinfra_gpu.engine.wire import TooMuchError, abandon, run
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -139,7 +139,6 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
     + seconds: for all of that
     """
     reached = host.connected
-    guard(host)
     try:
         with within(seconds, "no answer came"):
             if not reached:

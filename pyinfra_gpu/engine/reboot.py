@@ -47,44 +47,37 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
     again: an sshd that answers a few seconds more before it goes down does not fool it. Waits up
     to ``driver_reboot_wait_s`` seconds.
     """
+    wait_s, here = spec.driver.reboot_wait_s, not hasattr(host.connector, "client")
+    owed = f"a reboot is owed ({why}), and"
     if host.connector_data.get(_DONE):
         return failed(host, stage, f"{host.name}: was rebooted in this run, and that did not help")
-    if not hasattr(host.connector, "client") and host.name.startswith("@local"):
-        sentence = f"{host.name}: a reboot is owed ({why}), and this run works on that very machine"
+    if here and host.name.startswith("@local"):
+        sentence = f"{host.name}: {owed} this run works on that very machine"
         return failed(host, stage, f"{sentence}: run `sudo systemctl reboot`, then run again")
-    answer = ask(
-        state, host, _RESTART, as_root(spec), seconds=deadlines.PLAIN, _stdin=program(spec, reason)
-    )
+    text, root = program(spec, reason), as_root(spec)
+    answer = ask(state, host, _RESTART, root, seconds=deadlines.PLAIN, _stdin=text)
     told = Told(answer.stdout)
     if obstacle := _obstacle(told, answer):
-        return failed(host, stage, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
+        return failed(host, stage, f"{host.name}: {owed} {obstacle}")
     host.connector_data[_DONE] = True
-    host.log(f"reboot ({why}); waiting up to {spec.driver.reboot_wait_s} s")
-    if not _back(state, host, str(told.value(str, "boot")), spec.driver.reboot_wait_s):
-        return failed(
-            host,
-            stage,
-            f"{host.name}: was told to reboot and is not back after {spec.driver.reboot_wait_s} s:"
-            " look at its console; when it is back, run again (or raise `driver_reboot_wait_s`)",
-        )
+    host.log(f"reboot ({why}); waiting up to {wait_s} s")
+    if not _back(state, host, str(told.value(str, "boot")), wait_s):
+        sentence = f"{host.name}: was told to reboot and is not back after {wait_s} s: look at its"
+        more = "console; when it is back, run again (or raise `driver_reboot_wait_s`)"
+        return failed(host, stage, f"{sentence} {more}")
     try:
         lease.regain(state, host, spec)
     except lease.LeaseError as error:
         return failed(host, stage, f"{host.name}: {error}")
-    ask(state, host, _BOOTED, as_root(spec), seconds=90)
+    ask(state, host, _BOOTED, root, seconds=90)
     forget()
     return True
 
 
 def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
     """Have the host forget the reboots that were asked for: what they were for is cured."""
-    ask(
-        state,
-        host,
-        quoted("rm", "-f", system_files.REBOOTS),
-        as_root(spec),
-        seconds=deadlines.PLAIN,
-    )
+    command = quoted("rm", "-f", system_files.REBOOTS)
+    ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN)
 
 
 def program(spec: HostSpec, reason: str) -> str:
@@ -118,16 +111,16 @@ def _obstacle(told: Told, answer: Answer) -> str | None:
 def _back(state: State, host: Host, before: str, wait_s: float) -> bool:
     """Connect again and again until the host answers with another boot_id."""
     started = told = time.monotonic()
-    while time.monotonic() - started < wait_s:
-        time.sleep(_POLL_S)
-        now = time.monotonic()
+    while (now := time.monotonic()) - started < wait_s:
         if now - told >= _TOLD_S:
             told = now
             host.log(f"waiting for it to come back: {now - started:.0f} s")
+        time.sleep(_POLL_S)
         if not _connected(host):
             continue
-        current = _boot_id(state, host)
-        if current is not None and current != before:
+        answer = ask(state, host, _BOOT_ID, {"_sudo": False}, seconds=_ANSWER_S)
+        current = answer.stdout[-1].strip() if answer.ok and answer.stdout else ""
+        if current not in ("", before):
             host.log(f"is back after {time.monotonic() - started:.0f} s")
             return True
     return False
@@ -135,8 +128,7 @@ def _back(state: State, host: Host, before: str, wait_s: float) -> bool:
 
 def _connected(host: Host) -> bool:
     """Open a new connection; the old one may look alive for minutes after its peer is gone."""
-    client = getattr(host.connector, "client", None)
-    if client is not None:
+    if client := getattr(host.connector, "client", None):
         client.close()
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
@@ -146,12 +138,6 @@ def _connected(host: Host) -> bool:
             host.connector.connect()
     except (ConnectError, OSError, EOFError):
         host.connected = False
-        return False
-    host.connected = True
-    return True
-
-
-def _boot_id(state: State, host: Host) -> str | None:
-    answer = ask(state, host, _BOOT_ID, {"_sudo": False}, seconds=_ANSWER_S)
-    text = answer.stdout[-1].strip() if answer.ok and answer.stdout else ""
-    return text or None
+    else:
+        host.connected = True
+    return host.connected

@@ -65,7 +65,27 @@ def step(
         commands = [locked(command, lock, guard, wait) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
         seconds += LOCK_WAIT_S
     given = {**run_as, "_success_exit_codes": list(success)}
-    return FunctionCommand(_run, (stage, what, commands, given, seconds, stream), {})
+
+    def run(state: State, host: Host) -> bool:
+        """Run the first command, and the next one where somebody held the lock all along."""
+        host.log(f"{what} ...")
+        for number, command in enumerate(commands, 1):
+            answer = ask(state, host, command, given, seconds=seconds, stream=stream)
+            lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
+            if answer.ok:
+                return True
+            if number == len(commands) or not (holder := _holder(lines)):
+                break
+            host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
+        if answer.late or answer.lost or not is_alive(host.connector):
+            why = answer.lines[0] if answer.late else "the connection was lost"
+            return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
+        if not stream:
+            for line in lines[-_TAIL:]:
+                host.log(line, log_func=logger.error)
+        return failed(host, stage, f"{host.name}: {what} failed: {reason(lines)}")
+
+    return FunctionCommand(run, (), {})
 
 
 def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S) -> str:
@@ -80,35 +100,6 @@ def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S)
 def quoted(*words: str) -> str:
     """Return the words as one shell command line, each quoted."""
     return shlex.join(words)
-
-
-def _run(
-    state: State,
-    host: Host,
-    stage: str,
-    what: str,
-    commands: list[str],
-    given: dict[str, Any],
-    seconds: float,
-    stream: bool,
-) -> bool:
-    """Run the first of the commands, and the next one where somebody held the lock all along."""
-    host.log(f"{what} ...")
-    for number, command in enumerate(commands, 1):
-        answer = ask(state, host, command, given, seconds=seconds, stream=stream)
-        lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
-        if answer.ok:
-            return True
-        if number == len(commands) or not (holder := _holder(lines)):
-            break
-        host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
-    if answer.late or answer.lost or not is_alive(host.connector):
-        why = answer.lines[0] if answer.late else "the connection was lost"
-        return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
-    if not stream:
-        for line in lines[-_TAIL:]:
-            host.log(line, log_func=logger.error)
-    return failed(host, stage, f"{host.name}: {what} failed: {reason(lines)}")
 
 
 def _noted(host: Host, stage: str, lines: list[str]) -> list[str]:

@@ -29,7 +29,7 @@ from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
 from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine.deadlines import within
-from pyinfra_gpu.text import one_line, shortened
+from pyinfra_gpu.text import shortened
 
 DEAD_PEER_S = 20  # without an acknowledgement, after which a connection is given up
 KEEPALIVE_S = 5  # between packets that let an idle wait notice a dead peer too
@@ -268,6 +268,10 @@ class Client(pyinfra_client.SSHClient):
             self.close()
             raise
 
+    def exec_command(self, command: str, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        """Begin what pyinfra runs by itself, such as its helper for a password of sudo's."""
+        return super().exec_command(one_line(command), *args, **kwargs)
+
     def parse_config(
         self,
         hostname: str,
@@ -275,17 +279,10 @@ class Client(pyinfra_client.SSHClient):
         ssh_config_file: Any = None,
         strict_host_key_checking: str | None = None,
     ) -> tuple[Any, ...]:
-        """Return what pyinfra reads, with our policy in the place of its reader of known_hosts.
-
-        Nor is a key among them that is a pipe, at which paramiko would wait for ever.
-        """
+        """Return what pyinfra reads, with our policy in the place of its reader of known_hosts."""
         address, config, forward, _, _, *rest = super().parse_config(  # type: ignore[no-untyped-call]
             hostname, initial_cfg, ssh_config_file, strict_host_key_checking
         )
-        if keys := config.get("key_filename"):
-            names = [keys] if isinstance(keys, str) else keys
-            kept = [name for name in names if not whole_file.is_none(Path(name).expanduser())]
-            config["key_filename"] = kept
         read = pyinfra_client.get_ssh_config(ssh_config_file)
         policy = HostKeys(
             address.lower(),
@@ -304,17 +301,14 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     Raises ConnectError, whatever goes wrong, with one line that a terminal can show: an exception
     that pyinfra does not reckon with would end the run of all hosts.
     """
-    config = Path(connector.data["ssh_config_file"] or "~/.ssh/config").expanduser()
     try:
-        if whole_file.is_none(config):
-            raise ConnectError(f"{config} is no regular file: correct it")
         with within(LOGIN_S, "it did not come to a login"):
             _connect(connector)
     except Exception as error:
         drop(connector)
         known = isinstance(error, PyinfraError | TimeoutError)
         why = reworded(str(error)) if known else f"{type(error).__name__}: {error}"
-        raise ConnectError(f"Could not connect ({shortened(one_line(why), _LONGEST)})") from None
+        raise ConnectError(f"Could not connect ({shortened(why, _LONGEST)})") from None
 
 
 _WRAPPED = re.compile(r"(?:Could not connect|SSH error) \((?:\[Errno \S+\] )?(.*)\)", re.DOTALL)
@@ -367,3 +361,18 @@ def drop(connector: object) -> None:
     """End a connector's connection without a farewell, and without waiting."""
     if transport := transport_of(connector):
         transport.sock.close()
+
+
+# What csh and its kind, and fish, read otherwise than a POSIX shell between single quotes.
+_ODD = str.maketrans({each: f"\\0{ord(each):03o}" for each in "\n\\'!"})
+
+
+def one_line(command: str) -> str:
+    """Return a command of the POSIX shell such that any login shell has `sh` run it.
+
+    csh and tcsh know no line break between quotes, where all of our programs have some, and look
+    for `!` there; fish reads backslashes. What is plain stays as it is, for whoever reads a log.
+    """
+    if not set(command) & {"\n", "!"}:
+        return command
+    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{command.translate(_ODD)}'"""

@@ -2,8 +2,8 @@
 
 pyinfra's own `_timeout` bounds nothing but the reading of a command's output: not the opening of
 the channel, not what is sent on standard input, not the wait for the exit status; and it reads
-whatever comes, into memory. So the connector of each host that we work on is handed a call of ours
-in the place of its own. Files go through programs, not by SFTP.
+whatever comes, into memory. So what our operations run they run by `run` and `start`. Files go
+through such programs too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyinfra.connectors.util import (
     read_output_buffers,
 )
 
-from pyinfra_gpu.engine import deadlines, transport
+from pyinfra_gpu.engine import transport
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import without_escapes
 
@@ -38,7 +38,7 @@ SETTLE_S = 10.0  # without a byte after a command's end: then something else hol
 _CHUNK = 32768
 _LONGEST_LINE = 1 << 20  # bytes
 _LINE = 128  # bytes that a line costs beyond its text
-_GUARDED = "pyinfra_gpu_guarded"  # in connector_data, pyinfra's scratch space of this host
+_PROGRAMS_OWN = ("_stdin", "_get_pty", "_success_exit_codes")
 
 
 class TooMuchError(OSError):
@@ -175,35 +175,10 @@ def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> transpor
         channel.set_combine_stderr(as_one)
         if pty:
             channel.get_pty()
-        channel.exec_command(one_line(text))
+        channel.exec_command(transport.one_line(text))
     except Exception as error:  # whatever paramiko stumbled over in what the peer sent
         raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
     return channel
-
-
-# What csh and its kind, and fish, read otherwise than a POSIX shell between single quotes.
-_ODD = str.maketrans({each: f"\\0{ord(each):03o}" for each in "\n\\'!"})
-
-
-def one_line(command: str) -> str:
-    """Return a command of the POSIX shell such that any login shell has `sh` run it.
-
-    csh and tcsh know no line break between quotes, where all of our programs have some, and look
-    for `!` there; fish reads backslashes. What is plain stays as it is, for whoever reads a log.
-    """
-    if not set(command) & {"\n", "!"}:
-        return command
-    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{command.translate(_ODD)}'"""
-
-
-def guard(host: Host) -> None:
-    """Hand this host's connector a call that is bounded, if it does not have it yet."""
-    if host.connector_data.get(_GUARDED) is host.connector:
-        return
-    connector: Any = host.connector
-    host.connector_data[_GUARDED] = connector
-    if own := getattr(connector, "run_shell_command", None):
-        connector.run_shell_command = _bounded_command(host, own)
 
 
 def abandon(host: Host) -> None:
@@ -222,7 +197,7 @@ def run(
     show: bool = False,
     **arguments: Any,
 ) -> tuple[bool, CommandOutput]:
-    """Run a command on a host; return whether it ended well, and what it printed.
+    """Run a command on a host as pyinfra does; return whether it ended well, and what it printed.
 
     + command: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments, over those of the operation and of the host's data
@@ -232,13 +207,27 @@ def run(
 
     Raises OSError where it takes longer, or prints more, and whatever a lost connection raises.
     """
-    guard(host)
-    return host.run_shell_command(
-        StringCommand(command) if isinstance(command, str) else command,
-        print_output=show or state.print_output,
-        print_input=state.print_input,
-        **(_arguments(state, host, run_as | arguments) | {"_timeout": seconds, "_most": most}),
-    )
+    show = show or state.print_output
+    whole = StringCommand(command) if isinstance(command, str) else command
+    given = _arguments(state, host, run_as | arguments)
+    with within(seconds, "it did not answer"):
+        if not isinstance(host.connector, SSHConnector | LocalConnector):
+            ok, output = host.run_shell_command(
+                whole, print_output=show, print_input=state.print_input, _timeout=seconds, **given
+            )
+            lines = [OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
+            return ok, CommandOutput(lines)
+        stdin, pty, codes = (given.pop(key, None) for key in _PROGRAMS_OWN)
+
+        def execute() -> tuple[int, CommandOutput]:
+            made = make_unix_command_for_host(state, host, whole, **given)
+            if state.print_input:
+                echo(f"{host.print_prefix}>>> {made}", err=True)
+            program = Program(host, made.get_raw_value(), most, pty=bool(pty))
+            return _to_its_end(program, host, _bytes(stdin), show)
+
+        status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
+        return status in (codes or [0]), output
 
 
 def start(
@@ -261,7 +250,7 @@ def start(
     if not isinstance(host.connector, SSHConnector | LocalConnector):
         return None
     chosen = _arguments(state, host, run_as)
-    for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
+    for key in _PROGRAMS_OWN:
         chosen.pop(key, None)
     command = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
     with within(seconds, "no program began"):
@@ -274,49 +263,16 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
     if known is None:  # outside of any operation
         known, _ = pop_global_arguments(state, host, dict(given))
     ours = {**known, **given}
-    return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
-
-
-def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what runs a command as pyinfra does, within its deadline, by a bounded program.
-
-    + own: the connector's call, for one that is neither SSH nor this machine
-    """
-
-    def bounded(
-        command: StringCommand, print_output: bool = False, print_input: bool = False, **given: Any
-    ) -> tuple[bool, CommandOutput]:
-        most = given.pop("_most", None) or LONGEST_OUTPUT
-        with within(given.pop("_timeout", None) or deadlines.PLAIN, "it did not answer"):
-            if not isinstance(host.connector, SSHConnector | LocalConnector):
-                ok, output = own(command, print_output, print_input, **given)
-                lines = [OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
-                return ok, CommandOutput(lines)
-            stdin, pty = given.pop("_stdin", None), given.pop("_get_pty", False)
-            codes = given.pop("_success_exit_codes", None) or [0]
-
-            def execute() -> tuple[int, CommandOutput]:
-                made = make_unix_command_for_host(host.state, host, command, **given)
-                if print_input:
-                    echo(f"{host.print_prefix}>>> {made}", err=True)
-                program = Program(host, made.get_raw_value(), most, pty=pty)
-                return _to_its_end(program, host, _bytes(stdin), pty, print_output)
-
-            status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
-            return status in codes, output
-
-    return bounded
+    return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours and key != "_timeout"}
 
 
 def _to_its_end(
-    program: Program, host: Host, stdin: bytes | None, pty: bool, print_output: bool
+    program: Program, host: Host, stdin: bytes, print_output: bool
 ) -> tuple[int, CommandOutput]:
     settling = _beside(program.settle)
     try:
-        if stdin:
-            program.say(stdin)
-        if stdin or not pty:
-            program.end_input()
+        program.say(stdin)
+        program.end_input()
         output = read_output_buffers(
             program.lines(),
             program.lines(errors=True),
@@ -330,11 +286,9 @@ def _to_its_end(
         program.close()
 
 
-def _bytes(stdin: Any) -> bytes | None:
+def _bytes(stdin: Any) -> bytes:
     """Return what pyinfra's `_stdin` stands for: text, lines or a file; None for nothing."""
-    if not stdin:
-        return None
-    lines = stdin.readlines() if hasattr(stdin, "readlines") else stdin
+    lines = stdin.readlines() if hasattr(stdin, "readlines") else stdin or []
     lines = lines if isinstance(lines, list | tuple) else [lines]
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode()
 

@@ -8,22 +8,16 @@ import json
 import sys
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.diagnosis import writing
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 from pyinfra_gpu.output import show
 from pyinfra_gpu.text import draws
-
-if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
-    from pyinfra_gpu.engine.look import Unanswered
-    from pyinfra_gpu.facts.record import Record
 
 EXPLAINED, MISTAKE, UNEXPLAINED = 0, 1, 2
 HEAD, TAIL = 1 << 20, 7 << 20  # bytes kept of a longer log: the cause is near one of its ends
@@ -150,7 +144,7 @@ def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None
 
     from pyinfra_gpu.diagnosis.host_facts import facts_of
     from pyinfra_gpu.engine.look import Unanswered
-    from pyinfra_gpu.report.check.running import Request, known, visit
+    from pyinfra_gpu.report.check.running import Request, known, probed, visit
 
     password = getpass("sudo password: ") if options.same_sudo_password else None
     limit = (options.limit,) if options.limit else ()
@@ -159,24 +153,12 @@ def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None
     if len(hosts) > 1:
         example = f"such as --limit {hosts[0]}"
         raise MistakeError(f"{inventory} has {len(hosts)} hosts: name one with --limit, {example}")
-    seen: list[Record | Unanswered] = []
-    _, reasons = visit(request, _look, lambda found, names: seen.append(found))
+    seen: list[dict[str, str] | Unanswered] = []
+    look = partial(probed, use=lambda spec, record: facts_of(record))
+    _, reasons = visit(request, look, lambda found, names: seen.append(found))
     if reasons or not seen:
         raise MistakeError("; ".join(reasons) or f"{inventory} has no such host")
-    if isinstance(seen[0], Unanswered):
-        print(f"{hosts[0]} {seen[0].reason}; this is explained by the log alone", file=sys.stderr)
-        return None
-    return facts_of(seen[0])
-
-
-def _look(state: State, host: Host) -> Record | Unanswered:
-    from pyinfra.context import ctx_host
-
-    from pyinfra_gpu.engine.declared import declared
-    from pyinfra_gpu.engine.look import Unanswered, answer
-
-    try:
-        with ctx_host.use(host):
-            return answer(state, host, declared(host))
-    except Exception as error:  # as with every look at hosts: it is one host's answer
-        return Unanswered(reason=f"could not be looked at ({type(error).__name__}: {error})")
+    if not isinstance(seen[0], Unanswered):
+        return seen[0]
+    print(f"{hosts[0]} {seen[0].reason}; this is explained by the log alone", file=sys.stderr)
+    return None

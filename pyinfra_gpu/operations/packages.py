@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.transaction import install
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import missing
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec import HostSpec
 
 _HINT = "a name that only other packages provide never counts as installed: name one of those"
 
@@ -22,17 +18,9 @@ _HINT = "a name that only other packages provide never counts as installed: name
 def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the packages the stages and ``packages_extra`` need are installed.
 
-    + spec: the host's resolved specification
-
     Somebody else who installs packages is waited for, up to ``preflight_apt_wait_s`` seconds, and
     never interrupted. A package that an interrupted run left half installed is finished first.
     What they need comes by the same simulated and guarded transaction as the driver.
-
-    **Example:**
-
-    .. code:: python
-
-        packages.present(name="Install distribution packages", spec=wanted)
     """
     del found
     if absent := missing(spec, known(record.packages.installed), record.system.python3):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.drift import cuda, driver, libcuda, packages
 from pyinfra_gpu.drift import preflight as drift
-from pyinfra_gpu.drift.concern import history_of, judged
-from pyinfra_gpu.drift.finding import Finding, Findings, Id
+from pyinfra_gpu.drift.concern import Concern, history_of, judged
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.transaction import wait_for_lock
-
-if TYPE_CHECKING:
-    from pyinfra_gpu.drift.concern import Concern
-    from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.spec import HostSpec
 
 _IDS = Id.of(drift.STAGE)
 _TOLD_TOO: tuple[Concern, ...] = (driver, cuda, libcuda)
@@ -59,8 +54,5 @@ def _later(spec: HostSpec, record: Record) -> Findings:
 
 def _something_to_do(spec: HostSpec, record: Record) -> bool:
     """Tell whether a later stage would install packages; if none does, somebody else may."""
-    return any(_installs(each) for each in (*packages.judge(spec, record), *_later(spec, record)))
-
-
-def _installs(finding: Finding) -> bool:
-    return finding.effect != "report"
+    later = (*packages.judge(spec, record), *_later(spec, record))
+    return any(each.effect != "report" for each in later)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import time
 from typing import Any, NamedTuple
 
 from pyinfra import host, state
@@ -31,7 +29,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, SAYS, Plan
+from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, Plan
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
@@ -39,10 +37,11 @@ STAGE = drift.STAGE
 _KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
 """What hosts tell one another: which build they need or have, and the wheel that they have."""
 
+_SHOWN = "torch: "
+"""Begins each line that `follow.sh` prints."""
+
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
-_LINE_EVERY_S = 60.0
-_STEP = re.compile(r"\[\d+/\d+\] [^,]{0,40}")
 
 
 class _Wheel(NamedTuple):
@@ -187,26 +186,14 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
     name = f"{host.name}: the build of torch"
     words = program("build/follow.sh", drift.UNIT, made_for(spec, record))
-    began, shown_at, shown = time.monotonic(), 0.0, set[str]()
-    while True:
-        answer = ask(state, host, words, as_root(spec), seconds=deadlines.PLAIN)
-        if not answer.ok or time.monotonic() - began > deadlines.BUILD:
-            why = reason(answer.lines) if not answer.ok else "it takes longer than any build"
-            goes_on = "it goes on there, and the next run follows it"
-            return failed(host, STAGE, f"{name} cannot be followed ({why}); {goes_on}")
-        said = [line.removeprefix(SAYS) for line in answer.stdout if line.startswith(SAYS)]
-        printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
-        said = [line for line in said if not line.startswith(PRINTED)]
-        for line in said:
-            if line not in shown:
-                shown.add(line)
-                host.log(f"torch: {line}")
-        step = next(filter(None, map(_STEP.match, answer.stdout)), None)
-        if step and time.monotonic() - shown_at > _LINE_EVERY_S:
-            shown_at = time.monotonic()
-            host.log(f"torch: {step[0]}")
-        if "ended" in answer.stdout:
-            break
+    answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, stream=True)
+    if not answer.ok:
+        goes_on = "it goes on there, and the next run follows it"
+        why = f"cannot be followed ({reason(answer.lines)}); {goes_on}"
+        return failed(host, STAGE, f"{name} {why}")
+    said = [line.removeprefix(_SHOWN) for line in answer.stdout if line.startswith(_SHOWN)]
+    printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
+    said = [line for line in said if not line.startswith(PRINTED)]
     forget()
     after = look(spec)
     if after is not None:

@@ -11,6 +11,12 @@ from pyinfra_gpu.packages.model import Action, PackageChange
 MARK = "pyinfra-gpu::transaction"
 """An option without effect in our own command lines, which apt's log keeps with the rest."""
 
+_ROW = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d) +(?P<time>\d\d:\d\d:\d\d)\|(?P<action>\w+)\|(?P<name>[^|]+)"
+    r"\|(?P<versions>[^|]*)\|(?P<by>[^|]*)\|(?P<command>.*)",
+    re.ASCII,
+)
+
 
 def is_ours(command: str | None) -> bool:
     """Tell whether a command line of apt's log is a transaction of ours."""
@@ -23,36 +29,27 @@ def read(rows: Sequence[str]) -> Iterator[PackageChange]:
     A row that the log's own damage made unreadable is passed over: the others still tell.
     """
     for row in rows:
-        if (change := _change(row)) is not None:
-            yield change
-
-
-def _change(row: str) -> PackageChange | None:
-    words = row.split("|", 5)
-    if len(words) != 6 or words[1] not in get_args(Action):
-        return None
-    when, action, name, versions, by, command = words
-    moment = re.fullmatch(r"(\d{4}-\d\d-\d\d) +(\d\d:\d\d:\d\d)", when, re.ASCII)
-    old, new = _versions(action, versions)
-    if not moment or not name or (old or new) is None:
-        return None
-    return PackageChange(
-        when=f"{moment[1]}T{moment[2]}",
-        command=command.strip() or None,
-        by=by.strip() or None,
-        action=cast(Action, action),
-        name=name,
-        old=old,
-        new=new,
-    )
+        told = _ROW.fullmatch(row)
+        if told is None or told["action"] not in get_args(Action):
+            continue
+        old, new = _versions(told["action"], told["versions"])
+        if old or new:
+            yield PackageChange(
+                when=f"{told['day']}T{told['time']}",
+                command=told["command"].strip() or None,
+                by=told["by"].strip() or None,
+                action=cast(Action, told["action"]),
+                name=told["name"],
+                old=old,
+                new=new,
+            )
 
 
 def _versions(action: str, text: str) -> tuple[str | None, str | None]:
     """Apt writes (OLD, NEW) for a change of version, else the one, and "automatic" behind it."""
-    words = [word.strip() for word in text.split(",")]
-    first = words[0] or None
+    first, *more = [word.strip() or None for word in text.split(",")]
     if action in ("Upgrade", "Downgrade"):
-        return first, (words[1] or None) if len(words) > 1 else None
+        return first, more[0] if more else None
     if action == "Reinstall":
         return first, first
     return (None, first) if action == "Install" else (first, None)

@@ -38,20 +38,10 @@ def _lines(lines: Sequence[str]) -> Iterator[_Entry]:
 
 def _stanzas(lines: Sequence[str]) -> Iterator[_Entry]:
     """Stanzas of "Field: value" with blank lines between: the deb822 form of sources.list(5)."""
-    stanza: dict[str, str] = {}
-    name = ""
-    for line in (*lines, ""):
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            yield from _stanza(stanza)
-            stanza = {}
-        elif line[0] in " \t" and name:
-            stanza[name] = f"{stanza.get(name, '')}\n{line.strip()}"
-        else:
-            name, _, value = line.partition(":")
-            name = name.strip().lower()
-            stanza[name] = value.strip()
+    text = "\n".join(line.rstrip() for line in lines if not line.startswith("#"))
+    for stanza in text.split("\n\n"):
+        fields = re.findall(r"^([^\s:]+)\s*:(.*(?:\n[ \t].*)*)", stanza, re.MULTILINE)
+        yield from _stanza({name.lower(): value.strip() for name, value in fields})
 
 
 def _stanza(stanza: dict[str, str]) -> Iterator[_Entry]:
@@ -61,8 +51,6 @@ def _stanza(stanza: dict[str, str]) -> Iterator[_Entry]:
     key = stanza.get("signed-by", "").strip() or None
     if key and "-----BEGIN PGP" in key:
         key = "embedded key"
+    suites, components = (tuple(stanza.get(x, "").split()) for x in ("suites", "components"))
     for uri in stanza.get("uris", "").split():
-        suites, components = (
-            tuple(stanza.get(name, "").split()) for name in ("suites", "components")
-        )
         yield uri, key, suites, components

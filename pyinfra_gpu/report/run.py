@@ -44,6 +44,13 @@ REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 _LONGEST_REASON = 200  # characters
 _ORDER = {str(stage): place for place, stage in enumerate(Stage)}
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_UNKNOWN = {
+    "status": "failed",
+    "rehearsal": False,
+    "facts": {},
+    "smoke": None,
+    "smoke_across": None,
+}
 _LONGEST = 120  # characters of a text in a row
 _MOST = 3  # texts in a row: those of a bare host would fill a screen, and `check` has all
 _STILL = "changed (still not as declared)"
@@ -119,13 +126,8 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
         except Exception as error:  # what a host told must not keep the others' report away
             why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
             broken = Entry(host.name, "report", problem=f"{host.name}: its report failed ({why})")
-            told[host.name] = _answer("failed", [_stage(broken, ended=False)])
+            told[host.name] = {**_UNKNOWN, "stages": [_stage(broken, ended=False)]}
     return {"schema_version": 1, "dry": dry, "hosts": told}
-
-
-def _answer(status: str, stages: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
-    empty = {"rehearsal": False, "facts": {}, "smoke": None, "smoke_across": None}
-    return {"status": status, "stages": stages, **empty, **known}
 
 
 def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict[str, Any]:
@@ -140,14 +142,14 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     cut = entries[-1:] if status == "cut off" else []
     found = book.verdicts.get(host.name) or _still_good(entries, smoke.last_smoke(look))
     across = book.across.get(host.name)
-    return _answer(
-        status,
-        [_stage(each, ended=not (each.problem or refused or each in cut)) for each in entries],
-        rehearsal=bool(host.data.get("rehearsal", False)),
-        smoke=found.as_json() if found else None,
-        smoke_across=across.as_json() if across else None,
-        facts=versions(look) if look else {},
-    )
+    return {
+        "status": status,
+        "stages": [_stage(e, ended=not (e.problem or refused or e in cut)) for e in entries],
+        "rehearsal": bool(host.data.get("rehearsal", False)),
+        "smoke": found.as_json() if found else None,
+        "smoke_across": across.as_json() if across else None,
+        "facts": versions(look) if look else {},
+    }
 
 
 def _still_good(entries: list[Entry], last: Explained | Unknown | None) -> Explained | None:
@@ -213,11 +215,8 @@ def render(
     blocks = hosts(shown)
     for each in (tests, across):
         blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
-    failed = remarks((each for name in names for each in _problems(name, told[name])), "! ")
-    others = remarks((each for name in names for each in _notes(name, told[name], dry)), "- ")
-    attention = [*failed, *others]
+    blocks += remarks(each for name in names for each in _attention(name, told[name], dry))
     summary = counted([each.state.lower() for each in shown], sum(e.rehearsal for e in shown))
-    blocks += [BLANK, *attention] if attention else []
     return printed([*blocks, BLANK, line(summary)], width)
 
 
@@ -260,19 +259,22 @@ def _brief(texts: Sequence[str]) -> str:
     return "; ".join([*(shortened(text, _LONGEST) for text in texts[:_MOST]), *more])
 
 
-def _problems(name: str, host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _attention(name: str, host: Mapping[str, Any], dry: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield what a person has to know: a mark, the host and the text.
+
+    What failed is marked by an exclamation mark; a hyphen marks warnings, and since when and by
+    whom something is not as declared, or was until it was repaired.
+    """
     if host["status"] == "unreachable":
-        yield name, "could not be reached: see the error of its connection above"
-    yield from ((name, stage["problem"]) for stage in host["stages"] if stage["problem"])
-
-
-def _notes(name: str, host: Mapping[str, Any], dry: bool) -> Iterator[tuple[str, str]]:
-    """Yield warnings, and since when and by whom something is not as declared, or was."""
+        yield "! ", name, "could not be reached: see the error of its connection above"
     for stage in host["stages"]:
-        yield from ((name, each) for each in stage["warnings"])
+        if stage["problem"]:
+            yield "! ", name, stage["problem"]
+        yield from (("- ", name, each) for each in stage["warnings"])
         for each in stage["deviations"]:
             if since := each["since"]:
                 repaired = "repaired: " if each["action"] in stage["changed"] and not dry else ""
                 author = f", by {since['by']}" if since["by"] else ""
                 when = since["when"].replace("T", " ")[:16]
-                yield name, f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
+                text = f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
+                yield "- ", name, text

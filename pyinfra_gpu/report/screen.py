@@ -130,16 +130,18 @@ def _rows(group: Sequence[Shown]) -> Iterator[RenderableType]:
             yield Text(whole, no_wrap=True, overflow="ignore")
 
 
-def remarks(texts: Iterable[tuple[str, str]], mark: str) -> Iterator[RenderableType]:
-    """Yield each text once with the hosts that it is about.
+def remarks(texts: Iterable[tuple[str, str, str]]) -> list[RenderableType]:
+    """Return each text once with the hosts that it is about, below an empty line; "! " first.
 
-    + texts: (host, text), where the text may begin with the host's name
+    + texts: (mark, host, text), where the text may begin with the host's name
     """
-    said: dict[str, set[str]] = {}
-    for host, text in texts:
-        said.setdefault(re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text), set()).add(host)
-    for text, names in said.items():
-        yield line(f"{brief(names)}: {text}", mark)
+    said: dict[tuple[str, str], set[str]] = {}
+    for mark, host, text in texts:
+        plain = re.sub(rf"(^|; ){re.escape(host)}: ", r"\1", text)
+        said.setdefault((mark, plain), set()).add(host)
+    ordered = sorted(said, key=lambda each: each[0] != "! ")
+    lines = [line(f"{brief(said[mark, text])}: {text}", mark) for mark, text in ordered]
+    return [BLANK, *lines] if lines else []
 
 
 def counted(states: Sequence[str], rehearsals: int) -> str:

@@ -192,7 +192,7 @@ def _no_secret(where: str) -> AfterValidator:
     """Return a check for a URL that holds none; `where` is the file on the host for them."""
     return refuse(
         # An SSH user is no secret; before an https host stands a token as often as a name.
-        rf"^(?!ssh:)\w+://[^/]*@|://[^/@:]*:[^/@]*@|^[^/@:]+:[^/@]+@|[?&].*({SECRET_NAME.pattern})",
+        rf"^(?!ssh:)\w+://[^/]*@|://[^/@:]*:[^/@]*@|^[^/@:]+:[^/@]+@|[?&](?i:.*({SECRET_NAME.pattern}))",
         "contains a user, password or token, which would end up in logs",
         f"remove it from the URL and put it into {where} on the host",
     )

@@ -27,7 +27,7 @@ def problems(asked: HostSpec, spec: HostSpec, declared: Collection[str]) -> Iter
             remedy = f"set {other} to what {commit}"
         yield Problem(key, f"comes without {other}", f"only together with {other}", remedy)
     for key, reason, instead in _not_read(asked, spec):
-        if key in declared and KEYS[key].of(asked):
+        if KEYS[key].of(asked):
             remedy = f"remove {key}, or set {reason.partition(' ')[0]} = {instead!r}"
             yield Problem(key, f"is not read with {reason}", "no such key then", remedy)
     yield from _torch(asked, spec)

@@ -91,6 +91,12 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
+    "a compiler's program is gone, and its package is there": (
+        proven_host(
+            plain={"cuda.gxx": "0"}, responses={"--simulate": {"stdout": [PART, PART, PART]}},
+        ),
+        [" g++", "--reinstall g++"],
+    ),
     "the alternative is set": (proven_host(plain=MOVED), [f"{CHOSEN} ''"]),
     "a link by hand is kept": (proven_host(plain={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
     "a link of ours goes to the soname beside it": (

@@ -79,7 +79,8 @@ def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:
     data = {**FakeHost().data, "pytorch_python": "3.12", "pytorch_environments_kept": 1}
-    run = FakeRun(FakeHost(data=data), FakeHost(name="ws2")).prepare().execute()
+    host = FakeHost(data=data, plain={"torch.declared": "/usr/bin/python3.12"})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.executed("ws1")
     order = [
         next(n for n, command in enumerate(commands) if words in command)

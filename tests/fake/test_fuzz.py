@@ -1,4 +1,4 @@
-"""Whatever a host says: nothing raises, no control byte comes out, nothing but declared types in.
+"""Whatever a host says: nothing raises, and no control byte comes out.
 
 Answers and documents that are almost right, or not at all, through all readers, judges and
 renderers: 2,000 of them in every run, 100,000 by night, always the same ones.
@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import random
 import re
-import types
-import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 import pytest
 import short
@@ -140,7 +137,6 @@ def test_stamps(fuzz: Fuzz) -> None:
     for text in documents(fuzz, stamp(across=across_stamp()), 25_000):
         found = Stamp.read(text)
         if sound(found, Stamp) and isinstance(found, Stamp):
-            conforms(found, Stamp)
             across = found.across
             harmless(printed(smoke_report.blocks({"ws1": across} if across else {})))
 
@@ -148,16 +144,14 @@ def test_stamps(fuzz: Fuzz) -> None:
 def test_proofs(fuzz: Fuzz) -> None:
     proof = {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}
     for text in documents(fuzz, proof, 25_000):
-        if sound(found := Proof.read(text), Proof):
-            conforms(found, Proof)
+        sound(Proof.read(text), Proof)
         harmless(outdated(text, {"gcc": "12"}) or "")
 
 
 def test_stamps_of_requirements(fuzz: Fuzz) -> None:
     noted = {"requirements_sha256": "e0" * 32, "distributions": {"torch": "2.13.0", "numpy": "2"}}
     for text in documents(fuzz, noted, 25_000):
-        if sound(found := TrainingStamp.read(text), TrainingStamp):
-            conforms(found, TrainingStamp)
+        sound(TrainingStamp.read(text), TrainingStamp)
 
 
 def test_evidence(fuzz: Fuzz) -> None:
@@ -194,7 +188,6 @@ def test_verdicts(fuzz: Fuzz) -> None:
         if not sound(found, Verdict):
             continue
         assert isinstance(found, Verdict)
-        conforms(found, Verdict)
         told = explained(found, seen()) if number % 10 == 0 else Explained(found)
         harmless(printed(smoke_report.blocks({"ws1": told})))
 
@@ -238,7 +231,6 @@ def test_answers_of_the_probe(kind: str, fuzz: Fuzz) -> None:
     spec = host.spec()
     for number, lines in enumerate(answers(fuzz, host.probe_lines(), 1_000)):
         record = parse(lines)
-        conforms(record, Record)
         if number % 5:
             continue
         told = judge(spec, record)
@@ -267,55 +259,3 @@ def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> 
     )
     harmless(render(answer))
     harmless(page(answer))
-
-
-# -- does a value have its declared type?
-
-
-Check = Callable[[object], bool]
-
-
-def conforms(value: object, hint: Any) -> None:
-    """Assert that a value is what a type says, down to its last part."""
-    assert _check(hint)(value), f"{value!r} is no {hint}"
-
-
-@cache
-def _check(hint: Any) -> Check:
-    """Return what tells whether a value is of this type: the type is taken apart once."""
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _parts(hint)
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return lambda value: type(value) is hint  # pydantic has looked at its parts
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        kinds = [_check(each) for each in inside]
-        return lambda value: any(check(value) for check in kinds)
-    if origin is Literal:
-        return lambda value: value in inside
-    if origin is tuple:
-        item = _check(inside[0])
-        return lambda value: isinstance(value, tuple) and all(map(item, value))
-    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
-        key, item = map(_check, inside)
-        return lambda value: (
-            isinstance(value, Mapping) and all(map(key, value)) and all(map(item, value.values()))
-        )
-    if hint in (Any, object):
-        return lambda value: True
-    kind = type(None) if hint is None else hint
-    return lambda value: type(value) is kind
-
-
-def _parts(form: Any) -> Check:
-    hints = typing.get_type_hints(form)
-    parts = [(each.name, hints[each.name], _check(hints[each.name])) for each in fields(form)]
-
-    def check(value: object) -> bool:
-        if type(value) is not form:
-            return False
-        for name, hint, part in parts:
-            assert part(found := getattr(value, name)), f"{form}.{name}: {found!r} is no {hint}"
-        return True
-
-    return check

@@ -165,8 +165,9 @@ def test_where_there_is_no_environment_the_test_says_what_comes_first() -> None:
 
 
 def test_a_test_that_leaves_nothing_new_is_not_believed() -> None:
-    """The host's stamp is good, and stays as it was: the test asked for has not run."""
-    host = FakeHost(data={**FakeHost().data, "smoke": "always"})
+    """The host's stamp and verdict are good, and stay as they were: the test has not run."""
+    text = json.dumps(verdicts.document(fingerprint=stamp_of(FakeHost())["fingerprint"]))
+    host = FakeHost(data={**FakeHost().data, "smoke": "always"}, plain={"smoke.verdict": text})
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     assert run.failed() == {"ws1"}
 

@@ -200,26 +200,24 @@ def test_what_makes_another_build_is_named_and_nothing_else_does(
 
 @dataclass
 class Build:
-    """A build that is followed on a host, by what the host answers, time after time."""
+    """A build that is followed on a host, by what the host answers."""
 
-    answers: list[ask.Answer]
+    answer: ask.Answer
     after: Record
-    said: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     told: list[object] = field(default_factory=list)
 
     def follow(self, monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> bool:
-        monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answers.pop(0))
+        monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answer)
         monkeypatch.setattr(operations, "look", lambda spec: self.after)
         monkeypatch.setattr(operations, "forget", lambda: None)
         say = lambda topic, name, value: self.told.append(value and value.manifest)  # noqa: E731
-        meeting = SimpleNamespace(say=say)
-        monkeypatch.setattr(operations, "together", lambda: meeting)
+        monkeypatch.setattr(operations, "together", lambda: SimpleNamespace(say=say))
         monkeypatch.setattr(operations, "executing", lambda: True)
         for module in (operations, torch_install):
             note = lambda host, stage, text: bool(self.failed.append(text))  # noqa: E731
             monkeypatch.setattr(module, "failed", note)
-        pyinfra: Any = SimpleNamespace(name="ws1", log=self.said.append)
+        pyinfra: Any = SimpleNamespace(name="ws1")
         return operations._followed(pyinfra, pyinfra, host.spec(), record_of(host))
 
 
@@ -227,45 +225,31 @@ def answer(*lines: str, ok: bool = True) -> ask.Answer:
     return ask.Answer(ok=ok, stdout=lines, lines=lines)
 
 
-COMPILING = "pyinfra-gpu: compile"
-LESS = "pyinfra-gpu: memory ran out"
-
-
-def test_a_build_is_followed_to_its_end_and_a_step_of_ninjas_is_shown_each_minute(
+def test_a_build_that_was_followed_to_its_end_tells_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done = record_of(built_host(wheel={}))
-    build = Build(
-        [
-            answer(COMPILING, "[1/6300] 2:10:11 left, Building CXX object x.o", ""),
-            answer(COMPILING, LESS, "[90/6300] 2:02:00 left, Building CXX object y.o", ""),
-            answer(COMPILING, LESS, "ended"),
-        ],
-        done,
-    )
-    clock = iter([0.0, 100.0, 100.0, 101.0, 101.0, 130.0, 130.0, 160.0, 160.0])
-    monkeypatch.setattr(operations.time, "monotonic", clock.__next__)
+    build = Build(answer("torch: compile", "torch: [90/6300] 2:02:00 left"), done)
     assert build.follow(monkeypatch, built_host())
-    assert build.said == ["torch: compile", "torch: [1/6300] 2:10:11 left", "torch: memory ran out"]
     assert build.told == [done.build.wheel]
 
 
 MISSING = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
-FAILED = "pyinfra-gpu: failed in"
+FAILED = "torch: failed in"
 ENDS: dict[str, tuple[ask.Answer, str | None, str]] = {
     "its first error is named": (
-        answer(f"{FAILED} compile: it failed", "pyinfra-gpu: | x.c:1:2: error: odd",
-               "pyinfra-gpu: | y", "ended"), "compile ended",
+        answer(f"{FAILED} compile: it failed", "torch: | x.c:1:2: error: odd",
+               "torch: | y"), "compile ended",
         f"failed in compile: it failed: x.c:1:2: error: odd; {LOG} there has all of it",
     ),
     "its first error is explained": (
-        answer(f"{FAILED} prove: importing failed", f"pyinfra-gpu: | {MISSING}", "ended"),
+        answer(f"{FAILED} prove: importing failed", f"torch: | {MISSING}"),
         "prove ended", "failed in prove: importing failed: ",
     ),
     "it was killed": (
-        answer("ended"), "compile ended", "was killed in compile, or its journal cannot be read"
+        answer(), "compile ended", "was killed in compile, or its journal cannot be read"
     ),
-    "it wrote nothing": (answer("ended"), None, "was killed, or its"),
+    "it wrote nothing": (answer(), None, "was killed, or its"),
     "the connection is lost": (
         answer("the connection was lost", ok=False), "compile ended",
         "cannot be followed (the connection was lost); it goes on there, and the next run follows",
@@ -278,7 +262,7 @@ def test_a_build_that_leaves_no_wheel_fails_its_host_with_one_sentence(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last, state, expected = ENDS[what]
-    build = Build([answer(""), last], record_of(built_host(state=state)))
+    build = Build(last, record_of(built_host(state=state)))
     assert not build.follow(monkeypatch, built_host())
     (sentence,) = build.failed
     assert sentence.startswith("ws1: the build of torch ")
@@ -300,7 +284,7 @@ def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> N
 def test_of_three_hosts_of_a_kind_one_builds_and_the_others_wait_for_its_wheel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operations, "ask", lambda *given, **more: answer("ended"))
+    monkeypatch.setattr(operations, "ask", lambda *given, **more: answer())
     bare: dict[str, Any] = {"lists": {"torch.version_line": []}}
     kinds = [built_host(name=name, **bare) for name in ("ws1", "ws2", "ws3")]
     other = built_host(name="ws4", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **bare)

@@ -11,7 +11,7 @@ from typing import Any
 
 import gevent
 import pytest
-from pyinfra.api import Config, Inventory, State, StringCommand
+from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.host import Host
 from pyinfra.context import ctx_state
@@ -26,13 +26,12 @@ def host() -> Iterator[Host]:
     state = State(Inventory((["@local"], {})), Config())
     connect_all(state)
     (local,) = state.inventory
-    wire.guard(local)
     with ctx_state.use(state):
         yield local
 
 
 def run(host: Host, text: str, **arguments: Any) -> tuple[bool, list[str], list[str]]:
-    ok, output = host.run_shell_command(StringCommand(text), **arguments)
+    ok, output = wire.run(host.state, host, text, {}, **{"seconds": 100, **arguments})
     return ok, output.stdout_lines, output.stderr_lines
 
 
@@ -58,23 +57,19 @@ def test_a_command_is_run_as_pyinfra_runs_it_and_its_lines_do_nothing_to_a_termi
     monkeypatch.setattr(wire, "SETTLE_S", 1.0)
     shown: list[str] = []
     monkeypatch.setattr("pyinfra.connectors.util.echo", lambda text, err: shown.append(text))
-    assert run(host, text, print_output=True, **arguments) == told
+    assert run(host, text, show=True, **arguments) == told
     assert "\x07" not in "".join(shown)
 
 
-@pytest.mark.parametrize("arguments", [{"_timeout": 1}, {}], ids=["its own", "the usual one"])
-def test_a_command_that_does_not_end_is_given_up(
-    host: Host, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire.deadlines, "PLAIN", 1.0)
+def test_a_command_that_does_not_end_is_given_up(host: Host) -> None:
     with pytest.raises(TimeoutError, match="it did not answer within 1 s"):
-        run(host, "sleep 60", **arguments)
+        run(host, "sleep 60", seconds=1)
 
 
 def test_a_command_that_prints_more_than_it_may_is_given_up(host: Host) -> None:
     for text in ("yes", "yes | tr -d '\\n'", "yes >&2"):
         with pytest.raises(wire.TooMuchError, match="it sent more than 64 KiB"):
-            run(host, text, _most=1 << 16)
+            run(host, text, most=1 << 16)
 
 
 def test_a_program_that_lasts_begins_in_time_or_is_given_up(
@@ -118,7 +113,6 @@ state = State(Inventory((hosts, {})), Config())
 connect_all(state)
 told = {}
 for host in state.inventory:
-    wire.guard(host)
     answer = ask(state, host, "true", {}, seconds=float(sys.argv[2]))
     told[host.name] = [answer.ok, *answer.lines]
 print(json.dumps(told))

@@ -5,6 +5,7 @@ Whoever adds a check adds its facts and its rows here; `test_smoke_judge` goes b
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -15,188 +16,123 @@ from pyinfra_gpu.on_host.smoke.check import Want
 from pyinfra_gpu.on_host.smoke.collectives import name_of
 
 LN_V = math.log(8192)
-GIB = 1024
-TORCH, TORCH_PATH = "2.13.0+cpu", "/venv/lib/torch"
+CARD = """\
+name = "NVIDIA GeForce RTX 5090"
+driver = "580.95.05"
+memory_mib = 32607
+memory_used_mib = 2
+compute_mode = "Default"
+persistence = "Enabled"
+mig = null
+ecc_uncorrected = null
+remap_pending = null
+remap_failure = null
+gen_max = 5
+width_max = 16
+"""
+"""What nvidia-smi tells of one sound RTX 5090, as `gpus` reads it."""
+KIND = """\
+pattern = "RTX 5090"
+capability = [12, 0]
+memory_mib = 32607
+bf16_tflops = 210.0
+memory_gb_s = 1790.0
+warn = 0.6
+fail = 0.3
+source = "NVIDIA"
+"""
+RANK = """\
+identity = {"rank": %R, "world_size": 2, "strays": [], "pid": 10%R, "host": "box", "boot_id": "b",\
+ "torch": "2.13.0+cpu", "torch_path": "/venv/lib/torch"}
+init = {}
+store = {"used": ["TCPStore", "127.0.0.1", 4711], "told": ["TCPStore", "127.0.0.1", 4711],\
+ "threads": ["pt_tcpstore_uv"]}
+all_reduce = {}
+collectives = {"broadcast": %F, "all_gather": %F, "send_recv": %F,\
+ "reduce_scatter": {"elements": 262144, "wrong": null}}
+parameters_before = {"sha256": "aa"}
+gradients = {"elements": 50, "averaged": 50, "norm_squared": 0.25, "non_finite": 0, "wrong": null,\
+ "local_sha256": "local%R", "gathered_sha256": ["local0", "local1"], "sha256": "bb"}
+step = {"lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "non_finite": 0,\
+ "sha256": "cc"}
+libraries = {"prefix": "/venv", "mapped": {"libcuda": ["/usr/lib/libcuda.so.1"]},\
+ "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []}}
+compile = {"disabled": [], "lacking": "", "error": null, "wrong": null, "kernels": 1,\
+ "eager": ["aten::mul"], "compiled": [], "binaries": 1}
+cuda = {"torch_cuda": "13.0", "arch_list": ["sm_120"], "nccl": "2.28.3", "devices": 2}
+device = {"uuid": "GPU-%R", "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]}
+matmul = {"float32": {"non_finite": 0, "ratio": 1e-7}, "bfloat16": {"non_finite": 0, "ratio": 1e-3}}
+memory = {"words": 134217728, "wrong": 0, "first": null}
+speed = {"bf16_tflops": 200.0, "memory_gb_s": 1500.0}
+bandwidth = {"bytes": 268435456, "busbw_gb_s": 26.0, "link": {"0": %L, "1": %L}, "link_error": null}
+"""
+LAUNCHER = """\
+variables = []
+shm = {"path": "/dev/shm", "trial_mib": 256, "error": null, "free_mib": 8000}
+disk = {"path": "/opt", "free_mib": 90000, "free_inodes": 1000000}
+gpu_host = {"error": null, "driven": 2, "processes": [], "links": {"0-1": "PHB"}}
+ended = 0
+transport = {"logs": 2, "ways": {"SHM/direct/direct": 4}}
+own_choice = {"result": "passed", "interfaces": ["eth0"], "why": ""}
+precision = {"formats": {"bf16": %N, "fp8": %N, "mxfp8": %N, "nvfp4": %N,\
+ "mxfp4": {"status": "unsupported (expected)", "reason": "not on this GPU"}}, "best": "nvfp4"}
+kernel = {"lines": ["", "", ""], "own": [], "hardware": [], "gpus": []}
+processes = []
+"""
+_LIBRARIES = ("torch_cpu", "torch_python", "c10", "torch_cuda", "c10_cuda", "nccl", "cudart")
+_SHORT = {
+    "%F": '{"elements": 524288, "wrong": null}',
+    "%L": '{"gen": 5, "width": 16, "throttle": ["sw_power_cap"]}',
+    "%N": '{"status": "native", "reason": ""}',
+}
+
+
+def _read(text: str, rank: int = 0) -> dict[str, Any]:
+    for short, whole in {**_SHORT, "%R": str(rank)}.items():
+        text = text.replace(short, whole)
+    rows = (line.partition(" = ") for line in text.splitlines())
+    return {name: json.loads(value) for name, _, value in rows}
 
 
 def card(index: int) -> dict[str, Any]:
-    """Return what nvidia-smi tells of one sound RTX 5090, as `gpus` reads it."""
-    return {
-        "index": index,
-        "uuid": f"GPU-{index}",
-        "name": "NVIDIA GeForce RTX 5090",
-        "driver": "580.95.05",
-        "memory_mib": 32607,
-        "memory_used_mib": 2,
-        "compute_mode": "Default",
-        "persistence": "Enabled",
-        "mig": None,
-        "ecc_uncorrected": None,
-        "remap_pending": None,
-        "remap_failure": None,
-        "gen_max": 5,
-        "width_max": 16,
-    }
+    """Return what nvidia-smi tells of one sound RTX 5090."""
+    return {"index": index, "uuid": f"GPU-{index}", **_read(CARD)}
 
 
-HOST = {
-    "gpus": [card(0), card(1)],
-    "error": None,
-    "driven": 2,
-    "processes": [],
-    "links": {"0-1": "PHB"},
-}
-KIND = {
-    "pattern": "RTX 5090",
-    "capability": [12, 0],
-    "memory_mib": 32607,
-    "bf16_tflops": 210.0,
-    "memory_gb_s": 1790.0,
-    "warn": 0.6,
-    "fail": 0.3,
-    "source": "NVIDIA",
-}
-WANT = Want(
-    ranks=2,
-    allreduce_mib=4,
-    mode="gpu",
-    torch_path=TORCH_PATH,
-    gpus=2,
-    gpu_host=HOST,
-    kinds=[KIND],
-)
-
-
-def _reduced() -> dict[str, dict[str, Any]]:
-    return {
+def sound(rank: int) -> dict[str, Any]:
+    """Return what a sound rank writes down."""
+    facts = _read(RANK, rank)
+    own = {f"lib{name}": [f"/venv/lib/lib{name}.so"] for name in _LIBRARIES}
+    facts["libraries"]["mapped"] |= own
+    tries = itertools.product(collectives.KINDS, collectives.sizes(4), range(collectives.REPEATS))
+    facts["all_reduce"] = {
         name_of(kind, size, repeat): {
             "elements": size // collectives.KINDS[kind][0],
             "seconds": 0.1,
             "wrong": None,
         }
-        for kind in collectives.KINDS
-        for size in collectives.sizes(4)
-        for repeat in range(collectives.REPEATS)
+        for kind, size, repeat in tries
     }
-
-
-def sound(rank: int) -> dict[str, Any]:
-    """Return what a sound rank, or the process of a sound device, writes down."""
-    link = {"gen": 5, "width": 16, "throttle": ["sw_power_cap"]}
-    fine = {"elements": 2**19, "wrong": None}
-    return {
-        "identity": {
-            "rank": rank,
-            "world_size": 2,
-            "strays": [],
-            "pid": 100 + rank,
-            "host": "box",
-            "boot_id": "b",
-            "torch": TORCH,
-            "torch_path": TORCH_PATH,
-        },
-        "init": {},
-        "store": {
-            "used": ["TCPStore", "127.0.0.1", 4711],
-            "told": ["TCPStore", "127.0.0.1", 4711],
-            "threads": ["pt_tcpstore_uv"],
-        },
-        "all_reduce": _reduced(),
-        "collectives": {
-            "broadcast": dict(fine),
-            "all_gather": dict(fine),
-            "reduce_scatter": {**fine, "elements": 2**18},
-            "send_recv": dict(fine),
-        },
-        "parameters_before": {"sha256": "aa"},
-        "gradients": {
-            "elements": 50,
-            "averaged": 50,
-            "norm_squared": 0.25,
-            "non_finite": 0,
-            "wrong": None,
-            "local_sha256": f"local{rank}",
-            "gathered_sha256": ["local0", "local1"],
-            "sha256": "bb",
-        },
-        "step": {
-            "lr": 0.08,
-            "loss_before": LN_V + 0.01,
-            "loss_after": LN_V - 0.0099,
-            "non_finite": 0,
-            "sha256": "cc",
-        },
-        "libraries": {
-            "prefix": "/venv",
-            "mapped": {
-                name: [f"/venv/lib/{name}.so"]
-                for name in (
-                    *("libtorch_cpu", "libtorch_python", "libc10", "libtorch_cuda", "libc10_cuda"),
-                    *("libnccl", "libcudart"),
-                )
-            }
-            | {"libcuda": ["/usr/lib/libcuda.so.1"]},
-            "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []},
-        },
-        "compile": {
-            "disabled": [],
-            "lacking": "",
-            "error": None,
-            "wrong": None,
-            "kernels": 1,
-            "eager": ["aten::mul"],
-            "compiled": [],
-            "binaries": 1,
-        },
-        "cuda": {
-            "torch_cuda": "13.0",
-            "arch_list": ["sm_120"],
-            "nccl": "2.28.3",
-            "devices": 2,
-        },
-        "device": {
-            "uuid": f"GPU-{rank}",
-            "name": "NVIDIA GeForce RTX 5090",
-            "capability": [12, 0],
-        },
-        "matmul": {
-            "float32": {"non_finite": 0, "ratio": 1e-7},
-            "bfloat16": {"non_finite": 0, "ratio": 1e-3},
-        },
-        "memory": {"words": 2**27, "wrong": 0, "first": None},
-        "speed": {"bf16_tflops": 200.0, "memory_gb_s": 1500.0},
-        "bandwidth": {
-            "bytes": 2**28,
-            "busbw_gb_s": 26.0,
-            "link": {"0": dict(link), "1": dict(link)},
-            "link_error": None,
-        },
-    }
+    return facts
 
 
 def launchers() -> dict[str, Any]:
     """Return what the launcher of a sound host finds: the facts of S0 and S5, and after S4."""
-    return {
-        "variables": [],
-        "shm": {"path": "/dev/shm", "trial_mib": 256, "error": None, "free_mib": 8000},
-        "disk": {"path": "/opt", "free_mib": 90000, "free_inodes": 10**6},
-        "gpu_host": {**HOST, "gpus": [card(0), card(1)]},
-        "ended": 0,
-        "transport": {"logs": 2, "ways": {"SHM/direct/direct": 4}},
-        "own_choice": {"result": "passed", "interfaces": ["eth0"], "why": ""},
-        "precision": {
-            "formats": {
-                name: {"status": "native", "reason": ""}
-                for name in ("bf16", "fp8", "mxfp8", "nvfp4")
-            }
-            | {"mxfp4": {"status": "unsupported (expected)", "reason": "not on this GPU"}},
-            "best": "nvfp4",
-        },
-        "kernel": {"lines": [""] * 3, "own": [], "hardware": [], "gpus": []},
-        "processes": [],
-    }
+    facts = _read(LAUNCHER)
+    facts["gpu_host"]["gpus"] = [card(0), card(1)]
+    return facts
 
 
+HOST = launchers()["gpu_host"]
+WANT = Want(
+    ranks=2,
+    allreduce_mib=4,
+    mode="gpu",
+    torch_path="/venv/lib/torch",
+    gpus=2,
+    gpu_host=HOST,
+    kinds=[_read(KIND)],
+)
 BREAKAGES = """\
 S0.environment | warn | host.variables = ["MASTER_PORT"] | only: MASTER_PORT; unset
 S0.shm | fail | host.shm.error = "full"; host.shm.size_mib = 20; host.shm.largest = [[18, "x"]]\
@@ -249,7 +185,7 @@ S1.libraries | fail | rank.libraries.mapped.libnccl = ["/usr/libnccl"] | outside
 S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/compat/l.so"] | 'compat' directory
 S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/stubs/l.so"] | 'stubs' directory
 S1.libraries | fail | rank.libraries.mapped.libnccl - | libnccl not mapped
-S3.compile | warn | rank.compile.disabled = ["TORCH_COMPILE_DISABLE"] | COMPILE_DISABLE=1 is set here
+S3.compile | warn | rank.compile.disabled = ["TORCH_COMPILE_DISABLE"] | COMPILE_DISABLE=1 is set
 S3.compile | fail | rank.compile.error = "Boom"; rank.compile.lacking = "no g++ " | no g++ Boom
 S3.compile | fail | rank.compile.wrong = "1 of 64" | something else: 1 of 64
 S3.compile | fail | rank.compile.compiled = ["aten::mul"] | it ran aten::mul

@@ -48,14 +48,9 @@ class Simulated:
         self.unknown = unknown
         self.processes: list[str] = []
         self.types = "    Processes                             : None\n"
-        self.extra: dict[str, Answer] = {}
-        self.calls: list[list[str]] = []
 
     def __call__(self, command: Sequence[str]) -> Answer:
-        self.calls.append(list(command))
         what = command[1].partition("=")[0]
-        if what in self.extra:
-            return self.extra[what]
         if what == "--query-gpu":
             return self._query(command[1].partition("=")[2].split(","))
         if what == "--query-compute-apps":

@@ -66,6 +66,15 @@ def with_fact(rank: int, fact: str, **changes: Any) -> dict[str, Part]:
     return made
 
 
+def without(fact: str) -> dict[str, Part]:
+    """Sound parts, of which no rank has recorded a fact."""
+    made = parts()
+    for part in made.values():
+        for each in part.journals.values():
+            del each.facts[fact]
+    return made
+
+
 def test_a_sound_step_passes_with_its_figures() -> None:
     told = parts()
     told["a"] = replace(told["a"], listens=Listens("group", "systemd lets them pass alone"))
@@ -119,6 +128,7 @@ WRONG: dict[str, tuple[dict[str, Part], str, str]] = {
         with_fact(1, "step", loss_after=LN_V + 0.01),
         *("S6.loss_drop", "measured/predicted = 0.7462"),
     ),
+    "nobody measured": (without("step"), "S6.training_step", "nothing was recorded of it"),
     "a rank is missing": (
         parts(Part("b", Ending("peer", "on b, 1 of 2 ranks started"), "/l", {2: journal(2)})),
         *("S6.finished", "on b, 1 of 2 ranks started"),

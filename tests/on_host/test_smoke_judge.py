@@ -96,7 +96,10 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     assert told[0] == ("fail", "rank 1 was killed", None)
     assert told[1] == ("skip", "not reached, S4.store failed", None)
     both = {0: _journal(0, "store"), 1: _journal(1, "store")}
-    assert decide(checks, WANT, own, both)["S4.store"].status == "pass"
+    results = decide(checks, WANT, own, both)
+    assert results["S4.store"].status == "pass"
+    blame(checks, results)  # nobody measured the loss, and all is over
+    assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:

@@ -52,17 +52,6 @@ def test_all_that_is_in_the_way_is_said_at_once_with_its_remedy_and_no_secret(he
     assert "0123456789" not in done.stdout + done.stderr
 
 
-def test_the_disk_is_looked_at_where_things_are_written(here: Here) -> None:
-    """Only the folder above the runs was: with runs or checkpoints on a full disk all was well."""
-    tick = {"file": "tick.py", "launch": "python", "arguments": {"out": "/dev/shm/x"}}
-    elsewhere = {**tick, "checkpoints": "{out}/step-*", "checkpoint_gib": 1 << 19}
-    here.site(presets={"tick": {**tick, "arguments": {}}, "elsewhere": elsewhere})
-    said = here.train("start", "elsewhere", "--unproven").stderr
-    assert "GiB are free below /dev/shm, and two checkpoints need" in said
-    (here.folder / "state/runs").symlink_to("/proc/self")  # a file system without any room
-    assert "a run's logs need 1" in here.train("start", "tick", "--unproven").stderr
-
-
 def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
     done = here.train("start", "tick", "--dry", "--unproven", "--set", "steps=5", "--", "--more")
     assert f"{sys.executable} -u tick.py --steps=5 --more" in done.stdout
@@ -83,8 +72,7 @@ def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any
     head = ["git", "-C", str(here.folder / "checkout"), "rev-parse", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
     document = {
-        "schema": 1, "run": name, "host": "ws1", "preset": "tick", "command": words,
-        "gpus": ["cpu"], "commit": commit, "unproven": True, "retries": retries,
+        "schema": 1, "preset": "tick", "command": words, "unproven": True, "retries": retries,
         "created": "2026-11-22T20:00:00.000Z", "state": "starting", "attempts": [],
         "spec": {"file": "tick.py", "launch": "python", "arguments": arguments},
         "code": [["", commit, commit]], "devices": ["cpu"], **more,
@@ -149,7 +137,6 @@ NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'"
     [
         (BROKEN_OFF, 2, [("failed", "download-broke-off"), ("finished", None)]),
         (NO_FILE, 2, [("failed", "file-not-found")]),
-        (BROKEN_OFF, 0, [("failed", "download-broke-off")]),
     ],
 )
 def test_a_run_begins_again_only_after_what_mostly_passes(
@@ -196,7 +183,7 @@ def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [(["/bin/sh", "-c", "sleep 60"], "took over"), (["/nowhere"], "cannot be run")],
+    [(["/bin/sh", "-c", "sleep 60"], "did not end within"), (["/nowhere"], "cannot be run")],
 )
 def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
     command: list[str], said: str, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -34,27 +33,17 @@ dependencies = ["tinydata>=1.0", "tinytokens==0.2.0", "torch==2.9.1"]
 dev = ["tinytest>=3"]
 
 [project.optional-dependencies]
-cpu = ["torch==2.9.1"]
 gpu = ["torch==2.9.1"]
 
-[tool.uv]
-default-groups = []
-conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]
-
 [tool.uv.sources]
-torch = [{ index = "pytorch-cpu", extra = "cpu" }, { index = "pytorch-cu128", extra = "gpu" }]
-
-[[tool.uv.index]]
-name = "pytorch-cpu"
-url = "https://download.pytorch.org/whl/cpu"
-explicit = true
+torch = [{ index = "pytorch-cu128", extra = "gpu" }]
 
 [[tool.uv.index]]
 name = "pytorch-cu128"
 url = "https://download.pytorch.org/whl/cu128"
 explicit = true
 """
-"""In the words of its pyproject.toml; those indexes no host of a lab can reach."""
+"""In the words of its pyproject.toml; that index no host of a lab can reach."""
 LOCKED = """
 version = 1
 revision = 3
@@ -66,8 +55,6 @@ version = "2.9.1"
 source = { registry = "https://download.pytorch.org/whl/cpu" }
 """
 PLAIN = '[project]\nname = "plain"\nversion = "1"\ndependencies = []\n'
-WEIGHTS = "heavy" * 1000
-LARGE, MISSING = "/srv/large.git", "training.checkout-differs"
 
 
 @dataclass(frozen=True)
@@ -201,36 +188,6 @@ def ahead(bare: Path, commit: str) -> str:
     git("update-ref", "refs/heads/main", newer)
     git("update-server-info")
     return newer
-
-
-@pytest.mark.night
-def test_files_of_git_lfs_are_fetched_or_said_to_be_missing(shapes: Shapes) -> None:
-    digest = hashlib.sha256(WEIGHTS.encode()).hexdigest()
-    pointer = f"oid sha256:{digest}\nsize {len(WEIGHTS)}\n"
-    files = {
-        ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
-        ".lfsconfig": f"[lfs]\n\turl = file://{LARGE}\n",
-        "weights.bin": f"version https://git-lfs.github.com/spec/v1\n{pointer}",
-    }
-    shapes.source("large", **files)
-    keep = f"{LARGE}/lfs/objects/{digest[:2]}/{digest[2:4]}"
-    shapes.host.run(f"git init -q --bare {LARGE} && mkdir -p {keep}")
-    shapes.host.run(f"cat >{keep}/{digest} && chown -R ubuntu: {LARGE}", stdin=WEIGHTS)
-    stage = shapes.declared(*shapes.serve("large"))
-
-    (said,) = stage.converge(limit=HOST).stage(HOST, "training")["warnings"]
-    without = "files in git LFS, and no git-lfs on the host"
-    assert f'{without}: put "git-lfs" into `packages_extra`' in said
-    assert deviations(stage, code=2) == {MISSING: without}
-
-    program = shutil.which("git-lfs")
-    assert program, "the tests need git-lfs"
-    shapes.host.put(Path(program), "/usr/bin/git-lfs")  # of the same release as the host
-    shapes.host.run("chmod 755 /usr/bin/git-lfs")
-    assert deviations(stage, code=2) == {MISSING: "1 files of git LFS not fetched"}
-    assert stage.converge(limit=HOST).changed(HOST) == ["training: files of git LFS"]
-    assert shapes.host.run(f"cat {CHECKOUT}/weights.bin").stdout == WEIGHTS
-    as_declared(stage)
 
 
 def test_a_private_one_over_ssh_needs_a_key_and_says_so(

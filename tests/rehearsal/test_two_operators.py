@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from running import INVENTORY, Deployer, until, without_smoke_test
+from running import Deployer, until, without_smoke_test
 
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu_rehearsal import LabHost
@@ -81,25 +81,6 @@ def test_of_two_that_start_together_each_is_finished_or_told_of_the_other(
     assert len(stopped) == codes[1]
     assert all("has been working here since" in problem for problem in stopped)
     assert host.run(FREE).returncode == 0
-
-
-def test_one_machine_by_two_names_is_refused_before_anything_is_written(
-    deployer: Deployer, host: LabHost
-) -> None:
-    """It waited for itself once, for an hour, and all other hosts with it."""
-    inventory = deployer.folder / "two_names.py"
-    inventory.write_text(
-        "import runpy\n"
-        f"_made = runpy.run_path({INVENTORY!r})\n"
-        f"_host = dict([*_made['gpu'], *_made['cpu']])[{HOST!r}]\n"
-        "_group = 'gpu' if 'gpu_count' in _host else 'cpu'\n"
-        "globals()[_group] = [('one', _host), ('two', _host)]\n"
-    )
-    run = deployer.run("-y", inventory=str(inventory))
-    assert run.code == 1
-    assert "one: is the same machine as two" in run.output
-    assert "two: is the same machine as one" in run.output
-    assert not written(host)
 
 
 def test_a_run_that_is_killed_gives_the_host_back(deployer: Deployer, host: LabHost) -> None:

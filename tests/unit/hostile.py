@@ -83,12 +83,9 @@ class Place:
         """As whom planted programs ran."""
         return {path.read_text().strip() for path in self.trace.iterdir()}
 
-    def look(self, timeout: float = 60, patience: float = 25) -> Record:
-        """Look at this host as root, as a run does.
-
-        + patience: seconds after which a part that hangs is given up
-        """
-        text = self.looked(asked_by(self.spec(), patience=patience), timeout)
+    def look(self, timeout: float = 60) -> Record:
+        """Look at this host as root, as a run does."""
+        text = self.looked(asked_by(self.spec()), timeout)
         assert SECRET not in text
         assert text.endswith("pyinfra-gpu-probe end\n")
         return parse(text.splitlines())

@@ -106,16 +106,3 @@ def test_without_our_pins_dkms_would_be_the_one_without_a_compiler(apt: PrivateA
     """Its epoch beats Ubuntu's, which depends on the compiler that newer kernels need."""
     found = {change.name: change.new for change in parse(apt.simulate("dkms")).changes}
     assert found == {"dkms": "1:3.2.1-1ubuntu2"}
-
-
-@pytest.mark.parametrize("offered", [(), ("580.142",)], ids=["without", "with its own 580"])
-def test_where_nvidia_has_no_branch_580_branch_595_is_nvidias(
-    tmp_path: Path, offered: tuple[str, ...]
-) -> None:
-    """As for Ubuntu 26.04, whose own archive has branch 580."""
-    apt = archives(tmp_path, offered, nvidia=())
-    apt.preferences(files.preferences(595, None, None))
-    found = chosen(apt, *asked(None, ASKED_590), branch=595, version=None)
-    versions = {new for new in found.values() if driver_version(new)}
-    assert versions == {"595.71.05-1ubuntu1"}
-    assert found["dkms"] == "2.8.7-2ubuntu2.2"

@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -385,20 +384,27 @@ def test_a_plan_that_cannot_be_read_is_one_sentence(
     assert said.endswith("run the deploy again")
 
 
-def test_who_follows_is_told_of_the_last_build_alone(tmp_path: Path) -> None:
+def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_path: Path) -> None:
     said = ["plan", "failed in fetch: of the build before", "plan", "compile"]
     said += ["failed in compile: x", "| x.c:1:2: error: odd"]
     lines = [f"{SAYS}{line}" for line in said]
     lines.insert(4, "[1/302] stand-in, Building C object x.o")
-    printed = shlex.join(["printf", r"%s\n", *lines])
-    fakes = {"systemctl": "exit 3", "journalctl": f"[ $1 = --sync ] || {printed}"}
+    (tmp_path / "journal").write_text("".join(f"{each}\n" for each in lines))
+    fakes = {
+        "sleep": f"echo >>{tmp_path}/slept",
+        "systemctl": f"[ ! -e {tmp_path}/slept ] || exit 3",
+        # Before it has slept once, the last two lines are not there yet.
+        "journalctl": f"[ $1 = --sync ] || if [ -e {tmp_path}/slept ]; then cat {tmp_path}/journal;"
+        f" else head -n -2 {tmp_path}/journal; fi",
+    }
     for name, text in fakes.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     words = ["sh", "-c", program("build/follow.sh", "unit", "owner")]
     known = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     told = subprocess.run(words, env=known, capture_output=True, text=True).stdout.splitlines()
-    assert told == [lines[4], lines[2], lines[3], *lines[5:], "ended"]
+    shown = ["[1/302] stand-in, Building C object x.o", "plan", "compile"]
+    assert told == [f"torch: {each}" for each in (*shown, *said[4:])]
 
 
 # -- the proof

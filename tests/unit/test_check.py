@@ -42,7 +42,6 @@ from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check import running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict, verdict_of
 from pyinfra_gpu.report.check.cli import render
@@ -319,11 +318,11 @@ def test_a_check_that_is_ended_leaves_no_connection(home: Path) -> None:
 def test_a_check_that_is_ended_shows_what_the_others_said(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ended(request: Request, arrived: running.Arrived) -> Answer:
+    def ended(request: Request, one: object, arrived: Any) -> None:
         arrived(host("gpu1"), ["gpu1", "slow1"])
         raise SystemExit(130)
 
-    monkeypatch.setattr(check_cli, "run", ended)
+    monkeypatch.setattr(running, "visit", ended)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     with pytest.raises(SystemExit) as code:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_host import DATA, FakeHost
@@ -223,19 +224,6 @@ def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, wher
     assert place.looked_at().dirty_count == 0
 
 
-@pytest.mark.parametrize("where", ["", "lib with blanks"])
-def test_a_lock_that_a_killed_stash_left_is_named(place: Place, where: str) -> None:
-    assert place.check_out(place.first).returncode == 0
-    changed = place.folder / where / "main.py"
-    changed.write_text("mine")
-    lock = f"{git(changed.parent, 'rev-parse', '--absolute-git-dir')}/refs/stash.lock"
-    Path(lock).touch()
-    refused = place.check_out(place.second, stash=True)
-    assert refused.returncode != 0
-    assert f"Unable to create '{lock}': File exists." in refused.stderr
-    assert changed.read_text() == "mine"
-
-
 def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> None:
     git(place.repo, "lfs", "install", "--local")
     git(place.repo, "lfs", "track", "*.bin")
@@ -377,34 +365,37 @@ def test_a_file_that_hides_an_installed_package_is_told() -> None:
     assert found[Id.TRAINING_LOCAL_CHANGES].effect == "note"
 
 
-def found(rows: list[str], lfs: str | None = None, **data: object) -> list[tuple[str, str, str]]:
-    host = FakeHost(
-        data={**DATA, **data},
-        lists={"training.submodule": rows},
-        plain={"training.lfs": lfs} if lfs else {},
-    )
-    record = parse(host.probe_lines())
-    findings = training.judge(host.spec(), record)
-    return [(each.id.partition(".")[2], each.effect, each.found) for each in findings]
-
-
 ROW = "0" * 40
+SUBMODULES, LFS = "training.submodule", "training.lfs"
 
 
-def test_each_is_judged() -> None:
-    assert found([]) == []
-    assert found([f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]) == [
-        ("checkout-differs", "repair", "submodules: no a, another commit of b")
-    ]
-    assert found([f"-{ROW} a"], training_submodules=False) == []
-    assert found([], "3") == [("checkout-differs", "repair", "3 files of git LFS not fetched")]
-    assert found([], "0") == []
-    assert found([], "3", training_lfs=False) == []
-    assert found([], "-") == [
-        ("checkout-differs", "report", "files in git LFS, and no git-lfs on the host")
-    ]
-
-
-def test_of_a_checkout_at_another_commit_nothing_more_is_said() -> None:
-    (finding,) = found([f"-{ROW} a"], "2", training_commit="f" * 40)
-    assert finding[0] == "checkout-differs"
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, None),
+        (
+            {SUBMODULES: [f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]},
+            ("repair", "submodules: no a, another commit of b"),
+        ),
+        ({SUBMODULES: [f"-{ROW} a"], "training_submodules": False}, None),
+        ({LFS: "3"}, ("repair", "3 files of git LFS not fetched")),
+        ({LFS: "0"}, None),
+        ({LFS: "3", "training_lfs": False}, None),
+        ({LFS: "-"}, ("report", "files in git LFS, and no git-lfs on the host")),
+        # of a checkout at another commit nothing more is said
+        (
+            {SUBMODULES: [f"-{ROW} a"], LFS: "2", "training_commit": "f" * 40},
+            ("repair", "at 0123456789ab"),
+        ),
+    ],
+)
+def test_what_is_not_complete_is_found(
+    changes: dict[str, Any], found: tuple[str, str] | None
+) -> None:
+    kinds: dict[str, dict[str, Any]] = {"data": {**DATA}, "plain": {}, "lists": {}}
+    for key, value in changes.items():
+        told = "lists" if isinstance(value, list) else "plain"
+        kinds[told if "." in key else "data"][key] = value
+    host = FakeHost(**kinds)
+    judged = training.judge(host.spec(), parse(host.probe_lines()))
+    assert [(each.effect, each.found) for each in judged] == [found] * (found is not None)

@@ -23,16 +23,6 @@ print("it went on")
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal.Signals) -> None:
-    code = IN_A_THREAD.format(name=ending.name)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert (done.returncode, done.stdout) == (128 + ending, ""), done
-    assert done.stderr == "interrupted\n"
-
-
 A_DEPLOY = """
 import os, signal, time
 from pyinfra.api import State
@@ -47,20 +37,26 @@ print("it went on")
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_deploy_says_that_hosts_go_on_whatever_ends_it(ending: signal.Signals) -> None:
-    code = A_DEPLOY.format(name=ending.name, before="")
+def ran(code: str) -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
     )
-    assert (done.returncode, done.stdout) == (128 + ending, ""), done
-    assert "a command that was begun goes on on its host" in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal.Signals) -> None:
+    code = IN_A_THREAD.format(name=ending.name)
+    assert ran(code) == (128 + ending, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_deploy_says_that_hosts_go_on_whatever_ends_it(ending: signal.Signals) -> None:
+    code, printed, said = ran(A_DEPLOY.format(name=ending.name, before=""))
+    assert (code, printed) == (128 + ending, "")
+    assert "a command that was begun goes on on its host" in said
 
 
 def test_a_deploy_under_nohup_goes_on() -> None:
     ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    code = A_DEPLOY.format(name="SIGHUP", before=ignored)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "it went on\n", "")
+    assert ran(A_DEPLOY.format(name="SIGHUP", before=ignored)) == (0, "it went on\n", "")

@@ -29,7 +29,6 @@ from pyinfra_gpu import cli
 from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.verdict import Verdict
-from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.html import page as page_module
 from pyinfra_gpu.report.html.page import page
@@ -171,7 +170,7 @@ def test_every_text_can_be_read_on_its_background(mode: int, ink: str) -> None:
 def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where the page goes; the check has been made, and owes a restart."""
     told = answer(host("gpu1", RESTART))
-    monkeypatch.setattr(check_cli, "run", lambda *arguments: told)
+    monkeypatch.setattr(page_module, "run", lambda *arguments: told)
     return tmp_path / "report.html"
 
 

@@ -114,18 +114,6 @@ def test_what_cannot_be_locked_is_one_sentence_with_what_to_do(project: Project)
     assert not (project.folder / FILE).exists()
 
 
-def test_a_lock_that_is_none_is_told_of_and_left_alone(project: Project) -> None:
-    damaged = project.folder / FILE
-    damaged.parent.mkdir()
-    for content in (b"\xff", b"torch"):
-        damaged.write_bytes(content)
-        done = project.lock(*PLATFORM)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert f"/{FILE}: " in done.stderr
-        assert "restore it from version control" in done.stderr
-        assert damaged.read_bytes() == content
-
-
 def test_wrong_usage_is_said(project: Project) -> None:
     assert "such as 3.12-x86_64" in project.lock("--platform", "3.12").stderr
     done = project.lock(*PLATFORM, "--data", "pytorch_lock=ignore")

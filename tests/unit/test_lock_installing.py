@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from locks import locked, written
-from wheels import server, sha256, wheel
+from wheels import sha256, wheel
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.diagnosis.command import explain_lines
@@ -139,18 +139,6 @@ def test_what_was_installed_without_its_digest_having_been_asked_is_installed_an
     for which in (0, 1):
         assert place.runs(which, there=True).returncode == 0
     assert "the right one" in (place.site / "tiny" / "__init__.py").read_text()
-
-
-def test_from_a_folder_nothing_else_is_asked(place: Place, tmp_path: Path) -> None:
-    """A proxy for everything counts what would go out."""
-    place.sends(place.lock())
-    with server(tmp_path) as (url, asked):
-        proxies = dict.fromkeys(("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"), url)
-        proxies |= {name.lower(): each for name, each in proxies.items()}
-        for which in (0, 1):
-            done = place.runs(which, environment=proxies)
-            assert done.returncode == 0, done.stderr
-        assert asked() == []
 
 
 def test_what_training_adds_has_the_digest_of_the_lock_and_of_its_own_file(place: Place) -> None:

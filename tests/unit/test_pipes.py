@@ -6,13 +6,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from pyinfra.api.exceptions import ConnectError
-from pyinfra.connectors.ssh import SSHConnector
 
-from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine import transport
 from pyinfra_gpu.engine.transport import HostKeyError
 from pyinfra_gpu.errors import SpecError
@@ -35,17 +31,9 @@ def pipe(tmp_path: Path) -> Iterator[Path]:
     signal.signal(signal.SIGALRM, before)
 
 
-def connected(path: Path) -> None:
-    connector = SSHConnector.__new__(SSHConnector)
-    connector.data = {"ssh_config_file": str(path)}  # type: ignore[assignment,typeddict-item]
-    connector.host = SimpleNamespace(name="ws1")  # type: ignore[assignment]
-    transport._connect_or_say_why(connector)
-
-
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "known_hosts": (lambda path: transport._known("ws1", path), HostKeyError),
     "a lock": (lock.load, SpecError),
-    "the configuration of ssh": (connected, ConnectError),
 }
 
 
@@ -56,16 +44,7 @@ def test_a_pipe_is_one_sentence(name: str, pipe: Path) -> None:
         read(pipe)
 
 
-def test_a_key_that_is_a_pipe_is_left_out(pipe: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(f"IdentityFile {pipe}\nIdentityFile {tmp_path}/id\n", encoding="utf-8")
-    read = transport.Client().parse_config("ws1", {}, ssh_config_file=str(config))
-    assert read[1]["key_filename"] == [f"{tmp_path}/id"]
-
-
 def test_dev_null_is_an_empty_file_and_dev_zero_is_none() -> None:
     assert transport._known("ws1", Path(os.devnull)) == []
     with pytest.raises(HostKeyError, match="is no regular file"):
         transport._known("ws1", Path("/dev/zero"))
-    assert not whole_file.is_none(Path(os.devnull))
-    assert not whole_file.is_none(Path("/nowhere"))

@@ -318,7 +318,7 @@ DRIVER = [
     Row("an odd line of version", [put("proc/driver/nvidia/version", "something else\n")],
         {"driver.open_modules": UNTOLD}),
     Row("a module without a version", [gone("sys/module/nvidia/version")],
-        {"driver.loaded": Unknown("the module nvidia is loaded but names no version")}),
+        {"driver.loaded": Unknown("the host does not show it")}),
     Row("free drivers, closed module on disk", [
         made("sys/module/nouveau"), made("sys/module/nova_core"),
         with_(modules, running="580.82.07 NVIDIA"),

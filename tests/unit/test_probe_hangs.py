@@ -29,7 +29,7 @@ from probing import (  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe.frame import TOO_LATE as LATE
-from pyinfra_gpu.on_host.probe.frame import Asking, Host
+from pyinfra_gpu.on_host.probe.frame import Asking, Facts, Host
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -92,9 +92,16 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
     assert still_running(tree) == []
 
 
+def answered(seconds: float, *tables: Facts) -> dict[str, str]:
+    asking = Asking(Host("", {}))
+    for table in tables:
+        asking.begin(table)
+    return asking.answer(time.monotonic() + seconds)
+
+
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
     tables = [{"a.b": lambda _: 1, "a.c b.d": hang}, {"c.d": lambda _: "x"}]
-    told = Asking(tables, Host("", {})).answer(time.monotonic() + 1)
+    told = answered(1, *tables)
     late = f'{{"?":"{LATE}"}}'
     assert told == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
 
@@ -102,20 +109,25 @@ def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
 def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
     dies = {"dies.now": lambda _: os._exit(1)}
     floods = {f"floods.{n}": lambda _: "x" * 1000 for n in range(5000)}
-    told = Asking([dies, floods], Host("", {})).answer(time.monotonic() + 5)
+    told = answered(5, dies, floods)
     early = '{"?":"the look at it ended too early"}'
     assert told["dies.now"] == told["floods.4999"] == early
     assert sum(each != early for each in told.values()) < 1200
 
 
 HANGING = """
-import json, signal, sys
-from pyinfra_gpu.on_host.probe import files, look
-def hang(*_):
-    while True:
-        signal.pause()
-files.entries = hang
-print(look.look(json.load(sys.stdin), sys.argv[1]))
+import json, os, signal, sys
+from pyinfra_gpu.on_host.probe import look
+asked = json.load(sys.stdin)
+def hangs_below_prefix(real):
+    def call(path, *words, **more):
+        while str(path).startswith(asked["prefix"]):
+            signal.pause()
+        return real(path, *words, **more)
+    return call
+for name in ("stat", "lstat", "open", "statvfs", "access", "listdir", "chdir"):
+    setattr(os, name, hangs_below_prefix(getattr(os, name)))
+print(look.look(asked, sys.argv[1]))
 """
 
 
@@ -129,7 +141,7 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(tree: Tree) -> None:
     checkout(tree)
     done = subprocess.run(
         [sys.executable, "-c", HANGING, str(tree.root)],
-        input=json.dumps(tree.asked(**GPUS, patience=1)),
+        input=json.dumps(tree.asked(**GPUS, seconds=3)),
         env={"PATH": str(tree.tools), "SUDO_USER": "ubuntu", "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,

@@ -128,30 +128,25 @@ def test_it_is_back_when_its_boot_id_differs(clock: Clock, lingers: float, back:
     assert host.connected
 
 
-def test_an_old_askpass_file_is_forgotten_and_the_old_connection_closed(clock: Clock) -> None:
-    host = StubHost(clock)
+def test_while_it_is_waited_for_all_of_the_old_connection_goes_and_the_wait_is_shown(
+    clock: Clock,
+) -> None:
+    host = StubHost(clock, back=100)
     assert restart(host)
     assert host.connector_data["sudo_askpass_path"] is None
     assert host.closed
-
-
-def test_it_shows_that_it_waits(clock: Clock) -> None:
-    host = StubHost(clock, back=100)
-    assert restart(host)
     assert sum("waiting for it" in line for line in host.logged) in range(5, 8)
 
 
-def test_one_that_never_comes_back_is_given_up_with_a_remedy(clock: Clock) -> None:
-    host = StubHost(clock, back=None)
-    assert not restart(host, wait=60)
+@pytest.mark.parametrize("host", [{"back": None}, {"lingers": 10_000}], ids=["back", "down"])
+def test_one_that_never_comes_back_or_goes_down_is_given_up_with_a_remedy(
+    clock: Clock, host: dict[str, Any]
+) -> None:
+    stub = StubHost(clock, **host)
+    assert not restart(stub, wait=60)
     assert 60 <= clock.now <= 70
-    assert "console" in host.logged[-1]
-
-
-def test_one_that_never_goes_down_is_given_up(clock: Clock) -> None:
-    host = StubHost(clock, lingers=10_000)
-    assert not restart(host, wait=60)
-    assert len(host.asked) == 1
+    assert len(stub.asked) == 1
+    assert "console" in stub.logged[-1]
 
 
 def test_never_twice_in_a_run(clock: Clock) -> None:
@@ -163,13 +158,6 @@ def test_never_twice_in_a_run(clock: Clock) -> None:
     assert "did not help" in host.logged[-1]
 
 
-def test_a_host_that_refuses_is_not_waited_for(clock: Clock) -> None:
-    host = StubHost(clock)
-    host.refuses = True
-    assert not restart(host)
-    assert clock.now == 0
-
-
 ANSWERS: dict[str, tuple[dict[str, object], str]] = {
     "busy with a job": ({"against": ["pid 812 (python3)"]}, "in use by pid 812 (python3): run"),
     "busy with many": ({"against": ["a", "b", "c", "d", "e"]}, "in use by a, b, c, d: run"),
@@ -177,6 +165,7 @@ ANSWERS: dict[str, tuple[dict[str, object], str]] = {
     "again": ({"at": 1763777520}, "the reboot of 2025-11-22 02:12 UTC did not help"),
     "again, in a year that is none": ({"at": 9999999999999}, "the reboot of before did not"),
     "refused": ({"why": "it does not tell its boot_id"}, "does not tell its boot_id"),
+    "odd": ({}, "it did not answer ("),
 }
 
 

@@ -14,8 +14,10 @@ from pyinfra_gpu.cli import main
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.report.check import running
 from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.system_files import HEADER
 
@@ -62,10 +64,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prefix
 
 
-def sees(monkeypatch: pytest.MonkeyPatch, **launcher: Any) -> None:
+def sees(monkeypatch: pytest.MonkeyPatch, runs: Any = (), build: Any = None) -> None:
     record = parse(PROBE.read_text().splitlines())
-    changed: Record = replace(record, launcher=replace(record.launcher, **{"runs": (), **launcher}))
-    monkeypatch.setattr(remove, "answer", lambda state, host, spec: changed)
+    parts = {
+        "launcher": replace(record.launcher, runs=runs),
+        "build": replace(record.build, state=build),
+    }
+    changed: Record = replace(record, **parts)
+    monkeypatch.setattr(running, "answer", lambda *words, **more: changed)
 
 
 def command(host: Path, *words: str) -> int:
@@ -92,18 +98,25 @@ def test_what_is_ours_goes_and_the_rest_is_named(
     assert capsys.readouterr().out.startswith("@local  nothing to remove\n")
 
 
+BUILD = BuildState(fingerprint="0" * 64, phase="compile", running=True)
+
+
 @pytest.mark.parametrize(
-    ("runs", "words"),
-    [(("r1",), "run r1 at work: wait, or stop it"), (Unknown("no /proc"), "cannot tell whether")],
+    ("seen", "words"),
+    [
+        ({"runs": ("r1",)}, "run r1 at work: wait, or stop it"),
+        ({"runs": Unknown("no /proc")}, "cannot tell whether a run is at work: no /proc"),
+        ({"build": BUILD}, "torch is being built: wait"),
+    ],
 )
-def test_nothing_is_removed_while_a_run_is_at_work(
-    runs: Any,
+def test_nothing_is_removed_while_somebody_works_there(
+    seen: dict[str, Any],
     words: str,
     host: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sees(monkeypatch, runs=runs)
+    sees(monkeypatch, **seen)
     lab = host.parent / "lab.py"
     declared = f"**{TRAINING}, 'gpu_count'"
     lab.write_text(lab.read_text().replace("'gpu_count'", declared))

@@ -9,6 +9,7 @@ from product_code import attributes_read
 from pydantic import SecretStr
 
 from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.facts.probe import asked_by
 from pyinfra_gpu.spec import KEYS, Paths
 from pyinfra_gpu.spec.presets import Preset
 
@@ -289,3 +290,17 @@ def test_the_repository_of_a_release_and_machine_fills_the_placeholders() -> Non
     flat = resolve({"driver_repository_url": "http://10.0.0.1:8080/cuda/"}, "h").driver.repository
     assert flat is not None
     assert flat.url_for("debian12", "x86_64") == "http://10.0.0.1:8080/cuda"
+
+
+@pytest.mark.parametrize(
+    ("python", "path"),
+    [
+        ("python3", ""),
+        ("3.12", "/usr/bin/python3.12"),
+        ("python3.12", "/usr/bin/python3.12"),
+        ("3.12.3", "/usr/bin/python3.12"),
+        ("/opt/python", "/opt/python"),
+    ],
+)
+def test_a_host_is_asked_for_the_python_that_an_environment_needs(python: str, path: str) -> None:
+    assert asked_by(resolve({"pytorch_python": python}, "h"))["python"] == path

@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.engine.wire import one_line
+from pyinfra_gpu.engine.transport import one_line
 
 
 def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
@@ -74,7 +74,6 @@ def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
 
     monkeypatch.setattr(transport, "_connect", fails)
     connector = SSHConnector.__new__(SSHConnector)
-    connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
     with pytest.raises(ConnectError) as raised:
         transport._connect_or_say_why(connector)
     assert words in str(raised.value)

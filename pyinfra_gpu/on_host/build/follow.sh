@@ -1,26 +1,31 @@
 #!/bin/sh
-# Waits for the unit that builds torch, for 10 s at most, and says what its journal has of it.
+# Says what the unit that builds torch says in its journal, until it ends.
 #
 #   sh follow.sh UNIT OWNER
 #
-# Prints the last step of ninja's, then the lines in which the program says something itself since it
-# said "plan", with which it begins, and "ended" where the unit is not at work any more.
+# Prints the lines in which the program says something itself, since it said "plan", with which it
+# begins, and once a minute the last step of ninja's: "torch: compile", "torch: [90/6300] ...".
 set -u
 unit=$1 manager= of=--unit
 if [ ! "$2" ]; then
 	manager=--user of=--user-unit
 	export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
 fi
-left=20
-while [ $left -gt 0 ] && systemctl $manager is-active --quiet "$unit"; do
-	sleep 0.5
-	left=$((left - 1))
+told=0 turn=0
+while :; do
+	systemctl $manager is-active --quiet "$unit"
+	ended=$?
+	journalctl --sync 2>/dev/null || sleep 1
+	new=$(journalctl --quiet --no-pager --output=cat --boot --lines=4000 "$of=$unit" |
+		awk -v told=$told -v minute=$((turn % 12)) '
+			/^pyinfra-gpu: plan$/ { n = 0; step = "" }
+			/^pyinfra-gpu: / { said[++n] = "torch: " substr($0, 14, 420) }
+			/^\[[0-9]+\/[0-9]+\] / { step = "torch: " substr($0, 1, 60) }
+			END { if (step && !minute) print step
+				for (i = told + 1; i <= n; i++) print said[i] }')
+	if [ "$new" ]; then printf '%s\n' "$new"; fi
+	told=$((told + $(printf '%s\n' "$new" | grep -c '^torch: [^[]')))
+	if [ $ended -ne 0 ]; then exit 0; fi
+	turn=$((turn + 1))
+	sleep 5
 done
-journalctl --sync 2>/dev/null || sleep 1
-journalctl --quiet --no-pager --output=cat --boot --lines=4000 "$of=$unit" |
-	awk '/^pyinfra-gpu: plan$/ { n = 0; step = "" }
-		/^pyinfra-gpu: / { said[++n] = substr($0, 1, 420) }
-		/^\[[0-9]+\/[0-9]+\] / { step = substr($0, 1, 200) }
-		END { if (step) print step
-			for (i = n > 30 ? n - 29 : 1; i <= n; i++) print said[i] }'
-[ $left -eq 0 ] || echo ended

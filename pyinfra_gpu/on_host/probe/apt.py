@@ -7,7 +7,6 @@ import re
 import stat
 from functools import cache
 
-from .files import is_file
 from .frame import TEXT_LIMIT, Any, Facts, Host, Iterator, Mapping, NotTold, content, decoded, why
 
 _NVIDIAS = (
@@ -162,8 +161,8 @@ def _source_lines(host: Host) -> list[str]:
 
 def _keyring(host: Host) -> str | None:
     """Return the bytes of the keyring file in hexadecimal digits."""
-    path = host.asked["keyring"] and host.at(host.asked["keyring"])
-    return content(path, TEXT_LIMIT + 1).hex() if is_file(path) else None
+    path = host.asked["keyring"]
+    return content(host.at(path), TEXT_LIMIT + 1).hex() if path else None
 
 
 def _history(host: Host) -> list[str]:

@@ -142,10 +142,7 @@ def believed(host: Host, name: str) -> str | None:
     if path and host.owner.apart:
         if place := open_place(os.path.dirname(path)):
             raise NotTold(f"somebody else than root can change {place}")
-        try:
-            found = os.lstat(path)
-        except GONE:
-            return None
+        found = os.lstat(path)
         if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
             raise NotTold(f"{path} is not a file of root's")
     return document(path)

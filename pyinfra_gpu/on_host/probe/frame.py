@@ -349,27 +349,32 @@ def collect(parts: Iterable[Part], end: float) -> None:
 class Asking:
     """Tables of facts that are being found out, each by a process of its own."""
 
-    def __init__(self, tables: Iterable[Facts], host: Host) -> None:
-        self._parts = [(table, Part(partial(_lines, table, host))) for table in tables]
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._parts: list[tuple[Facts, Part]] = []
+
+    def begin(self, table: Facts, first: Callable[[Host], None] | None = None) -> None:
+        """Begin with a table.
+
+        + first: what its process does before
+        """
+
+        def lines() -> Iterable[str]:
+            if first:
+                first(self.host)
+            return (f"{key} {json(value)}" for key, value in told(table, self.host))
+
+        self._parts.append((table, Part(lines)))
 
     def answer(self, end: float) -> dict[str, str]:
         """Return key -> JSON; what is not told until `end` is unknown, so no key is missing."""
         collect([part for _, part in self._parts], end)
         found: dict[str, str] = {}
         for table, part in self._parts:
-            found.update(all_unknown(table, part.problem))
+            mine = dict.fromkeys(" ".join(table).split(), json(unknown(part.problem)))
             rows = (row.partition(" ") for row in part.lines)
-            found.update({key: value for key, _, value in rows if key in found})
+            found |= {**mine, **{key: value for key, _, value in rows if key in mine}}
         return found
-
-
-def _lines(table: Facts, host: Host) -> Iterable[str]:
-    return (f"{key} {json(value)}" for key, value in told(table, host))
-
-
-def all_unknown(table: Facts, reason: str) -> dict[str, str]:
-    """Return each key of a table with what says that it is not told."""
-    return dict.fromkeys(" ".join(table).split(), json(unknown(reason)))
 
 
 def object_of(members: Mapping[str, str]) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from functools import partial
 
 from . import apt, driver, files, needs, storage, system, torch, training
 from .frame import (
-    TOO_LATE,
     Any,
     Asking,
     Facts,
     Host,
     Iterable,
     Mapping,
-    NotTold,
     Part,
     collect,
     json,
@@ -26,9 +23,7 @@ from .frame import (
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
-_PATIENCE_S = 25.0  # for one part, of the time for all of them
 _TICK_S = 5.0
-
 OWNED = "owned"
 """Under which the owner tells of the paths that are left to the owner."""
 
@@ -53,6 +48,7 @@ class Owner:
 
     + apart: whether that is another user than root, who looks
     + problem: why nobody can be; None where that can
+    + left: the paths of which only the owner may tell, where the owner tells of them
     """
 
     def __init__(self, host: Host) -> None:
@@ -65,9 +61,12 @@ class Owner:
         self.apart = as_root and (known is None or self.uid != 0)
         missing = self.apart and known is None
         self.problem = f"there is no user {self.name} on this host" if missing else None
+        self.left: list[str] = []
 
     def become(self, host: Host) -> None:
         """Be the owner and nobody else, for good."""
+        if not self.apart:
+            return
         os.initgroups(self.name, self.gid)
         os.setgid(self.gid)
         os.setuid(self.uid)
@@ -91,21 +90,33 @@ def _find(name: str) -> tuple[int, int, str] | None:
     return int(uid), int(gid), home
 
 
-def _layout(host: Host) -> Facts:
-    """What stands at the paths that were asked for, of what is not left to the owner."""
-    asked = host.asked["entries"]
-    above = os.path.dirname(host.asked["prefix"])
-    checks = host.uid == 0 and host.asked["owner"] != "-"
+def _left(host: Host) -> list[str]:
+    paths, prefix = host.asked["entries"], host.asked["prefix"]
+    return files.left_to_owner(paths, prefix) if host.owner.apart else []
 
-    def entries(_: Host) -> tuple[Any, ...]:
-        left = files.left_to_owner(asked, host.asked["prefix"]) if host.owner.apart else []
-        numbers = ",".join(str(asked.index(each)) for each in left)
-        return numbers, left, files.entries(each for each in asked if each not in left)
 
-    return {
-        "left layout.left layout.entries": entries,
-        "layout.open": lambda _: (files.open_place(above) or None) if checks else None,
-    }
+def _layout(host: Host) -> tuple[list[str], dict[str, Any]]:
+    """Return what is left to the owner, and what stands at the other paths."""
+    left = _left(host)
+    return left, files.entries(each for each in host.asked["entries"] if each not in left)
+
+
+def _open_place(host: Host) -> str | None:
+    as_root = host.uid == 0 and host.asked["owner"] != "-"
+    return (files.open_place(os.path.dirname(host.asked["prefix"])) or None) if as_root else None
+
+
+def _become(host: Host) -> None:
+    host.owner.become(host)
+
+
+def _become_and_know(host: Host) -> None:
+    host.owner.left = _left(host)
+    host.owner.become(host)
+
+
+LAYOUT: Facts = {"layout.left layout.entries": _layout, "layout.open": _open_place}
+LEFT: Facts = {OWNED: lambda host: files.entries(host.owner.left)}
 
 
 def _chosen(host: Host, *modules: Any) -> dict[str, Any]:
@@ -114,63 +125,29 @@ def _chosen(host: Host, *modules: Any) -> dict[str, Any]:
     return {key: find for m in modules for each in asked for key, find in getattr(m, each).items()}
 
 
-def _roots_half(host: Host, *, stuck: bool) -> list[Facts]:
-    """Return the tables that whoever looks finds out.
-
-    A fact that hangs takes those behind it in its table along, so what is below the prefix comes
-    last. There are few tables: to begin a process takes as long as most of them.
-
-    + stuck: the prefix does not answer, so nothing in it is asked
-    """
-    room = {**_chosen(host, driver, storage), **_unless(stuck, storage.BELOW)}
-    return [_chosen(host, system, apt), room]
-
-
-def _owners_half(host: Host, left: list[str], end: float, *, stuck: bool) -> list[str]:
-    """Return what the owner tells, an object in JSON, by a process that is the owner."""
-    if host.owner.apart:
-        host.owner.become(host)
-    given = {**_chosen(host, needs), **_unless(stuck, training.FACTS)}
-    venv = _unless(stuck, {OWNED: lambda _: files.entries(left), **torch.FACTS})
-    return [object_of(Asking([given, venv], host).answer(end))]
-
-
-def _unless(stuck: bool, below: Facts) -> Facts:
-    return dict.fromkeys(below, _too_late) if stuck else below
-
-
-def _too_late(_: Host) -> None:
-    raise NotTold(TOO_LATE)
-
-
 def look(asked: Mapping[str, Any], root: str = "") -> str:
     """Return what the host tells, an object in JSON.
 
     "owner" in it is a text: what the owner told, who may have written anything.
+
+    There are few tables: to begin a process takes as long as most of them. A fact that hangs takes
+    those behind it in its table along, so what is below the prefix, which may be on a file server
+    that does not answer, comes last.
     """
     host = Host(root, asked)
-    begun = time.monotonic()
-    end = begun + asked["seconds"]
-    patience = min(asked.get("patience", _PATIENCE_S), asked["seconds"] / 2)
+    end = time.monotonic() + asked["seconds"]
     host.owner = Owner(host)
-    # First by a process that can be left to itself: what is below the prefix may not answer.
-    answer = Asking([_layout(host)], host).answer(begun + patience)
-    numbers = answer.pop("left")
-    stuck = '"?"' in numbers
-    left = [asked["entries"][int(e)] for e in numbers.strip('"').split(",") if e and not stuck]
-    mine = Asking(_roots_half(host, stuck=stuck), host)
-    answer["owner"] = json(unknown(host.owner.problem or TOO_LATE))
-    answer["layout.owner_problem"] = json(host.owner.problem)
-    answer["nvidia"] = json(bool(asked["nvidia"]))
-    if host.owner.problem:
-        return object_of({**answer, **mine.answer(end)})
-    half = partial(_owners_half, host, left, end - patience / 5, stuck=stuck)
-    theirs = Part(half)
-    answer.update(mine.answer(min(end, time.monotonic() + patience)))
-    collect([theirs], end)
-    if not theirs.problem:
-        answer["owner"] = json("".join(theirs.lines))
-    return object_of(answer)
+    asking = Asking(host)
+    asking.begin(_chosen(host, system, apt))
+    asking.begin({**_chosen(host, driver, storage), **storage.BELOW, **LAYOUT})
+    if not host.owner.problem:
+        asking.begin({**_chosen(host, needs), **training.FACTS}, _become)
+        asking.begin({**LEFT, **torch.FACTS}, _become_and_know)
+    answer = asking.answer(end)
+    theirs = {key: answer.pop(key) for key in OWNERS_KEYS & answer.keys()}
+    owner = object_of(theirs) if theirs else unknown(str(host.owner.problem))
+    more = {"owner": owner, "layout.owner_problem": host.owner.problem, "nvidia": asked["nvidia"]}
+    return object_of({**answer, **{key: json(value) for key, value in more.items()}})
 
 
 def main(asked: Mapping[str, Any]) -> None:

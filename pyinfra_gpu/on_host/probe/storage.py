@@ -5,39 +5,26 @@ from __future__ import annotations
 import os
 
 from .files import believed, open_place, size
-from .frame import Facts, Host, Iterable, NotTold
+from .frame import GONE, Facts, Host, Iterable, NotTold
 
 _IN_MEMORY = ("tmpfs", "ramfs", "rootfs")
 
 
-def _free(folder: str) -> int:
+def _mib(folder: str, blocks: str = "f_bavail") -> int:
     found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize >> 20
-
-
-def _free_if_there(host: Host, folder: str) -> int | None:
-    return _free(host.at(folder)) if host.is_dir(folder) else None
-
-
-def _shm(host: Host) -> int | None:
-    if not host.is_dir("/dev/shm"):
-        return None
-    found = os.statvfs(host.at("/dev/shm"))
-    return found.f_blocks * found.f_frsize >> 20
+    return int(getattr(found, blocks)) * found.f_frsize >> 20
 
 
 def _near(host: Host) -> str:
     """Return the prefix, or where it will be: the last folder on the way to it that is there."""
-    near = prefix = host.asked["prefix"]
-    if host.owner.apart and (place := open_place(os.path.dirname(prefix))):
+    near = host.asked["prefix"]
+    if host.owner.apart and (place := open_place(os.path.dirname(near))):
         near = os.path.dirname(place)
     while near.strip("/"):
         try:
             os.stat(near)
             return str(near)
-        except PermissionError:
-            raise NotTold(f"no permission to look at {prefix}") from None
-        except OSError:
+        except GONE:
             near = near.rpartition("/")[0]
     return "/"
 
@@ -93,21 +80,21 @@ def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
 
 
 FACTS: Facts = {
-    "storage.shm_mib": _shm,
-    "storage.shm_free_mib": lambda host: _free_if_there(host, "/dev/shm"),
+    "storage.shm_mib": lambda host: _mib(host.at("/dev/shm"), "f_blocks"),
+    "storage.shm_free_mib": lambda host: _mib(host.at("/dev/shm")),
     "storage.noexec": lambda host: mounted(host, "noexec", _ours(host)),
     "storage.volatile": lambda host: mounted(host, "memory", _written(host)),
     "storage.readonly": _readonly,
 }
 NVIDIA: Facts = {
-    "storage.usr_mib": lambda host: _free(host.at("/usr")),
-    "storage.var_mib": lambda host: _free(host.at("/var")),
-    "storage.boot_mib": lambda host: _free_if_there(host, "/boot"),
+    "storage.usr_mib": lambda host: _mib(host.at("/usr")),
+    "storage.var_mib": lambda host: _mib(host.at("/var")),
+    "storage.boot_mib": lambda host: _mib(host.at("/boot")),
     "storage.initrd_mib": _largest_initrd,
 }
 """What is looked at only where an NVIDIA driver is wanted."""
 BELOW: Facts = {
-    "storage.free_mib": lambda host: _free(_near(host)),
+    "storage.free_mib": lambda host: _mib(_near(host)),
     "storage.inodes": inodes,
     "smoke.stamp": lambda host: believed(host, "stamp"),
     "cuda.proof": lambda host: believed(host, "cuda_proof"),

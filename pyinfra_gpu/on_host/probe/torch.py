@@ -36,6 +36,7 @@ from .frame import (
 
 _MOST_FOLDERS = 5000
 _MOST_OTHERS = 100
+_MOST_OF_A_LIST = 32 << 20  # bytes
 _DIGESTS_S = 3  # before the end of the time for comparing: no digest is begun any more
 # The version, what is behind the environment, its folder of packages, the C library: one a line.
 _TELL = """
@@ -157,8 +158,7 @@ def _glibc(host: Host) -> str:
 
 def _identity(found: Environment) -> tuple[Any, Any, Any]:
     """Return version, commit and CUDA as torch/version.py has them."""
-    path = f"{found.site}/torch/version.py"
-    return identity(rows(path)[:100]) if is_file(path) else (None, None, None)
+    return identity(rows(f"{found.site}/torch/version.py")[:100])
 
 
 def identity(lines: list[str]) -> tuple[Any, Any, Any]:
@@ -243,8 +243,12 @@ class Comparison:
             bad.append("torch-*.dist-info/RECORD")
         for info in own:
             self._compare(f"{info}/RECORD", bad, 5)
+            rows = self._listed(f"{info}/RECORD")
+            self.libraries.update(row.rsplit(b",", 2)[0] for row in rows if b".so" in row)
         others: dict[str, list[str]] = {}
-        for info in [each for each in infos if each not in own][:_MOST_FOLDERS]:
+        if len(infos) > _MOST_FOLDERS:
+            raise NotTold(f"{self.site} holds more than {_MOST_FOLDERS}")
+        for info in (each for each in infos if each not in own):
             name = plain_name(info.partition("-")[0])
             if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name, re.ASCII):
                 self._compare(f"{info}/RECORD", others.setdefault(name, []), 1)
@@ -254,46 +258,40 @@ class Comparison:
         foreign = [] if bad else self._foreign()
         return bad[:5], foreign, dict(lost[:_MOST_OTHERS]), needs, self.touched, elsewhere
 
-    def _compare(self, record: str, bad: list[str], most: int) -> None:  # noqa: C901 - it is hot
+    def _compare(self, record: str, bad: list[str], most: int) -> None:
         """Hold the files of one list against it; note those that differ, that many at most."""
-        whole, itself = False, os.fsencode(record)
+        listed, itself = self._listed(record), os.fsencode(f"{record},")
         lstat, proven = os.lstat, self.proven
+        for row in listed:
+            try:
+                path, digest, size = row.rsplit(b",", 2)
+                if size < b"0" and not size.strip():
+                    continue
+                found = lstat(path)
+                unchanged = found.st_size == int(size) and found.st_ctime <= proven
+                if unchanged and found.st_mode & 0o170004 == 0o100004:
+                    continue
+            except (OSError, ValueError):
+                if row.count(b",") < 2:
+                    continue
+            if path[:1] == b'"':
+                path = path[1:-1].replace(b'""', b'"')
+            if not self._same(path, digest, size.strip(), bad):
+                bad.append(text(os.fsdecode(path)))
+                if len(bad) >= most:
+                    return
+        if not any(row.startswith(itself) for row in listed):
+            bad.append(record)
+
+    def _listed(self, record: str) -> list[bytes]:
+        if time.monotonic() > self.end:
+            raise NotTold("its files could not be compared in time")
         try:
             with open(record, "rb") as file:
-                if os.fstat(file.fileno()).st_size > 1 << 25:
-                    raise ValueError(record)
-                while lines := file.readlines(1 << 17):
-                    if time.monotonic() > self.end:
-                        raise NotTold("its files could not be compared in time")
-                    if most == 5:
-                        self.libraries.update(r.rsplit(b",", 2)[0] for r in lines if b".so" in r)
-                    for row in lines:
-                        try:
-                            path, digest, size = row.rsplit(b",", 2)
-                            if path == itself:
-                                whole = True
-                            if size < b"0" and not size.strip():
-                                continue
-                            found = lstat(path)
-                            if (
-                                found.st_size == int(size)
-                                and found.st_ctime <= proven
-                                and found.st_mode & 0o170004 == 0o100004
-                            ):
-                                continue
-                        except (OSError, ValueError):
-                            if row.count(b",") < 2:
-                                continue
-                        if path[:1] == b'"':
-                            path = path[1:-1].replace(b'""', b'"')
-                        if not self._same(path, digest, size, bad):
-                            bad.append(text(os.fsdecode(path)))
-                            if len(bad) >= most:
-                                return
-        except (*GONE, ValueError):
-            whole = False
-        if not whole:
-            bad.append(record)
+                whole = file.read(_MOST_OF_A_LIST + 1)
+        except GONE:
+            return []
+        return whole.split(b"\n") if len(whole) <= _MOST_OF_A_LIST else []
 
     def _same(self, path: bytes, digest: bytes, size: bytes, bad: list[str]) -> bool:
         try:
@@ -310,7 +308,7 @@ class Comparison:
             raise
         if not found.st_mode & 4 and not os.access(path, os.R_OK):
             return False
-        fits = found.st_size == int(size)
+        fits = size.isdigit() and found.st_size == int(size)
         if not fits or since <= self.proven or not digest.startswith(b"sha256="):
             return fits
         self.later.append((since, path, digest[7:], bad))

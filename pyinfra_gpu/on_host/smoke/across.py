@@ -92,16 +92,6 @@ class Part:
 # -- a host's part
 
 
-def part_file(output: Path) -> Path:
-    """Return where a launcher leaves its part of the step whose verdict will be at `output`."""
-    return output.with_name(f"{output.name}.part")
-
-
-def end_file(output: Path) -> Path:
-    """Return where the controller writes the id of a run that a launcher is to end."""
-    return output.with_name(f"{output.name}.end")
-
-
 def take_part(
     options: Options,
     asked: Across,
@@ -109,14 +99,19 @@ def take_part(
     say: Announcer,
     interruption: Callable[[], str | None],
 ) -> int:
-    """Meet the other hosts, run the ranks, leave the part; return the exit code."""
+    """Meet the other hosts, run the ranks, leave the part; return the exit code.
+
+    It is left at the verdict's path with ".part"; where the controller has written the id of this
+    run to that with ".end", the ranks are ended.
+    """
     host, began = options.host, time.monotonic()
+    left, ended = (options.output.with_name(f"{options.output.name}.{x}") for x in ("part", "end"))
     listens = listening.to_whom(listening.GROUP)
     say.say(f"{host}: one step on {', '.join(asked.hosts)}")
     if listens.to == listening.ANYONE:
         say.say(f"others than these hosts can connect: {listens.how}")
-    for passing in (part_file(options.output), end_file(options.output)):
-        passing.unlink(missing_ok=True)
+    left.unlink(missing_ok=True)
+    ended.unlink(missing_ok=True)
     shutil.rmtree(options.logs, ignore_errors=True)
     options.logs.mkdir()
     run = _ranks(options, asked, bundle)
@@ -125,7 +120,6 @@ def take_part(
         """Torchrun tries for long to find the others, which must leave time for the step."""
         limit = options.deadline * (1.0 if run.journals else _MEETING_SHARE)
         late = time.monotonic() > began + limit
-        ended = end_file(options.output)
         asked_to = ended.exists() and ended.read_text().strip() == asked.run_id
         return interruption() or (STOPPED if asked_to else DEADLINE if late else None)
 
@@ -133,7 +127,7 @@ def take_part(
     end = _end(run, options, asked, listens)
     logs = {rank: log for rank in run.journals if (log := run.log_of(rank))}
     part = Part(host, end, str(options.logs), run.journals, logs, listens, asked.run_id)
-    files.write(part_file(options.output), asdict(part))
+    files.write(left, asdict(part))
     say.quote(end.tail)
     done = f"the ranks of {host} are done, in {time.monotonic() - began:.1f} s"
     say.say(done if end.kind == "done" else end.sentence)
@@ -259,6 +253,7 @@ def document(step: Step, parts: Mapping[str, Part], *, started: str, began: floa
     if end is not None:
         known = end.kind != "interrupted"
         blame(_OF_SEVERAL[-1:], results, end.sentence, end.rank, known=known)
+    blame(_OF_SEVERAL, results)  # what nobody measured has not passed
     checks = complete(_OF_SEVERAL, results)
     return AcrossVerdict(
         **verdict.tested(want, checks, began, journals, where, {}),

@@ -143,8 +143,8 @@ def first_failed(results: Results) -> Result | None:
 def blame(
     checks: Iterable[Check],
     results: Results,
-    detail: str,
-    rank: int | None,
+    detail: str = "nothing was recorded of it",
+    rank: int | None = None,
     *,
     known: bool = True,
 ) -> None:
@@ -152,8 +152,8 @@ def blame(
 
     + known: whether it failed; else nothing is known of it
     """
-    if first_failed(results) is None:
-        undecided = next(check for check in checks if check.id not in results)
+    undecided = next((check for check in checks if check.id not in results), None)
+    if undecided and first_failed(results) is None:
         status: CheckStatus = "fail" if known else "unknown"
         results[undecided.id] = Result(undecided.id, status, None, detail, rank)
 

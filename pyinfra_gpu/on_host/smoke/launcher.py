@@ -115,6 +115,7 @@ class Test:
         if not self._failed:
             self._try_ranks()
             self._look_back()
+            self._blame()  # what nobody measured has not passed
         shutil.rmtree(self._options.logs / "compiled", ignore_errors=True)
         return self._conclude()
 
@@ -138,6 +139,11 @@ class Test:
             self._say.check(each)
         if self._failed and self._failed_at is None:
             self._failed_at = time.monotonic()
+
+    def _blame(self, *why: Any, **how: Any) -> None:
+        results = dict(self._results)
+        blame(self._checks, results, *why, **how)
+        self._take(results)
 
     # -- S1 to S4
 
@@ -166,10 +172,9 @@ class Test:
             self._own.add({"ended": run.code}, time.monotonic())
         self._decide(ended=True)
         if not run.finished:
-            ending, results = run.ending(limit[1]), dict(self._results)
+            ending = run.ending(limit[1])
             known = ending.kind != "interrupted"
-            blame(self._checks, results, ending.sentence, ending.rank, known=known)
-            self._take(results)
+            self._blame(ending.sentence, ending.rank, known=known)
         if run.reason == DEADLINE or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
             self._look_for_the_layer()
         elif self._gpus is not None and not self._failed:
@@ -229,7 +234,8 @@ class Test:
 
         run.run(to_end)
         want = replace(self._want, allreduce_mib=1)
-        if run.finished and not first_failed(decide([ALL_REDUCE], want, run.own, run.journals)):
+        found = decide([ALL_REDUCE], want, run.own, run.journals).get(ALL_REDUCE.id)
+        if run.finished and found and found.status == "pass":
             return hang.PASSED, run
         begun = [journal for journal in run.journals.values() if "init" in journal.steps]
         return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run

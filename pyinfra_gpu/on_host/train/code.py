@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
-from .host import AGAIN, TrainError
+from .host import TrainError, call
 
 _PATIENCE_S = 280.0  # a worktree may be large; the unit's start has 300
 
@@ -75,22 +74,9 @@ def _submodules(checkout: Path) -> list[str]:
 
 def _git(folder: Path, *words: str, **variables: str) -> str:
     others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        said = subprocess.run(
-            ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words],
-            env={**others, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **variables},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise TrainError(f"git is not on this host: {AGAIN}") from None
-    except subprocess.TimeoutExpired:
-        text = f"git {words[0]} in {folder} did not end within {_PATIENCE_S:.0f} s"
-        raise TrainError(text) from None
+    no_hooks = ("-c", "core.hooksPath=/dev/null")
+    given = {**others, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **variables}
+    said = call("git", *no_hooks, "-C", str(folder), *words, env=given, seconds=_PATIENCE_S)
     if said.returncode != 0:
         why = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1]
         raise TrainError(f"git {words[0]} in {folder} failed: {why}")

@@ -27,6 +27,7 @@ VERSION = 1
 """Of `site.json`."""
 CPU = "cpu"
 """The device of a host without GPUs."""
+OVERDUE = 124
 AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
 _ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
 _UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
@@ -70,6 +71,24 @@ class Site:
     @property
     def unit_again(self) -> Path:
         return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
+
+
+def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; where it does not come to one, `stderr` says why.
+
+    + given: to subprocess.run, beside or over what is usual
+
+    Never raises; the exit code is then 127, or OVERDUE after so many seconds.
+    """
+    usual = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
+    usual |= {} if "input" in given else {"stdin": subprocess.DEVNULL}
+    try:
+        return subprocess.run(words, check=False, **{**usual, **given})
+    except subprocess.TimeoutExpired:
+        why, code = f"did not end within {seconds:g} s", OVERDUE
+    except (OSError, ValueError) as error:
+        why, code = f"cannot be run ({error})", 127
+    return subprocess.CompletedProcess(words, code, "", f"{words[0]} {why}")
 
 
 def load() -> Site:
@@ -296,9 +315,7 @@ def _driver() -> str | None:
 def _libcuda() -> str | None:
     abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(platform.machine(), "")
     program = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
-    said = subprocess.run(
-        [program or "ldconfig", "-p"], capture_output=True, text=True, timeout=10, check=False
-    )
+    said = call(program or "ldconfig", "-p", seconds=10)
     for line in said.stdout.splitlines():
         name, arrow, path = line.strip().partition(" => ")
         if arrow and name.startswith("libcuda.so.1 ") and abi in name:

@@ -337,22 +337,10 @@ def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]
 
 def tell(command: Sequence[str], document: dict[str, Any], say: Callable[[str], object]) -> None:
     """Run the command of `training_notify` with a document; say what went wrong."""
-    try:
-        said = subprocess.run(
-            command,
-            input=f"{json.dumps(document)}\n".encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=host.plain_variables(),
-            start_new_session=True,
-            timeout=_NOTIFY_S,
-            check=False,
-        )
-        why = f"ended with {said.returncode}" if said.returncode else ""
-    except subprocess.TimeoutExpired:
-        why = f"took over {_NOTIFY_S:.0f} s"
-    except (OSError, ValueError) as error:
-        why = f"cannot be run: {error}"
-    if why:
+    given = {"cwd": "/", "env": host.plain_variables(), "start_new_session": True}
+    given |= {"capture_output": False, **dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)}
+    text = f"{json.dumps(document)}\n"
+    said = host.call(*command, input=text, seconds=_NOTIFY_S, **given)
+    if said.returncode:
+        why = said.stderr or f"ended with {said.returncode}"
         say(f"train: the command of training_notify {why}")

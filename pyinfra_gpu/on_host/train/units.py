@@ -10,9 +10,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from .host import Site, TrainError
+from .host import OVERDUE, Site, TrainError, call
 
-_ANSWER_S = 20.0
 _STARTED_S = 320.0  # the unit's own limit is 300
 _ON = "--state=active,activating,deactivating,reloading"
 
@@ -29,9 +28,7 @@ def problem() -> tuple[str, str] | None:
         return text, "use `torchrun` beside this program"
     linger = Path("/var/lib/systemd/linger") / user
     if not linger.exists():
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            words = ["loginctl", "enable-linger"]
-            subprocess.run(words, capture_output=True, timeout=_ANSWER_S, check=False)
+        call("loginctl", "enable-linger")
     remedy = f"run `sudo loginctl enable-linger {user}`"
     if not linger.exists():
         return f"a run would end with the last login of {user}", remedy
@@ -77,20 +74,13 @@ def notify(text: str) -> None:
         channel.sendall(text.encode())
 
 
-def _systemctl(*words: str, seconds: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
-    command = ["systemctl", "--user", "--no-pager", *words]
-    environment = {**os.environ, "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}"}
-    environment.pop("DBUS_SESSION_BUS_ADDRESS", None)
-    try:
-        return subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=seconds, check=False,
-        )  # fmt: skip
-    except FileNotFoundError:
-        return subprocess.CompletedProcess(command, 127, "", "systemctl is not on this host")
-    except subprocess.TimeoutExpired:
-        text = f"`systemctl --user {words[0]}` did not answer within {seconds:.0f} s"
-        raise TrainError(f"{text}: see `systemctl --user status`") from None
+def _systemctl(*words: str, seconds: float = 20.0) -> subprocess.CompletedProcess[str]:
+    given = {**os.environ, "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}"}
+    given.pop("DBUS_SESSION_BUS_ADDRESS", None)
+    said = call("systemctl", "--user", "--no-pager", *words, env=given, seconds=seconds)
+    if said.returncode == OVERDUE:
+        raise TrainError(f"{said.stderr}: see `systemctl --user status`")
+    return said
 
 
 def _done(said: subprocess.CompletedProcess[str], what: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -205,13 +204,7 @@ def _kernel(run: Run) -> str:
     began = moment(run.last.started) if run.last else None
     if began is None:
         return ""
-    words = ["journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000"]
-    try:
-        said = subprocess.run(
-            [*words, "--since", f"@{began:.0f}"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = said.stdout.decode("utf-8", "replace").splitlines()
+    words = ("journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000")
+    said = host.call(*words, "--since", f"@{began:.0f}", seconds=5)
+    lines = said.stdout.splitlines()
     return "\n".join(line for line in lines if any(word in line for word in _KERNEL))

@@ -5,18 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from getpass import getpass
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from pyinfra_gpu.completion import offer
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
-from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import (
     WORDS,
@@ -38,7 +33,7 @@ from pyinfra_gpu.report.screen import (
     printed,
     remarks,
 )
-from pyinfra_gpu.text import WIDTH, columns, draws, shortened
+from pyinfra_gpu.text import WIDTH, columns, draws
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is pending;"
@@ -115,7 +110,7 @@ def handle(options: argparse.Namespace) -> int:
     told: list[HostAnswer] = []
     whole, width, coloured = options.verbose, columns(), draws(sys.stdout)
     try:
-        answer = look(request_of(options), told)
+        answer = run(request_of(options), told)
     except SystemExit:
         if told and not options.json:
             answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
@@ -131,26 +126,6 @@ def handle(options: argparse.Namespace) -> int:
         show(render(answer, whole=whole, width=width, coloured=coloured), "check")
         or answer.exit_code
     )
-
-
-def look(request: Request, told: list[HostAnswer] | None = None) -> Answer:
-    """Run a check; on a terminal a line says which hosts have not answered yet.
-
-    + told: gets each host's answer as it comes
-    """
-    told = [] if told is None else told
-    # Without a thread that draws it again: it would not know of gevent's.
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
-
-        def arrived(host: HostAnswer, names: Sequence[str]) -> None:
-            told.append(host)
-            if waiting := {*names} - {each.name for each in told}:
-                text = f"{len(told)} of {len(names)} hosts have answered; waiting for"
-                line.update(
-                    Text(shortened(f"{text} {brief(waiting)}", columns() - 1)), refresh=True
-                )
-
-        return run(request, arrived)
 
 
 def render(
@@ -169,7 +144,7 @@ def render(
     ordered = answer.worst_first()
     blocks = hosts((_shown(host, whole=whole) for host in ordered), apart=whole)
     if not whole:
-        blocks += remarks(((host.name, note) for host in ordered for note in host.notes), "- ")
+        blocks += remarks(("- ", host.name, note) for host in ordered for note in host.notes)
     reasons = [line(reason, "! ") for reason in answer.reasons]
     blocks += [BLANK, *reasons] if reasons else []
     return printed([*blocks, BLANK, line(ended or summary(answer))], width, coloured=coloured)

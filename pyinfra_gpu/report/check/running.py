@@ -23,24 +23,29 @@ from pyinfra import logger
 from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from pyinfra_gpu.engine import command_line, lease
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
+from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
+from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
 
 T = TypeVar("T")
 DEPLOY = "deploy.py"
 _AT_ONCE = 200  # hosts: each has three open files, and a process may have 1,024
 _GOODBYE_S = 2.0
 """Seconds for all connections to be closed in; a host that is gone does not hold the answer up."""
-
-Arrived = Callable[[HostAnswer, Sequence[str]], None]
-"""Is told each host's answer as it comes, and the names of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,33 +71,37 @@ class Request:
         return ["--dry", "--json", *(w for pair in chosen for w in pair), self.inventory, DEPLOY]
 
 
-def run(request: Request, arrived: Arrived | None = None) -> Answer:
-    """Probe the hosts, all at once, and judge them. Never writes to a host.
+def run(request: Request, told: list[HostAnswer] | None = None) -> Answer:
+    """Probe the hosts, all at once, and judge them; never writes to a host.
 
-    + arrived: called with each host's answer as it comes
+    On a terminal a line says which hosts have not answered yet.
+
+    + told: gets each host's answer as it comes
 
     Whatever goes wrong with a host becomes that host's answer, whose verdict is "unknown", with
     the reason; what is wrong with the inventory as a whole becomes a reason of the whole answer.
     """
     checked = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     started = time.monotonic()
-    answers: dict[str, HostAnswer] = {}
+    told = [] if told is None else told
+    # Without a thread that draws it again: it would not know of gevent's.
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
 
-    def kept(answer: HostAnswer, names: Sequence[str]) -> None:
-        answers[answer.name] = answer
-        if arrived:
-            arrived(answer, names)
+        def arrived(host: HostAnswer, names: Sequence[str]) -> None:
+            told.append(host)
+            if waiting := {*names} - {each.name for each in told}:
+                text = f"{len(told)} of {len(names)} hosts have answered; waiting for"
+                line.update(
+                    Text(shortened(f"{text} {brief(waiting)}", columns() - 1)), refresh=True
+                )
 
-    names, reasons = visit(request, look_at, kept)
-    hosts = tuple(answers[name] for name in names)
+        names, reasons = visit(request, look_at, arrived)
+    hosts = tuple(sorted(told, key=lambda host: names.index(host.name)))
     if not reasons and all(host.unreachable for host in hosts):
         reasons = ("no host could be reached",)
+    took = time.monotonic() - started
     return Answer(
-        inventory=request.inventory,
-        checked=checked,
-        seconds=time.monotonic() - started,
-        hosts=hosts,
-        reasons=reasons,
+        inventory=request.inventory, checked=checked, seconds=took, hosts=hosts, reasons=reasons
     )
 
 
@@ -164,21 +173,32 @@ def _run(request: Request) -> Iterator[State]:
 
 
 def look_at(state: State, host: Host) -> HostAnswer:
-    """Probe one host and judge it; whatever goes wrong is this host's answer, and no other's."""
-    unreachable = False
+    """Probe one host and judge it."""
+    judged = probed(state, host, judge)
+    if isinstance(judged, HostAnswer):
+        return judged
+    return HostAnswer(
+        name=host.name,
+        rehearsal=host.data.get("rehearsal") is True,
+        problem=judged.reason,
+        unreachable=judged.unreachable,
+    )
+
+
+def probed(state: State, host: Host, use: Callable[[HostSpec, Record], T]) -> T | Unanswered:
+    """Return what `use` makes of what is declared for a host, and of what is there.
+
+    Whatever goes wrong is this host's answer, and no other's.
+    """
     try:
         with ctx_host.use(host):
             spec = declared(host)
             seen = answer(state, host, spec, compare_s=COMPARE_S)
             if isinstance(seen, Unanswered):
-                reason, unreachable = seen.reason, seen.unreachable
-            elif other := lease.other_name(host, seen):
-                reason = other
-            else:
-                return judge(spec, seen)
+                return seen
+            if other := lease.other_name(host, seen):
+                return Unanswered(reason=other)
+            return use(spec, seen)
     except Exception as error:  # one host's failure is one host's failure
-        reason = (
-            f"pyinfra-gpu failed to check it ({type(error).__name__}: {error}): please report this"
-        )
-    simulated = host.data.get("rehearsal") is True
-    return HostAnswer(name=host.name, rehearsal=simulated, problem=reason, unreachable=unreachable)
+        text = f"pyinfra-gpu failed there ({type(error).__name__}: {error}): please report this"
+        return Unanswered(reason=text)

@@ -21,7 +21,8 @@ from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
-from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, look, request_of, summary
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, request_of, summary
+from pyinfra_gpu.report.check.running import run
 from pyinfra_gpu.report.smoke import across_figures, figures
 from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.asking import ask_all
@@ -66,7 +67,7 @@ def handle(options: argparse.Namespace) -> int:
         if not prints and not target.parent.is_dir():  # said before any host is asked
             raise OSError(f"{target.parent} is not a folder")
         request = request_of(options)
-        answer = look(request)
+        answer = run(request)
         runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
         text = page(answer, {host.name: host for host in runs})
         if prints:

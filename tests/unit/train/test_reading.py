@@ -31,11 +31,7 @@ def test_a_line_as_programs_print_it(sample: dict[str, Any]) -> None:
 
 
 NOTHING = [
-    "",
-    "\r",
-    "\n",
-    "loss",
-    "step 10",
+    *("", "\r", "\n", "loss", "step 10"),
     "Step 00250 | Validation bpb: 1.131313",
     "Step 01000 | CORE metric: 0.1101",
     "validate step: 10  loss:  4.1234  memory: 60.1GiB(75.0%)  tps: 10,100",
