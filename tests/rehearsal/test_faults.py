@@ -138,7 +138,7 @@ def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
     host.run(f"systemd-run -q --unit=slow flock {PREFIX}/.lock sleep 600")
     process = deployer.cold().start(limit="gpu2")  # what a user's own Ctrl-C ends
     try:
-        _wait_for(host, "grep -e '->' /proc/locks", process)  # somebody waits for a lock
+        _wait_for(host, "pgrep -f '^flock -w'", process)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
