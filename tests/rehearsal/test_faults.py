@@ -46,7 +46,7 @@ def _one_failed_the_other_finished(
     run = deployer.run("-y", timeout=seconds)
     assert run.code == 1, run.output
     assert run.status("gpu1") == "changed"
-    assert run.changed("gpu1") == ["environment: write training.env"]
+    assert run.changed("gpu1") == [f"environment: write {PREFIX}/env/training.env"]
     assert "Traceback" not in run.output
     if run.status("gpu2") == "unreachable":
         assert words in run.output
