@@ -66,6 +66,10 @@ def unresolvable(address: object) -> str | None:
         return "is no text"
     if fault := unfit(address):
         return fault
+    if "@" in address:
+        return "holds a user, who is declared as ssh_user"
+    if re.fullmatch(r"[^:]+:[0-9]+", address):
+        return "holds a port, which is declared as ssh_port"
     try:
         address.encode("idna")  # as Python does before it asks, and raises what is no OSError
     except UnicodeError:

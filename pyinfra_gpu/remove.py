@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.layout import ROOT, owner_name
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
@@ -66,7 +68,7 @@ def handle(options: argparse.Namespace) -> int:
     """Show the plan, ask, act, and return the exit code."""
     request = request_of(options)
     plan = _at_all(request, act=False)
-    if any(row.label == "remove" for host in plan for row in host.rows):
+    if any(map(_goes, plan)):
         if not options.yes and not click.confirm("Remove this?", err=True):
             return 1
         plan = _at_all(request, act=True)
@@ -78,10 +80,16 @@ def _at_all(request: Request, *, act: bool) -> list[Shown]:
     found: dict[str, Shown] = {}
     one = partial(_at_one, act=act)
     names, reasons = visit(request, one, lambda each, _: found.update({each.name: each}))
-    blocks = hosts(found[name] for name in names)
-    blocks += [] if act else [BLANK, line(_STAYS)] * bool(names)
-    click.echo(printed([*blocks, *(line(reason, "! ") for reason in reasons)], columns()))
-    return [found[name] for name in names]
+    shown = [found[name] for name in names]
+    blocks = [*hosts(shown), *(line(reason, "! ") for reason in reasons)]
+    if not act and any(map(_goes, shown)):
+        blocks += [BLANK, line(_STAYS)]
+    click.echo(printed(blocks, columns()))
+    return shown
+
+
+def _goes(host: Shown) -> bool:
+    return any(row.label == "remove" for row in host.rows)
 
 
 def _at_one(state: State, host: Host, *, act: bool) -> Shown:
@@ -102,10 +110,9 @@ def _at_one(state: State, host: Host, *, act: bool) -> Shown:
     told, shown = "nothing to remove", probed(state, host, rows)
     if isinstance(shown, Unanswered):
         told, shown = _ALONE, (Row(label="because", text=shown.reason),)
-    elif any(row.label == "remove" for row in shown):
-        told = "removed" if act else "would be removed"
     simulated = host.data.get("rehearsal") is True
-    return Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
+    done = Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
+    return replace(done, state="removed" if act else "would be removed") if _goes(done) else done
 
 
 def _at_work(spec: HostSpec, record: Record) -> str:
@@ -137,20 +144,19 @@ def _said(
     state: State, host: Host, spec: HostSpec, record: Record, *, act: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield ("remove" or "keep", path), of the owner's part and then of root's."""
-    both = (as_owner(spec, record), as_root(spec))
-    for user in both if both[0] != both[1] else both[:1]:
+    owner, root = as_owner(spec, record), as_root(spec)
+    alone = owner == root or owner_name(spec, record) == ROOT
+    for user in (root,) if alone else (owner, root):
         header = system_files.HEADER.strip()
         words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
         text = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
         command, seconds = StringCommand(text), deadlines.CLONE
         ask = partial(bounded_command, state, host, command, user, seconds=seconds)
         said = reach(host, ask, seconds=seconds)
-        reason = said.reason if isinstance(said, Unanswered) else ""
-        if not isinstance(said, Unanswered) and not said[0]:
-            reason = "; ".join(said[1].stderr_lines[-3:]) or "the host did not say why"
-        if isinstance(said, Unanswered) or reason:
-            half = (
-                "what is the owner's was removed, and no more: " if act and user != both[0] else ""
-            )
-            raise RefusedError(half + reason)
-        yield from (each.partition(" ")[::2] for each in said[1].stdout_lines)
+        begun = "broken off, and some of it is gone: " if act else ""
+        if isinstance(said, Unanswered):
+            raise RefusedError(begun + said.reason)
+        ok, output = said
+        if not ok:
+            raise RefusedError(begun + "; ".join(output.stderr_lines[-3:]))
+        yield from (each.partition(" ")[::2] for each in output.stdout_lines)

@@ -94,40 +94,27 @@ def trusted(spec: HostSpec, record: Record) -> Repository | None:
 
 def declared(spec: HostSpec, record: Record) -> Iterator[File]:
     """Yield our files: pins come before the list of the packages that they are to judge."""
-    driver, own = spec.driver, archive(spec, record)
-    toolkit = None
+    driver, own, toolkit, pin = spec.driver, archive(spec, record), None, Id.DRIVER_PINS_DIFFER
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
+    apart = own.apart if own else None
+    pins = apt_files.preferences(driver.branch or 0, driver.version, toolkit, apart=apart)
+    held = apt_files.unattended(with_kernels=own is not None)
+    free = system_files.HEADER + BLACKLIST
+    wanted = driver.version or f"branch {driver.branch}"
     origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    pins = apt_files.preferences(
-        driver.branch or 0, driver.version, toolkit, apart=own.apart if own else None
-    )
-    rows = [
-        (
-            Id.DRIVER_PINS_DIFFER,
-            f"pins that hold the driver to {driver.version or f'branch {driver.branch}'}"
-            f" from {origin}",
-            apt_files.PREFERENCES,
-            pins,
-        ),
-        (
-            Id.DRIVER_PINS_DIFFER,
-            "unattended-upgrades kept off NVIDIA's packages",
-            apt_files.UNATTENDED,
-            apt_files.unattended(with_kernels=own is not None),
-        ),
-        (
-            Id.DRIVER_BLACKLIST_DIFFERS,
-            "nouveau and nova kept off the GPUs",
-            system_files.MODPROBE,
-            system_files.HEADER + BLACKLIST,
-        ),
-    ]
+    held_to = f"pins that hold the driver to {wanted} from {origin}"
+    yield _ours(pin, apt_files.PREFERENCES, pins, held_to)
+    yield _ours(pin, apt_files.UNATTENDED, held, "unattended-upgrades kept off NVIDIA's packages")
+    kept_off = "nouveau and nova kept off the GPUs"
+    yield _ours(Id.DRIVER_BLACKLIST_DIFFERS, system_files.MODPROBE, free, kept_off)
     if source := trusted(spec, record):
-        listed = (f"packages from {source.url}", apt_files.SOURCES, apt_files.sources(source.url))
-        rows.append((Id.DRIVER_SOURCE_DIFFERS, *listed))
-    for id_, expected, path, text in rows:
-        yield File(id=id_, expected=expected, path=path, content=text.encode())
+        listed, expected = apt_files.sources(source.url), f"packages from {source.url}"
+        yield _ours(Id.DRIVER_SOURCE_DIFFERS, apt_files.SOURCES, listed, expected)
+
+
+def _ours(id_: Id, path: str, text: str, expected: str) -> File:
+    return File(id=id_, path=path, content=text.encode(), expected=expected)
 
 
 def twice(record: Record, source: Repository) -> list[str]:
@@ -224,15 +211,15 @@ def _version(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """At most one of: another branch, mixed, too old or not the declared version."""
     found, branch = _installed(spec, record), spec.driver.branch
     versions, wanted, named = found.versions, target(spec, found), found.telling
-    there = f"driver {', '.join(each for each in versions if branch_of(each) != branch)}"
-    if there != "driver ":
-        expected, action = f"branch {branch}", f"install branch {branch}"
+    if moved := [each for each in versions if branch_of(each) != branch]:
+        there, expected = f"driver {', '.join(moved)}", f"branch {branch}"
+        action = f"install {expected}"
     elif len(versions) > 1:
         rows = ((each.name, driver_version(each.version)) for each in found.following)
         odd = {name: version for name, version in rows if version != wanted}
-        there, named = some([" ".join(map(str, row)) for row in odd.items()], 3), (*odd, *named)
-        most = f"all of the driver {{}} {wanted or 'the newest of the branch'}"
-        expected, action = most.format("to be"), f"bring {most.format('to')}"
+        there = some([f"{name} {version}" for name, version in odd.items()], 3)
+        most, named = wanted or "the newest of the branch", (*odd, *named)
+        expected, action = f"all of the driver to be {most}", f"bring all of the driver to {most}"
     elif versions and versions[0] != wanted:
         expected = f"driver {wanted or f'{spec.driver.minimum} or newer'}"
         there, action = f"driver {versions[0]}", f"install {expected}"

@@ -15,7 +15,7 @@ from posixpath import basename, dirname
 
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.driver_inventory import of_gpus
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, report, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.record import CacheEntry, Link, Record
@@ -199,41 +199,28 @@ def _in_libdir(record: Record, entry: CacheEntry) -> bool:
     return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
 
 
-def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find further libcuda.so.1 in the cache: programs load the first, and others may come first.
+def _another(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Find a library that programs load in the driver's place: the first in the cache.
 
     A driver that is somebody else's may have its library anywhere (containers mount it); one of
-    our links is judged as a link.
+    our links is judged as a link, and what comes behind the driver's library nobody loads.
     """
-    if (first := _first(record)) is None:
+    first = _first(record)
+    if first is None or is_drivers(record, first.real) or _in_libdir(record, first):
         return
-    if not is_drivers(record, first.real) and not _in_libdir(record, first):
-        if spec.driver.source == "present" and _is_loaded_ones(record, first):
-            return
-        folder = dirname(first.path)
-        yield report(
-            Id.LIBCUDA_ANOTHER,
-            f"programs load {first.path}",
-            f"the driver's {path(record, SONAME)}",
-            "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d"
-            " that names its folder, then run ldconfig",
-            f"grep -rn {folder} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {first.path}",
-            _COMPAT,
-            stops=True,
-        )
+    if spec.driver.source == "present" and _is_loaded_ones(record, first):
         return
-    # Where its folder is set in a file, `_loader_paths` finds it.
-    folders = [row.partition(": ")[2] for row in if_known(record.libcuda.loader_paths, ())]
-    for entry in known(record.libcuda.cache):
-        second = entry.name == SONAME and entry.real and not _in_libdir(record, entry)
-        if second and dirname(entry.path) not in folders:
-            yield note(
-                Id.LIBCUDA_ANOTHER,
-                f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",
-                f"the driver's {path(record, SONAME)} alone",
-                "left alone, since programs get the driver's: remove it, then run ldconfig",
-                packages=_COMPAT,
-            )
+    folder = dirname(first.path)
+    yield report(
+        Id.LIBCUDA_ANOTHER,
+        f"programs load {first.path}",
+        f"the driver's {path(record, SONAME)}",
+        "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d"
+        " that names its folder, then run ldconfig",
+        f"grep -rn {folder} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {first.path}",
+        _COMPAT,
+        stops=True,
+    )
 
 
 def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -281,4 +268,4 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     }
 
 
-judge = Rules(*where(of_gpus, _links, _cache, _loader_paths, _others, _unproven))
+judge = Rules(*where(of_gpus, _links, _cache, _loader_paths, _another, _unproven))

@@ -300,7 +300,8 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the Python is there that an environment is to be made from."""
     path, own = spec.pytorch.interpreter, if_known(record.system.python3, None)
-    brought = path.rpartition("/")[2] in spec.packages.extra
+    name = path.rpartition("/")[2]
+    brought = any(each.startswith(name) for each in spec.packages.extra)  # python3.12-venv, too
     if not path or brought or not pytorch.unfit(spec, record):
         return
     if known(record.torch.declared, "which Python is declared") is None:
@@ -332,7 +333,6 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         driver_loaded=_numbers(record.driver.loaded) if stays else None,
         compute_capabilities=of_driver.capabilities(spec, record),
         open_modules=open_modules if stays else None,
-        glibc=_numbers(record.cuda.glibc),
         distribution=f"{record.system.os_id} {record.system.os_version}",
         due=_due(spec, record),
     )
@@ -347,7 +347,7 @@ def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
     toolkit = {each.id for each in cuda.judge(spec, record)}
     due: set[Due] = set()
-    if of_driver.due(spec, record) & of_driver.MOVES:
+    if of_driver.due(spec, record) & of_driver.INSTALLS:
         due.add("driver")
     if toolkit & {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}:
         due.add("toolkit")

@@ -25,14 +25,14 @@ from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
-MOVES = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
+INSTALLS = {*driver.MOVES, Id.DRIVER_FILES_DAMAGED}
 """Findings that are repaired by installing other packages of the driver.
 
 Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
 say, in the driver stage, which writes nothing else then.
 """
 
-BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT}
+BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
 _MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
@@ -180,7 +180,7 @@ def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
     runfile = record.driver.runfile
-    if due(spec, record) & MOVES:
+    if due(spec, record) & INSTALLS:
         known(runfile, "whether a .run file installed a driver")
     if if_known(runfile, False):
         yield stop(
@@ -220,7 +220,7 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     archive, which conflicts with the declared one ("580-open" and "580-server-open").
     """
     packages = known(record.nvidia.packages, "the installed NVIDIA packages")
-    own, moves = archive(spec, record), bool(due(spec, record) & MOVES)
+    own, moves = archive(spec, record), bool(due(spec, record) & INSTALLS)
     rows = [(plain(each.name), each.version, each) for each in packages]
     if from_nvidia(spec):
         names = [
@@ -286,7 +286,7 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Other libraries under a running job: it goes on, and whatever it starts next fails."""
-    moving = [each for each in driver.judge(spec, record) if each.id in MOVES]
+    moving = [each for each in driver.judge(spec, record) if each.id in INSTALLS]
     who = users(record) if moving else ()
     if at_work := known(who, "who uses the GPUs, and the driver has to move"):
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"

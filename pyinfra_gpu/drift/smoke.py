@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import driver, libcuda, pytorch, training
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.drift.rules import Rules
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 STAGE = Stage.SMOKE
 
 CHANGED = "since it passed, changed: "
-_UNLESS = ", unless the repair brings back what was tested"
-_REPAIRED_BY = {
-    "the driver": (driver, libcuda),
-    "Python": (pytorch,),
-    "torch": (pytorch,),
-    "installed packages": (pytorch, training),
-}
-"""Who repairs what the test depends on, by the names of `fingerprint.NAMES`."""
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -72,31 +63,19 @@ def _cannot_prove(spec: HostSpec) -> Finding:
     )
 
 
-def _may_return(spec: HostSpec, record: Record) -> bool:
-    """Tell whether all that changed since the pass is what an earlier stage is about to repair.
-
-    Then the host may be again as it was tested, and nothing is left to be tested.
-    """
-    return all(
-        any(each.acts for part in _REPAIRED_BY.get(name, ()) for each in part.judge(spec, record))
-        for name in changed(spec, record)
-    )
-
-
 def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:
     """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
     at night because a host was rebooted. Nor is it drift that data asks for another test.
     """
     names = changed(spec, record) if why else []
-    rebooted, asked = names == ["the boot"], spec.smoke.run == "always"
+    rebooted = names == ["the boot"]
     effect: Effect = "note" if rebooted or why is None else "repair"
-    returns = names and not asked and _may_return(spec, record)
     return Finding(
         id=Id.SMOKE_PROOF_BEFORE_BOOT if rebooted else Id.SMOKE_UNPROVEN,
         found='smoke = "always"' if why is None else f"{why}{_refused(spec) if rebooted else ''}",
         expected="a smoke test that passed on what is there now",
         effect=effect,
-        action=f"test of {spec.smoke.ranks} ranks{_UNLESS if returns else ''}",
+        action=f"test of {spec.smoke.ranks} ranks",
         repeats=effect == "note",
     )
 

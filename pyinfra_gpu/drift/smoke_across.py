@@ -9,6 +9,7 @@ from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp
+from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.on_host.smoke.document import Mode
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -21,15 +22,12 @@ STAGE = Stage.SMOKE
 RANKS = 2
 """A host's, at most: its own test has tried all its GPUs."""
 
-MOST_RANKS = 16
-"""In one step: beyond that, no pattern of bfloat16 values has an exact sum."""
-
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say with whom the step was trained, where that still holds."""
     del record
     across = declared(spec)
-    return f"with {listed(others(spec, across))}: passed earlier" if across else ""
+    return f"with {brief(others(spec, across))}: passed earlier" if across else ""
 
 
 def _step(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -68,7 +66,7 @@ def unproven(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect) -> Fi
     """
     return Finding(
         id=Id.SMOKE_UNPROVEN_ACROSS_HOSTS,
-        found=f"with {listed(others(spec, across))}: {why}",
+        found=f"with {brief(others(spec, across))}: {why}",
         expected="a step that all hosts of the group trained together as they are now",
         effect=effect,
         action=f"step across {len(across.members)} hosts",
@@ -83,7 +81,7 @@ def stale(spec: HostSpec, record: Record) -> str | None:
     if stamped is None:
         return "never passed together"
     if set(stamped.hosts) != set(members):
-        return f"it passed with {listed(sorted(set(stamped.hosts) - {spec.host}))}"
+        return f"it passed with {brief(set(stamped.hosts) - {spec.host})}"
     if stamped.mode != mode(spec):
         return f"it passed as {stamped.mode}"
     now = fingerprint(spec, record, smoke_digest())
@@ -99,11 +97,6 @@ def stamp(record: Record) -> AcrossStamp | None:
 def mode(spec: HostSpec) -> Mode:
     """Return the mode of the step: simulated GPUs, and none, are tested on the CPU."""
     return "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
-
-
-def listed(names: list[str]) -> str:
-    """Return names as a person lists them: "gpu2 and gpu3"."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 judge = Rules(_step)

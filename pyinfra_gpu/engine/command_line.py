@@ -23,9 +23,10 @@ from typing import Any
 
 import click
 from pyinfra import logger, state
-from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.api.exceptions import ConnectorDataTypeError, DeployError, PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.inventory import Inventory
+from pyinfra.connectors.base import host_to_connector_data
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
@@ -163,7 +164,11 @@ def _wrong_data(host: Host) -> str | None:
             remedy="correct it, or give the address as ssh_hostname",
         )
     try:
+        kind = host.connector_cls
+        host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
         across = declared(host).smoke.across
+    except ConnectorDataTypeError as error:
+        return f"host {host.name}: {str(error).removeprefix('Invalid connector data ')}"
     except PyinfraError as error:
         return str(error)
     except RecursionError:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from pyinfra import host, logger, state
 from pyinfra.api import operation
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
 from pyinfra.api.operation import OperationMeta
 from pyinfra.api.state import State, StateStage
@@ -107,9 +108,6 @@ def looking(
             planning = state.current_stage != StateStage.Execute
             if planning and state.inventory.get_host(host.name) in state.failed_hosts:
                 return  # a plan has refused it already; what follows would only repeat that
-            if not hasattr(spec, "paths"):
-                yield refuse(stage, f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
-                return
             with journal.timed(stage):
                 try:
                     for command in _commands(stage, spec, body, acts):
@@ -160,6 +158,8 @@ def _with_privilege(
     """Make a pyinfra operation that runs as root where data allows it."""
 
     def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
+        if not isinstance(spec, HostSpec):
+            raise DeployError(f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
         # One line for all hosts and calls: pyinfra orders operations by the lines of their callers.
         chosen: dict[str, Any] = {**as_root(spec), **arguments}
         meta: OperationMeta = cast(Any, made)(spec=spec, name=name, **chosen)

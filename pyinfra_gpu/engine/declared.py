@@ -10,8 +10,10 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
 from pyinfra_gpu.drift.pytorch_build import declared as kind
-from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
+from pyinfra_gpu.drift.smoke_across import RANKS
 from pyinfra_gpu.errors import SpecError, sentence
+from pyinfra_gpu.host_names import brief
+from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.spec import AcrossSpec, HostSpec, lock
 from pyinfra_gpu.spec.types import LONGEST_LIST
 
@@ -110,8 +112,8 @@ def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
     elif len(members) < 2:
         impossible = "there is no other host to train with"
     elif unlike:
-        impossible = f"{listed(unlike)} does not declare the same"
-    elif len(members) * RANKS > MOST_RANKS:
-        most = MOST_RANKS // RANKS
+        impossible = f"{brief(unlike)} does not declare the same"
+    elif len(members) * RANKS > MAX_RANKS:
+        most = MAX_RANKS // RANKS
         impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
     return across.but(members=tuple(members), impossible=impossible)

@@ -41,6 +41,8 @@ _Said = dict[str, tuple[str, dict[str, Any]]]
 def load(options: Mapping[str, Any]) -> Inventory | str:
     """Return the inventory of pyinfra's options, or why it cannot be used; it holds a host."""
     name = str(options.get("inventory"))
+    if Path(name).name in _PYINFRAS_OWN:
+        return f"{name} is no inventory, which comes first: pyinfra INVENTORY deploy.py"
     folders = tuple(options.get("group_data") or ())
     pairs = (item.split("=", 1) for item in options.get("data") or ())
     try:
@@ -60,7 +62,8 @@ def load(options: Mapping[str, Any]) -> Inventory | str:
         cause = error.exception
         lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
         where = f" line {lines[-1]}" if lines else ""
-        return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
+        hint = "; is a comma missing between two hosts?" if "not callable" in str(cause) else ""
+        return f"{error.filename}{where}: {type(cause).__name__}: {cause}{hint}"
     except Ended:
         raise
     except SystemExit as end:

@@ -24,20 +24,12 @@ from pyinfra.api.state import State
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines, journal, uv
 from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.pip_download import NEWEST_GLIBC, DownloadError, download
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import executing
-from pyinfra_gpu.engine.uv import (
-    index_options,
-    install_command,
-    installing_mark,
-    lock_commands,
-    marked,
-    new_lock,
-)
 from pyinfra_gpu.engine.wheels import TransferError, digest, send
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Manifest
@@ -82,7 +74,7 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
         by = f" by {lock.path}"
     if record.torch.installing is True:
         # Another run may have been at work when we looked, and have finished meanwhile.
-        command = f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
+        command = f"[ ! -e {quoted(uv.installing_mark(spec))} ] || {{ {command}; }}"
     what = f"install torch {torch.full_version}{by} ({complaint})"
     yield long_step(spec, record, what, command)
 
@@ -94,7 +86,9 @@ def _without_lock(spec: HostSpec, record: Record, *wanted: str, noted: str = "tr
     """
     again = ["--reinstall-package", "torch"] if drift.is_there(record) else []
     unlocked = quoted("rm", "-f", spec.paths.torch_lock)
-    return marked(spec, install_command(spec, *wanted, *again), after=f"{noted} && {unlocked}")
+    return uv.marked(
+        spec, uv.install_command(spec, *wanted, *again), after=f"{noted} && {unlocked}"
+    )
 
 
 def _by_lock(
@@ -105,9 +99,9 @@ def _by_lock(
     + folders: on the host, in which some of it lies
     """
     content = lock.requirements.encode()
-    yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
+    yield write(STAGE, File(path=uv.new_lock(spec), content=content), as_owner(spec, record))
     there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-    fetch, install = lock_commands(spec, there=there, folders=folders)
+    fetch, install = uv.lock_commands(spec, there=there, folders=folders)
     yield long_step(spec, record, f"fetch what {lock.path} names", fetch)
     return install
 
@@ -199,7 +193,7 @@ def bring_nightly(
         if wanted is None:
             raise NightlyError("is for a Python that cannot be told")
         with _FETCHING:
-            place, files = _kept(version, wanted, index_options(spec), host.log)
+            place, files = _kept(version, wanted, uv.index_options(spec), host.log)
         for file, sha256 in files.items():
             at = os.path.dirname(nightly_path(spec, file))  # noqa: PTH120 - a path on the host
             send(state, host, as_owner(spec, record), at, place / file, sha256)

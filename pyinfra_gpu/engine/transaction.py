@@ -9,15 +9,8 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift.driver_inventory import (
-    Repository,
-    archive,
-    from_nvidia,
-    repository,
-    target,
-    trusts_nvidia,
-)
-from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
+from pyinfra_gpu.drift import driver_inventory as inventory
+from pyinfra_gpu.drift.driver_inventory import Repository, from_nvidia
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines
@@ -144,7 +137,7 @@ def run(state: State, host: Host, request: Request) -> bool:
         return False
     ready = _fetched(state, host, request)
     if isinstance(ready, str):
-        return failed(host, stage, f"{host.name}: {ready}; nothing was changed")
+        return failed(host, stage, f"{host.name}: {ready}; no package was changed")
     request, simulation = ready
     if not simulation.changes:
         return True
@@ -218,11 +211,11 @@ def _beyond_limits(request: Request, simulation: Simulation) -> str | None:
     source = _repository(spec, record)
     if record is None or isinstance(source, str):
         return str(source)
-    found, own = driver_packages(spec, record), archive(spec, record)
+    found, own = inventory.packages(spec, record), inventory.archive(spec, record)
     limits = Limits(
         branch=spec.driver.branch,
         # Also where none is declared: a single package that went ahead goes back to the rest.
-        version=target(spec, found),
+        version=inventory.target(spec, found),
         url=source.url if source else "",
         installed=found.names,
         labels=own.labels if own else (),
@@ -268,7 +261,7 @@ def _repository(spec: HostSpec, record: Record | None) -> Repository | str | Non
     """Return NVIDIA's repository, why there is none, or None where none is needed."""
     if record is None:
         return unanswered()
-    return repository(spec, record) if trusts_nvidia(spec) else None
+    return inventory.repository(spec, record) if inventory.trusts_nvidia(spec) else None
 
 
 def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequence[str]) -> bool:
@@ -297,7 +290,7 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
         if not reason and there[name] and there[name] not in offered:
             reason = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
     if reason:
-        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
+        return failed(host, stage, f"{host.name}: {reason}; no package was changed")
     exact = tuple(f"{name}={there[name]}" if there[name] else name for name in names)
     return run(state, host, Request(stage=stage, spec=spec, packages=exact, reinstall=True))
 

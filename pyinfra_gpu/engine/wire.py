@@ -19,15 +19,10 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.output import echo
 from pyinfra.api.state import State
+from pyinfra.connectors import util
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
-from pyinfra.connectors.util import (
-    CommandOutput,
-    OutputLine,
-    execute_command_with_sudo_retry,
-    make_unix_command_for_host,
-    read_output_buffers,
-)
+from pyinfra.connectors.util import CommandOutput
 
 from pyinfra_gpu.engine import transport
 from pyinfra_gpu.engine.deadlines import within
@@ -203,7 +198,7 @@ def run(
     + run_as: pyinfra's global arguments, over those of the operation and of the host's data
     + seconds: after which it is given up; + most: bytes that it may print
     + show: show what it prints while it works
-    + arguments: further ones of pyinfra's connector, e.g. `_stdin`
+    + arguments: further ones of pyinfra's connector, e.g. `_stdin`, a text
 
     Raises OSError where it takes longer, or prints more, and whatever a lost connection raises.
     """
@@ -215,18 +210,19 @@ def run(
             ok, output = host.run_shell_command(
                 whole, print_output=show, print_input=state.print_input, _timeout=seconds, **given
             )
-            lines = [OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
+            lines = [util.OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
             return ok, CommandOutput(lines)
         stdin, pty, codes = (given.pop(key, None) for key in _PROGRAMS_OWN)
+        said = f"{stdin}\n".encode() if stdin else b""
 
         def execute() -> tuple[int, CommandOutput]:
-            made = make_unix_command_for_host(state, host, whole, **given)
+            made = util.make_unix_command_for_host(state, host, whole, **given)
             if state.print_input:
                 echo(f"{host.print_prefix}>>> {made}", err=True)
             program = Program(host, made.get_raw_value(), most, pty=bool(pty))
-            return _to_its_end(program, host, _bytes(stdin), show)
+            return _to_its_end(program, host, said, show)
 
-        status, output = execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
+        status, output = util.execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
         return status in (codes or [0]), output
 
 
@@ -252,7 +248,7 @@ def start(
     chosen = _arguments(state, host, run_as)
     for key in _PROGRAMS_OWN:
         chosen.pop(key, None)
-    command = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    command = util.make_unix_command_for_host(state, host, StringCommand(text), **chosen)
     with within(seconds, "no program began"):
         return Program(host, command.get_raw_value(), most, as_one=as_one)
 
@@ -266,31 +262,22 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
     return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours and key != "_timeout"}
 
 
-def _to_its_end(
-    program: Program, host: Host, stdin: bytes, print_output: bool
-) -> tuple[int, CommandOutput]:
+def _to_its_end(program: Program, host: Host, said: bytes, show: bool) -> tuple[int, CommandOutput]:
     settling = _beside(program.settle)
     try:
-        program.say(stdin)
+        program.say(said)
         program.end_input()
-        output = read_output_buffers(
+        output = util.read_output_buffers(
             program.lines(),
             program.lines(errors=True),
             timeout=None,
-            print_output=print_output,
+            print_output=show,
             print_prefix=host.print_prefix,
         )
         return program.ended(), output
     finally:
         settling.kill(block=False)
         program.close()
-
-
-def _bytes(stdin: Any) -> bytes:
-    """Return what pyinfra's `_stdin` stands for: text, lines or a file; None for nothing."""
-    lines = stdin.readlines() if hasattr(stdin, "readlines") else stdin or []
-    lines = lines if isinstance(lines, list | tuple) else [lines]
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode()
 
 
 def _text(line: bytes) -> str:

@@ -144,20 +144,19 @@ def _fingerprints(digits: str) -> tuple[str, ...] | Unknown:
         return Unknown("it is not a readable keyring")
 
 
-def all_sources(rows: Iterable[str]) -> tuple[Source, ...]:
-    """Return every enabled source, from the lines of apt's lists as "FILE:LINE"."""
-    files: dict[str, list[str]] = {}
-    for name, _, line in (row.partition(":") for row in rows):
-        files.setdefault(name, []).append(line)
-    return tuple(source for name, lines in files.items() for source in apt_lists.read(name, lines))
-
-
 def _sources(answer: Answer, key: str) -> tuple[Source, ...] | Unknown:
-    """NVIDIA's and the declared one: in its URL, {distro} and {arch} stand for any word."""
+    """Return NVIDIA's and the declared one, from the lines of apt's lists as "FILE:LINE".
+
+    In the declared URL {distro} and {arch} stand for any word.
+    """
     rows = answer.value(tuple[Str, ...], key)
     declared = answer.value(Str | None, "nvidia.repository")
     if isinstance(rows, Unknown) or isinstance(declared, Unknown):
         return rows if isinstance(rows, Unknown) else declared
+    files: dict[str, list[str]] = {}
+    for name, _, line in (row.partition(":") for row in rows):
+        files.setdefault(name, []).append(line)
+    sources = (each for name, found in files.items() for each in apt_lists.read(name, found))
     parts = re.split(r"\{distro\}|\{arch\}", (declared or "").rstrip("/"))
     form = "[^/]+".join(map(re.escape, parts))
 
@@ -166,7 +165,7 @@ def _sources(answer: Answer, key: str) -> tuple[Source, ...] | Unknown:
         is_declared = declared and re.fullmatch(form, source.uri.rstrip("/"))
         return "nvidia" in text or "cuda/repos" in text or bool(is_declared)
 
-    return tuple(filter(matters, all_sources(rows)))
+    return tuple(filter(matters, sources))
 
 
 def _entries(answer: Answer, key: str) -> Mapping[str, Entry | Unknown] | Unknown:

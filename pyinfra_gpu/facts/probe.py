@@ -45,7 +45,6 @@ def asked_by(spec: HostSpec, **changes: object) -> dict[str, Any]:
     paths, training, pytorch = spec.paths, spec.training, spec.pytorch
     nvidia, built = spec.accelerator == "nvidia", pytorch.building is not None
     folders = (paths.build,) if pytorch.source != "wheel" else ()
-    bundle = (paths.build_bundle,) if built else ()
     asked = asked_of(
         paths,
         nvidia=nvidia,
@@ -57,7 +56,7 @@ def asked_by(spec: HostSpec, **changes: object) -> dict[str, Any]:
         seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         **changes,
     )
-    asked["entries"] = (*asked["entries"], *folders, *bundle)
+    asked["entries"] = (*asked["entries"], *folders)
     if nvidia:
         asked["cuda_release"] = spec.cuda.release or ""
         asked["compiler"] = spec.cuda.host_compiler or ""

@@ -28,4 +28,4 @@ fi
 printf '%s since %s\n' "$who" "$(date -u '+%Y-%m-%d %H:%M UTC')" >"$file"
 tell taken
 while [ "$(timeout "$silent" head -c 1 9>&-)" ]; do :; done
-: >"$file"
+[ ! -e "$file" ] || : >"$file" # whoever removes us takes it away

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, NamedTuple
 
-from pyinfra import host, state
+from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
@@ -25,7 +24,6 @@ from pyinfra_gpu.engine.torch_install import given_up
 from pyinfra_gpu.engine.uv import sources
 from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import build_bundle, program
@@ -137,13 +135,8 @@ def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: s
 
 def _start(spec: HostSpec, record: Record) -> Commands:
     """Start the build, where it is not at work already."""
-    paths, there, content = spec.paths, record.layout.entry(spec.paths.build_bundle), build_bundle()
-    if isinstance(there, Unknown) or there.sha256 != hashlib.sha256(content).hexdigest():
-        yield write(STAGE, File(path=paths.build_bundle, content=content), as_root(spec))
-    text = plan(spec, record).text
-    if not executing() and state.print_noop_info:  # as with `--dry -v`
-        for line in text.splitlines():
-            host.log(line)
+    paths, text = spec.paths, plan(spec, record).text
+    yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))

@@ -25,7 +25,7 @@ from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.host_names import FEW
+from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.on_host.smoke import files
 from pyinfra_gpu.on_host.smoke.across import Part, Step
 from pyinfra_gpu.on_host.smoke.across import stamp as across_stamp
@@ -96,7 +96,7 @@ def _act(spec: HostSpec, record: Record, owed: str | None, meeting: Together) ->
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])
     modes = {name: each["mode"] for name, each in said.items()}
     if not why or (missing and owed is None):
-        unheard = f"; nothing is known of {drift.listed(missing)}" if missing else ""
+        unheard = f"; nothing is known of {brief(missing)}" if missing else ""
         _passed_earlier(record, others, unheard)
     elif missing:
         yield from _alone(spec, missing, why)
@@ -140,7 +140,7 @@ def _made(
 
 
 def _passed_earlier(record: Record, others: list[str], more: str = "") -> None:
-    journal.summary(STAGE, f"with {drift.listed(others)}: passed earlier{more}")
+    journal.summary(STAGE, f"with {brief(others)}: passed earlier{more}")
     journal.across(drift.stamp(record))
     host.noop("the multi-node step passed with these very configurations")
 
@@ -150,12 +150,12 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
     if any(state.is_host_in_limit(state.inventory.get_host(name)) for name in missing):
         yield refuse(
             STAGE,
-            f"{spec.host}: the multi-node step was not made: {drift.listed(missing)} did not come"
+            f"{spec.host}: the multi-node step was not made: {brief(missing)} did not come"
             " to it (what failed there stands at its name; all hosts of the group must be in one"
             " run, without --serial and --no-wait)",
         )
     else:
-        _put_off(spec, why, f"was not made: this run leaves {drift.listed(missing)} out")
+        _put_off(spec, why, f"was not made: this run leaves {brief(missing)} out")
 
 
 def _put_off(spec: HostSpec, why: str, until: str) -> None:
@@ -220,7 +220,7 @@ def _train(
 
     def run() -> Part:
         others = [name for name in hosts if name != host.name]
-        host.log(f"one step with {drift.listed(others)} ({why}) ...")
+        host.log(f"one step with {brief(others)} ({why}) ...")
         answer = ask(
             state,
             host,

@@ -6,15 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyinfra_gpu.packages.names import (
-    LABEL,
-    branch_of,
-    driver_version,
-    is_driver,
-    is_kernel,
-    is_nvidia,
-    plain,
-)
+from pyinfra_gpu.packages import names
+from pyinfra_gpu.packages.names import LABEL, driver_version, is_driver, plain
 
 _INSTALL = re.compile(
     r"Inst (?P<name>\S+)(?: \[(?P<old>[^\]]+)\])? "
@@ -180,19 +173,19 @@ def _installation(change: Change, limits: Limits) -> str | None:
     name, old, new = change.name, change.old, change.new
     if new is None or new == old:
         return None  # the same again, as where an interrupted installation is finished
-    if is_kernel(name):
+    if names.is_kernel(name):
         return f"it would install {name} {new}, a kernel"
     lower = old is not None and order(new) < order(old)
     if not limits.is_driver(name, new):
         return f"it would downgrade {name} from {old} to {new}" if lower else None
-    if limits.branch is not None and branch_of(new) != limits.branch:
+    if limits.branch is not None and names.branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
     if limits.version is not None:
         if driver_version(new) == limits.version:
             return None
         return f"{name} would get version {new}, not {limits.version} as the rest"
     # Going back to the declared branch is what data says.
-    if lower and old and branch_of(old) == limits.branch:
+    if lower and old and names.branch_of(old) == limits.branch:
         step = f"{name} from {old} to {new}"
         return f"it would downgrade {step}: declare `driver_version` if that is wanted"
     return None
@@ -206,7 +199,7 @@ def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | Non
     name = plain(change.name)
     if change.new is None or change.new == change.old:
         return None
-    toolkit = is_nvidia(name) and name.startswith(("cuda-", "libcuda"))
+    toolkit = names.is_nvidia(name) and name.startswith(("cuda-", "libcuda"))
     if not (is_driver(name, change.new) or toolkit):
         return None  # helpers of the distribution need not come from NVIDIA
     origin = " or ".join(change.labels)

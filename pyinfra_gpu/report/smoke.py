@@ -10,7 +10,14 @@ from rich.console import RenderableType
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
+from pyinfra_gpu.facts.verdict import (
+    AcrossStamp,
+    AcrossVerdict,
+    AllReduce,
+    AnyVerdict,
+    Verdict,
+    finite,
+)
 from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
@@ -25,6 +32,18 @@ GATE = {
     "rehearsal-1gpu": "one GPU is declared: this proves nothing about two",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
+_GATE = "no proof"
+_FIGURES = {
+    "S1.speed": "speed",
+    "S4.allreduce_exact": "exact sums",
+    "S4.bandwidth": "bandwidth",
+    "S4.link": "PCIe link",
+    "S4.transport": "transport",
+    "S4.loss_drop": "training step",
+    "S4.precision": "formats",
+}
+"""The checks whose words are a test's figures, and what stands before these."""
+
 _MOST = 3  # failed checks that are shown beside the one that counts
 _STEPS = 5
 _TAIL = 10  # lines of a log
@@ -51,23 +70,20 @@ def blocks(tests: Mapping[str, Told], *, whole: bool = False) -> list[Renderable
 
 def _shown(name: str, test: Told, *, in_full: bool) -> Shown:
     if isinstance(test, AcrossStamp):
-        state, *texts = across_figures(test)
+        (_, state), *rows = across_figures(test)
+    elif not test.verdict.passed:
+        state = _state(test.verdict, in_full)
+        return Shown(name=name, state=state, rows=tuple(_failure(test)), long=True)
     else:
         verdict = test.verdict
-        state, texts = _state(verdict, in_full), []
-        if not verdict.passed:
-            return Shown(name=name, state=state, rows=tuple(_failure(test)), long=True)
+        state, rows = _state(verdict, in_full), []
         if isinstance(verdict, Verdict):
-            texts = [*(figures(verdict) if in_full else _gate(verdict))]
-        texts += [f"WARN {each.id}: {each.detail}" for each in verdict.having("warn")]
+            rows = [row for row in figures(verdict) if in_full or row[0] == _GATE]
+        rows += [("warn", f"{each.id}: {each.detail}") for each in verdict.having("warn")]
         if skipped := [each.id for each in verdict.having("skip")]:
-            texts.append(f"skipped: {', '.join(skipped)}")
-    rows = tuple(Row(text=shortened(text, _LONGEST)) for text in texts)
-    return Shown(name=name, state=state, rows=rows, long=True)
-
-
-def _gate(verdict: Verdict) -> list[str]:
-    return [GATE[verdict.mode]] if verdict.mode in GATE else []
+            rows.append(("skipped", ", ".join(skipped)))
+    shown = (Row(label=label, text=shortened(text, _LONGEST)) for label, text in rows)
+    return Shown(name=name, state=state, rows=tuple(shown), long=True)
 
 
 def _state(verdict: AnyVerdict, in_full: bool) -> str:
@@ -106,66 +122,34 @@ def _failure(test: Explained) -> Iterator[Row]:
         yield Row(text="run it again there:", verbatim=verdict.rerun_command)
 
 
-def figures(verdict: Verdict) -> Iterator[str]:
-    """Yield a test's figures, a line each, as far as it came."""
-    metrics = verdict.metrics
+def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what a test measured, in the words of its own checks, by their names."""
     if gpus := Counter(gpu.name for gpu in verdict.gpus):
         counted = ", ".join(f"{count} x {name}" for name, count in gpus.items())
-        yield f"{len(verdict.ranks)} ranks on {counted}"
-    yield from _bandwidth(verdict)
-    before, after, ratio = map(finite, (metrics.loss0, metrics.loss1, metrics.taylor_ratio))
-    if before is not None and after is not None and ratio is not None:
-        yield f"one training step: loss {before:.4f} -> {after:.4f}, {_drop(ratio)}"
-    works: dict[str, list[str]] = {}
-    for name, each in metrics.precision.items():
-        works.setdefault(each.status, []).append(name)
-    formats = [f"{', '.join(names)} {status}" for status, names in works.items()]
-    if metrics.precision_best and set(works) != {"native"}:
-        formats.append(f"recommended: {metrics.precision_best}")
-    if works:
-        yield f"number formats: {'; '.join(formats)}"
+        yield "ranks", f"{len(verdict.ranks)} on {counted}"
+    for each in verdict.having("pass"):
+        if each.id in _FIGURES:
+            yield _FIGURES[each.id], each.detail
+    sizes = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
+    if largest := max(sizes, key=lambda each: each.bytes, default=None):
+        yield "all-reduce", _rate(largest)
     if verdict.listens.to == "anyone":
-        yield f"other machines could connect while it ran: {verdict.listens.how}"
-    yield from _gate(verdict)
+        yield "open", f"other machines could connect while it ran: {verdict.listens.how}"
+    if verdict.mode in GATE:
+        yield _GATE, GATE[verdict.mode]
 
 
-def _bandwidth(verdict: Verdict) -> Iterator[str]:
-    """Yield how fast an all-reduce was, over what, and by which way."""
-    metrics = verdict.metrics
-    check = verdict.check("S4.allreduce_exact")
-    exact = ", every element exact" if check and check.status == "pass" else ""
-    sizes = [each for each in metrics.allreduce if each.kind == "float32"]
-    if (rate := finite(metrics.allreduce_busbw_gb_s)) is not None:
-        size = f" of {metrics.allreduce_bytes / 2**20:g} MiB" if metrics.allreduce_bytes else ""
-        yield f"all-reduce{size}: {rate:.1f} GB/s bus bandwidth{exact}"
-    elif sizes:
-        largest = max(sizes, key=lambda each: each.bytes)
-        among = f" among {len(verdict.ranks)} ranks"
-        yield f"{_all_reduce(largest.bytes, largest.mb_per_s, among)}{exact}"
-    links = [f"gen {e.gen} x{e.width}" for e in metrics.link.values() if e.gen and e.width]
-    if links:
-        yield f"PCIe under load: {', '.join(dict.fromkeys(links))}"
-    if metrics.transport:
-        yield f"transport: {', '.join(metrics.transport)}"
-
-
-def across_figures(stamped: AcrossStamp) -> Iterator[str]:
-    """Yield what a stamp says of a multi-node step that passed, a line each."""
-    yield (
-        f"multi-node step on {len(stamped.hosts)} hosts PASS ({stamped.mode}),"
-        f" {stamped.ranks} ranks, {stamped.duration_s:.1f} s, {stamped.finished}"
-    )
+def across_figures(stamped: AcrossStamp) -> Iterator[tuple[str, str]]:
+    """Yield what a stamp says of a multi-node step that passed, in the same form."""
+    ran = f"PASS ({stamped.mode}), {stamped.ranks} ranks, {stamped.duration_s:.1f} s"
+    yield "multi-node", f"multi-node step on {len(stamped.hosts)} hosts {ran}, {stamped.finished}"
     if (entry := stamped.all_reduce) is not None:
-        yield f"{_all_reduce(entry.bytes, entry.mb_per_s)}, every element exact on all ranks"
+        yield "all-reduce", f"{_rate(entry)}, every element exact on all ranks"
     if (ratio := finite(stamped.taylor_ratio)) is not None:
-        yield f"one training step: {_drop(ratio)}"
+        yield "training step", f"{ratio:.1%} of the decrease that the gradient predicts"
     for name, reason in stamped.open_to_others.items():
-        yield f"other machines could connect to {name} while the step ran: {reason}"
+        yield "open", f"other machines could connect to {name} while the step ran: {reason}"
 
 
-def _all_reduce(size: int, rate: float, among: str = "") -> str:
-    return f"all-reduce of {size / 2**20:g} MiB{among}: {rate:.0f} MB/s"
-
-
-def _drop(ratio: float) -> str:
-    return f"{ratio:.1%} of the decrease that the gradient predicts"
+def _rate(entry: AllReduce) -> str:
+    return f"{entry.bytes / 2**20:g} MiB: {entry.mb_per_s:.0f} MB/s"

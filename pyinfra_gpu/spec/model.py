@@ -57,7 +57,7 @@ class Section(BaseModel):
     """What all parts of a spec have in common."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
-    stage: ClassVar[str] = "general"
+    stage: ClassVar[str] = ""  # where it is not called as the section
     prefix_: ClassVar[str] = ""
 
     def but(self, **changes: object) -> Self:
@@ -68,7 +68,7 @@ class Section(BaseModel):
 class GpuSpec(Section):
     """The GPUs the host must have; `compute_capability` ("12.0") follows from the model."""
 
-    stage, prefix_ = "preflight", "gpu_"
+    stage = "preflight"
     model: t.GpuModel | None = key(
         None, "the model every GPU of the host must be", example="RTX 5090",
         allowed="the name of a GPU in stacks.yaml, or None for no check")
@@ -82,7 +82,6 @@ class GpuSpec(Section):
 class PreflightSpec(Section):
     """What must be there before anything is written."""
 
-    stage, prefix_ = "preflight", "preflight_"
     min_disk_gib: float = key(
         None, "free GiB needed at prefix where torch is not installed yet; more where it is built",
         example=40, ge=0, le=100_000, derived=_STACKS)
@@ -95,7 +94,6 @@ class PreflightSpec(Section):
 class RepositorySpec(Section):
     """NVIDIA's package repository, or a mirror of it; None = what `stacks.yaml` knows."""
 
-    stage, prefix_ = "driver", "driver_"
     url: t.RepositoryUrl = key(
         None, "NVIDIA's package repository or a mirror of it, for driver and CUDA toolkit",
         name="driver_repository_url", derived=_STACKS,
@@ -117,7 +115,6 @@ class RepositorySpec(Section):
 class DriverSpec(Section):
     """The NVIDIA driver; `branch`, `minimum` and `repository` are None on cpu stacks."""
 
-    stage, prefix_ = "driver", "driver_"
     source: Literal["nvidia", "distribution", "present"] = key(
         "nvidia", "'nvidia' installs the driver from NVIDIA's repository, 'distribution' from"
         " Ubuntu's own archive, with signed modules, 'present' only judges the one that is there;"
@@ -146,7 +143,6 @@ class DriverSpec(Section):
 class PackagesSpec(Section):
     """Packages of the distribution; `extra` are the user's own, sorted."""
 
-    stage, prefix_ = "packages", "packages_"
     extra: t.Packages = key(
         (), "further packages of the distribution to install; taken off here, they stay installed",
         example=["nvtop", "tmux"],
@@ -156,7 +152,6 @@ class PackagesSpec(Section):
 class CudaSpec(Section):
     """The CUDA toolkit; `release` is None on cpu stacks, `archs` are ten times the capabilities."""
 
-    stage, prefix_ = "cuda", "cuda_"
     toolkit: bool = key(
         True, "install the CUDA toolkit, which torch itself does not need; never with privilege ="
         " 'none'")
@@ -178,7 +173,6 @@ class CudaSpec(Section):
 class LibcudaSpec(Section):
     """The driver's library, as programs find it."""
 
-    stage, prefix_ = "libcuda", "libcuda_"
     toolkit_link: bool = key(
         False, "link libcuda.so into the toolkit's lib64 too, for Triton 2 and programs linked"
         " with -L$CUDA_HOME/lib64 -lcuda")
@@ -189,7 +183,6 @@ class BuildSpec(Section):
     whether it is for GPUs.
     """
 
-    stage, prefix_ = "pytorch", "pytorch_"
     git_url: t.GitUrl | None = key(
         None, "the repository torch is built from, a mirror of it, or a bundle", allowed=_GIT_URL,
         example="https://github.com/pytorch/pytorch")
@@ -237,7 +230,6 @@ class PytorchSpec(Section):
     that there are for this torch, one for each platform.
     """
 
-    stage, prefix_ = "pytorch", "pytorch_"
     source: Literal["wheel", "nightly", "source"] = key(
         "wheel", "where torch comes from; 'nightly' keeps its files, 'source' builds it once per"
         " kind of host", example="source")
@@ -306,7 +298,6 @@ class PytorchSpec(Section):
 class EnvironmentSpec(Section):
     """The env file; `variables` are the user's own, sorted by name."""
 
-    stage, prefix_ = "environment", "environment_"
     name: t.Name = key(
         "training", "names the env file and the training checkout", example="nanochat",
         allowed="at most 40 of a-z, 0-9 and -, not starting with -")
@@ -319,7 +310,6 @@ class EnvironmentSpec(Section):
 class TrainingSpec(Section):
     """The training repo at one commit, and how it is run; `presets` with what they extend."""
 
-    stage, prefix_ = "training", "training_"
     repo: t.GitUrl = key(
         None, "the training repo; None = no training stage", allowed=_GIT_URL,
         example="https://github.com/karpathy/nanochat")
@@ -366,7 +356,7 @@ class AcrossSpec(Section):
     + impossible: why the group cannot train together, a clause; None where it can
     """
 
-    stage, prefix_ = "smoke", "smoke_across_"
+    prefix_ = "smoke_across_"
     hosts: t.Group = key(
         False, "then one step on all hosts of that group; True = all that say True", example="gpu",
         allowed="True, False or the name of an inventory group")
@@ -383,7 +373,6 @@ class AcrossSpec(Section):
 class SmokeSpec(Section):
     """The smoke test: `mode` is "gpu" on two real GPUs or more, "rehearsal-1gpu" on one."""
 
-    stage, prefix_ = "smoke", "smoke_"
     run: Literal["auto", "always", "skip"] = key(
         "auto", "run the smoke test when something it depends on changed, always, or never",
         name="smoke")
@@ -483,6 +472,8 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _keys(section: type[Section], place: tuple[str, ...] = ()) -> Iterator[Key]:
+    prefix = section.prefix_ or "".join(f"{each}_" for each in place[:1])
+    stage = section.stage or "".join(place[:1]) or "general"
     for name, field in section.model_fields.items():
         if isinstance(field.default, Section):
             yield from _keys(type(field.default), (*place, name))
@@ -491,8 +482,8 @@ def _keys(section: type[Section], place: tuple[str, ...] = ()) -> Iterator[Key]:
         about: Mapping[str, Any] = field.json_schema_extra  # type: ignore[assignment]
         others = [each for each in _words(field) if each != field.default]
         yield Key(
-            name=about.get("name", f"{section.prefix_}{name}"),
-            stage=section.stage,
+            name=about.get("name", f"{prefix}{name}"),
+            stage=stage,
             place=(*place, name),
             default=field.default,
             derived=about.get("derived"),

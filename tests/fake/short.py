@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyinfra_gpu.on_host.probe import driver, look, system, torch, training
-from pyinfra_gpu.on_host.probe.frame import NotTold, told
+from pyinfra_gpu.on_host.probe.frame import NotTold, only, told
 
 Plain = Mapping[str, str | None]
 Lists = Mapping[str, list[str]]
@@ -57,16 +57,7 @@ _NAMES = {
 }
 
 
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise NotTold(f"{text[:20]!r} is neither 0 nor 1")
-    return text == "1"
-
-
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise NotTold(f"{text[:40]!r} is not a number")
-    return int(text)
+_flag = {"0": False, "1": True}.__getitem__
 
 
 def _mib(column: str) -> Callable[[str], int]:
@@ -81,33 +72,20 @@ def _mib(column: str) -> Callable[[str], int]:
     return read
 
 
-def _version(form: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        found = re.fullmatch(form, text)
-        if not found:
-            raise NotTold(f"it said {text[:80]!r}")
-        return found[1]
-
-    return read
-
-
 def _reboots(text: str) -> list[dict[str, Any]]:
     found = re.findall(r"^(\d{1,12}) (\S{1,64}) (.+)$", text, re.MULTILINE)
     return [{"at": int(at), "boot_id": boot, "reason": why} for at, boot, why in found]
 
 
-_NUMBERS = r"(\d+(?:\.\d+)*)"
 _TEXTS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("system.uid", "torch.touched", "training.dirty_count"), _number),
+    **dict.fromkeys(("system.uid", "torch.touched", "training.dirty_count"), int),
     **dict.fromkeys(("driver.nouveau", "driver.nova", "driver.runfile", "cuda.gxx"), _flag),
     **dict.fromkeys(("torch.installing", "launcher.linger", "launcher.manager"), _flag),
     **dict.fromkeys(("storage.free", "storage.usr", "storage.var", "storage.boot"), _mib("free")),
-    **dict.fromkeys(("cuda.gcc", "cuda.compiler"), _version(_NUMBERS)),
     "system.secure_boot": _flag,
     "storage.shm": _mib("size"),
     "storage.initrd": lambda text: -(-int(text) // 2**20),
-    "cuda.nvcc": _version(r".*release (\d{1,4}\.\d{1,4})\b.*"),
-    "cuda.glibc": _version(rf"glibc {_NUMBERS}"),
+    "cuda.nvcc": lambda text: only(r"release ([\d.]+)", text, "nvcc"),
     "system.cpus": lambda text: int(text.partition("-")[2]) + 1,
     "system.memory": lambda text: int(text.split()[1]) // 1024,
     "system.python3": system.python_version,

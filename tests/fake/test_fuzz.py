@@ -10,7 +10,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
 from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
@@ -133,25 +131,45 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
     return made
 
 
-def test_stamps(fuzz: Fuzz) -> None:
-    for text in documents(fuzz, stamp(across=across_stamp()), 25_000):
-        found = Stamp.read(text)
-        if sound(found, Stamp) and isinstance(found, Stamp):
-            across = found.across
-            harmless(printed(smoke_report.blocks({"ws1": across} if across else {})))
+FORMS: dict[str, tuple[Any, Any]] = {
+    "a stamp": (Stamp, stamp(across=across_stamp())),
+    "a proof": (Proof, {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}),
+    "what was installed": (
+        TrainingStamp,
+        {"requirements_sha256": "e0" * 32, "distributions": {"torch": "2.13.0", "numpy": "2"}},
+    ),
+    "a verdict": (Verdict, document()),
+    "a verdict that failed": (
+        Verdict,
+        document(
+            status="fail",
+            failed={
+                "id": "S3.allreduce",
+                "sentence": "ws1: rank 1 ended",
+                "rank": 1,
+                "log": "/x/log",
+                "tail": ["RuntimeError: CUDA error: no kernel image is available"],
+            },
+        ),
+    ),
+}
 
 
-def test_proofs(fuzz: Fuzz) -> None:
-    proof = {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}
-    for text in documents(fuzz, proof, 25_000):
-        sound(Proof.read(text), Proof)
-        harmless(outdated(text, {"gcc": "12"}) or "")
-
-
-def test_stamps_of_requirements(fuzz: Fuzz) -> None:
-    noted = {"requirements_sha256": "e0" * 32, "distributions": {"torch": "2.13.0", "numpy": "2"}}
-    for text in documents(fuzz, noted, 25_000):
-        sound(TrainingStamp.read(text), TrainingStamp)
+@pytest.mark.parametrize("name", FORMS)
+def test_documents(name: str, fuzz: Fuzz) -> None:
+    form, value = FORMS[name]
+    record = parse(FakeHost().probe_lines())
+    for number, text in enumerate(documents(fuzz, value, 20_000 if form is not Verdict else 2_500)):
+        found = form.read(text)
+        if form is Proof:
+            harmless(outdated(text, {"gcc": "12"}) or "")
+        if not sound(found, form):
+            continue
+        if isinstance(found, Stamp) and found.across:
+            harmless(printed(smoke_report.blocks({"ws1": found.across})))
+        if isinstance(found, Verdict):
+            told = explained(found, record) if number % 10 == 0 else Explained(found)
+            harmless(printed(smoke_report.blocks({"ws1": told})))
 
 
 def test_evidence(fuzz: Fuzz) -> None:
@@ -163,33 +181,6 @@ def test_evidence(fuzz: Fuzz) -> None:
         for name, ends in of_file(text).items():
             assert isinstance(name, str)
             assert isinstance(ends, str)
-
-
-@cache
-def seen() -> Record:
-    return parse(FakeHost().probe_lines())
-
-
-def test_verdicts(fuzz: Fuzz) -> None:
-    failing = document(
-        status="fail",
-        failed={
-            "id": "S3.allreduce",
-            "sentence": "ws1: rank 1 ended",
-            "rank": 1,
-            "log": "/x/log",
-            "tail": ["RuntimeError: CUDA error: no kernel image is available"],
-        },
-    )
-    for number, text in enumerate(
-        each for value in (document(), failing) for each in documents(fuzz, value, 2_500)
-    ):
-        found = Verdict.read(text)
-        if not sound(found, Verdict):
-            continue
-        assert isinstance(found, Verdict)
-        told = explained(found, seen()) if number % 10 == 0 else Explained(found)
-        harmless(printed(smoke_report.blocks({"ws1": told})))
 
 
 def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:

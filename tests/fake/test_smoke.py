@@ -41,19 +41,12 @@ def option(words: list[str], name: str) -> str:
 NO_STAMP: dict[str, str | None] = {"smoke.stamp": None}
 MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
     # name: (the host, mode, GPUs, ranks)
-    "two real GPUs": (GpuHost(data=TWO_GPUS, plain=NO_STAMP), "gpu", "2", "2"),
-    "four real GPUs": (
-        GpuHost(data={**TWO_GPUS, "gpu_count": 4}, plain=NO_STAMP),
-        "gpu",
-        "4",
-        "4",
-    ),
-    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "gpu", "1", "1"),
+    "two GPUs": (GpuHost(data=TWO_GPUS, plain=NO_STAMP), "gpu", "2", "2"),
+    "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, plain=NO_STAMP), "gpu", "4", "4"),
+    "one": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "gpu", "1", "1"),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
-        "rehearsal-cpu",
-        None,
-        "2",
+        *("rehearsal-cpu", None, "2"),
     ),
     "no GPU": (FakeHost(plain=NO_STAMP), "rehearsal-cpu", None, "2"),
 }

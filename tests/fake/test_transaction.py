@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
     ),
     "not understood": (simulated("Inst what"), "apt said something that is not understood"),
     "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
-    "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "nothing was changed"),
+    "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "no package was changed"),
     "silence": (GpuHost(responses={"--simulate": {"stdout": []}}), "apt printed nothing"),
     "not to be fetched": (
         simulated(GOOD, **{"--download-only": FAILING}),

@@ -17,6 +17,7 @@ from pyinfra.api.host import Host
 from pyinfra.context import ctx_state
 from test_hostile_host import PROJECT, environment, serving
 
+from pyinfra_gpu.engine import ask as asking
 from pyinfra_gpu.engine import wire
 from pyinfra_gpu.engine.deadlines import within
 
@@ -41,7 +42,6 @@ COMMANDS: list[tuple[str, dict[str, Any], tuple[bool, list[str], list[str]]]] = 
     ("exit 3", {"_success_exit_codes": [3]}, (True, [], [])),
     ("cat", {}, (True, [], [])),
     ("cat", {"_stdin": "one\ntwo"}, (True, ["one", "two"], [])),
-    ("cat", {"_stdin": ["one", "two\n"]}, (True, ["one", "two"], [])),
     ("wc -c", {"_stdin": "x" * 200_000}, (True, ["200001"], [])),
     ("true", {"_stdin": "x" * 200_000}, (True, [], [])),
     ('echo "$A"', {"_env": {"A": "x y"}}, (True, ["x y"], [])),
@@ -70,6 +70,48 @@ def test_a_command_that_prints_more_than_it_may_is_given_up(host: Host) -> None:
     for text in ("yes", "yes | tr -d '\\n'", "yes >&2"):
         with pytest.raises(wire.TooMuchError, match="it sent more than 64 KiB"):
             run(host, text, most=1 << 16)
+
+
+def answer(host: Host, text: str = "true", **arguments: Any) -> asking.Answer:
+    return asking.ask(host.state, host, text, {}, **{"seconds": 30, **arguments})
+
+
+def test_what_a_command_said_is_kept_in_order_and_apart(host: Host) -> None:
+    told = answer(host, "echo a; sleep 0.1; echo W: x >&2; sleep 0.1; echo b")
+    assert (told.ok, told.stdout, told.lines) == (True, ("a", "b"), ("a", "W: x", "b"))
+
+
+@pytest.mark.parametrize("error", [OSError("reset by peer"), TimeoutError("not within 30 s")])
+def test_what_keeps_a_host_from_answering_is_an_answer_that_is_not_ok(
+    host: Host, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wire, "run", fails)
+    told = answer(host)
+    assert (told.ok, told.late, told.lost) == (False, "not" in str(error), "reset" in str(error))
+    assert str(error) in told.lines[0]
+
+
+def test_a_long_command_is_told_to_be_alive(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(host, "log", told.append)
+    monkeypatch.setattr(asking, "_TOLD_S", 0.1)
+    answer(host, "sleep 1")
+    assert told == []
+    answer(host, "sleep 1", what="install it")
+    assert told[0] == "install it ..."
+    assert len(told) > 2
+    said = len(told)
+    gevent.sleep(0.3)
+    assert len(told) == said
+
+
+def test_as_whom_it_runs_is_said_by_the_caller_and_the_password_by_pyinfra(host: Host) -> None:
+    host.current_op_global_arguments = {"_sudo": True, "_sudo_password": "x"}  # type: ignore[typeddict-item]
+    chosen = wire._arguments(host.state, host, {"_sudo": False})
+    assert (chosen["_sudo"], chosen["_sudo_password"]) == (False, "x")
 
 
 def test_a_program_that_lasts_begins_in_time_or_is_given_up(
@@ -106,6 +148,7 @@ import json, sys
 import pyinfra_cli
 from pyinfra.api import Config, Inventory, State, StringCommand
 from pyinfra.api.connect import connect_all
+from pyinfra_gpu.engine import ask as asking
 from pyinfra_gpu.engine import wire
 from pyinfra_gpu.engine.ask import ask
 hosts = [tuple(each) for each in json.load(open(sys.argv[1]))]

@@ -94,9 +94,6 @@ def test_what_is_expected_of_the_wrapper_is_said(row: str | None, expected: str)
     assert found.expected == expected
 
 
-UNLESS = "test of 2 ranks, unless the repair brings back what was tested"
-
-
 def actions(host: FakeHost) -> dict[str, str]:
     return {each.id: each.action for each in checked(host)["ws1"].deviations}
 
@@ -104,12 +101,6 @@ def actions(host: FakeHost) -> dict[str, str]:
 def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
     after.plain["smoke.stamp"] = short.told_of(before.probe_lines(), "smoke.stamp")
     return after
-
-
-def test_the_plan_promises_no_test_that_a_repair_makes_needless() -> None:
-    gone = FakeHost(lists={"torch.version_line": [], "torch.distribution": []})
-    gone.plain = {"torch.python_problem": "No such file or directory"}
-    assert actions(with_stamp_of(FakeHost(), gone))["smoke.unproven"] == UNLESS
 
 
 def test_the_plan_promises_the_test_that_another_host_owes() -> None:

@@ -20,12 +20,7 @@ def bundle() -> bytes:
 
 
 class Here:
-    """A prefix on this machine, with a checkout.
-
-    + within: words before each command, such as those that enter a namespace
-    """
-
-    within: tuple[str, ...] = ()
+    """A prefix on this machine, with a checkout."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +74,7 @@ class Here:
 
     def train(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.within, str(self.program), *words],
+            [str(self.program), *words],
             capture_output=True,
             text=True,
             check=False,

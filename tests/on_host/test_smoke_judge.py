@@ -61,7 +61,7 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
 
 
 def test_nvlink_carries_more_than_the_pcie_link() -> None:
-    want = replace(WANT, gpu_host={**HOST, "links": {"0-1": "NV18"}})
+    want = replace(WANT, gpu_host={**HOST, "links": ["NV18"]})
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
     assert judged(CHECKS["S4.bandwidth"], facts, want).detail == "26.0 GB/s over NV18"
     assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], facts, want).detail
@@ -100,6 +100,14 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     assert results["S4.store"].status == "pass"
     blame(checks, results)  # nobody measured the loss, and all is over
     assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
+    known = {**sound(rank), "compile": {}}  # on the CPU one rank compiles for all
+    alone = {rank: Journal(rank, facts=known)}
+    of_ranks = [check for check in CHECKS.values() if check.of == "ranks"]
+    assert decide(of_ranks, WANT, Journal(OWN), alone, ended=True) == {}
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:

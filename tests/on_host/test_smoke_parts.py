@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -102,74 +103,48 @@ def test_a_journal_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> 
     assert not journal.finished
 
 
-def _ranks(*journals: Journal, codes: Mapping[int, int] | None = None, code: int = 1) -> Ranks:
-    told = {"codes": {str(k): v for k, v in (codes or {}).items()}}
-    own = Journal(HOST, pid=9, steps=["import"], facts=told)
-    by_rank = {each.rank: each for each in journals}
-    return Ranks(["x"], {}, Path("/x"), 2, own, by_rank, code)
-
-
-def _rank(number: int, **changes: Any) -> Journal:
-    return Journal(number, **{"pid": 10 + number, "steps": ["import", "step"], **changes})
-
-
-def _late(*journals: Journal) -> Ranks:
-    made = _ranks(*journals)
-    made.reason = ranks.DEADLINE
-    return made
-
-
-_RAISED = (
-    _rank(0, error="E: second\nmore", error_time=2.0),
-    _rank(1, error="E: first\nmore", error_time=1.0),
+STATES: Mapping[str, Any] = {
+    "at work": {},
+    "early": {"steps": ["import"]},
+    "done": {"finished": True},
+    "raised first": {"error": "E: first\nmore", "error_time": 1.0},
+    "raised second": {"error": "E: second\nmore", "error_time": 2.0},
+}
+ENDS = """\
+raised first | at work | {"1": -9} | 1 | rank 1 (pid 11) was ended by signal 9 (SIGKILL) {at}
+at work | at work | {"1": -9} | 1 | rank 1 (pid 11) was ended by signal 9 (SIGKILL) {at}
+at work | at work | {"0": -15} | 1 | rank 1 (pid 11) ended without an error {at}
+raised second | raised first | {"0": -6, "1": 1} | 1 | rank 1 (pid 11) raised at 'step': E: first
+done | absent | {"1": 1} | 1 | 1 of 2 ranks started, torchrun ended with exit code 1
+done | done | {"1": -6} | 1 | rank 1 was ended by signal 6 (SIGABRT) after its work was done
+done | done | {} | null | torchrun ended with exit code 1
+done | at work | {"1": -15} | 1 | rank 1 (pid 11) was ended by signal 15 (SIGTERM) {at}
+absent | absent | {} | null | torchrun (pid 9) ended with exit code 1 {import}
+at work | early | late | 1 | rank 1 was still at 'import' after 5 s
+at work | at work | late | null | all ranks were still at 'step' after 5 s
+absent | at work | late | null | 1 of 2 ranks had started after 5 s
+absent | absent | late | null | torchrun was still at 'import' after 5 s
+""".replace("{at}", "at 'step', before its work was done").replace(
+    "{import}", "at 'import', before its work was done"
 )
-_WORK, _DONE = "at 'step', before its work was done", {"finished": True}
-ENDS: list[tuple[Ranks, str, int | None]] = [
-    (
-        _ranks(_rank(0, error="lost", error_time=1.0), _rank(1), codes={0: 1, 1: -9}),
-        *(f"rank 1 (pid 11) was ended by signal 9 (SIGKILL) {_WORK}", 1),
-    ),
-    (
-        _ranks(_rank(0), _rank(1), codes={1: -9}),
-        *(f"rank 1 (pid 11) was ended by signal 9 (SIGKILL) {_WORK}", 1),
-    ),
-    (
-        _ranks(_rank(0), _rank(1), codes={0: -15}),
-        *(f"rank 1 (pid 11) ended without an error {_WORK}", 1),
-    ),
-    (_ranks(*_RAISED, codes={0: -6, 1: 1}), "rank 1 (pid 11) raised at 'step': E: first", 1),
-    (
-        _ranks(_rank(0, **_DONE), codes={1: 1}),
-        *("1 of 2 ranks started, torchrun ended with exit code 1", 1),
-    ),
-    (
-        _ranks(_rank(0, **_DONE), _rank(1, **_DONE), codes={1: -6}),
-        *("rank 1 was ended by signal 6 (SIGABRT) after its work was done", 1),
-    ),
-    (
-        _ranks(_rank(0, **_DONE), _rank(1, **_DONE), code=3),
-        *("torchrun ended with exit code 3", None),
-    ),
-    (
-        _ranks(_rank(0, **_DONE), _rank(1), codes={1: -15}),
-        *(f"rank 1 (pid 11) was ended by signal 15 (SIGTERM) {_WORK}", 1),
-    ),
-    (
-        _ranks(code=-6),
-        "torchrun (pid 9) was ended by signal 6 (SIGABRT) at 'import', before its work was done",
-        None,
-    ),
-    (_late(_rank(0), _rank(1, steps=["import"])), "rank 1 was still at 'import' after 5 s", 1),
-    (_late(_rank(0), _rank(1)), "all ranks were still at 'step' after 5 s", None),
-    (_late(_rank(1)), "1 of 2 ranks had started after 5 s", None),
-    (_late(), "torchrun was still at 'import' after 5 s", None),
-]
+"""How rank 0 and rank 1 stood, the exit codes of ranks as torchrun tells them (or that the deadline
+came), the rank that is named, and the sentence."""
 
 
-@pytest.mark.parametrize(("ended", "sentence", "rank"), ENDS)
-def test_the_first_cause_of_an_end_is_named(ended: Ranks, sentence: str, rank: int | None) -> None:
+@pytest.mark.parametrize("row", ENDS.splitlines())
+def test_the_first_cause_of_an_end_is_named(row: str) -> None:
+    *states, codes, named, sentence = row.split(" | ")
+    journals = {
+        rank: Journal(rank, **{"pid": 10 + rank, "steps": ["import", "step"], **STATES[state]})
+        for rank, state in enumerate(states)
+        if state in STATES
+    }
+    facts = {} if codes == "late" else {"codes": json.loads(codes)}
+    own = Journal(HOST, pid=9, steps=["import"], facts=facts)
+    ended = Ranks(["x"], {}, Path("/x"), 2, own, journals, code=1)
+    ended.reason = ranks.DEADLINE if codes == "late" else None
     found = ended.ending("5 s")
-    assert (found.sentence, found.rank) == (sentence, rank)
+    assert (found.sentence, found.rank) == (sentence, json.loads(named))
 
 
 # -- collectives
@@ -237,7 +212,7 @@ def test_two_gpus_are_read_whole(tmp_path: Path) -> None:
     first = read["gpus"][0]
     assert (first["driver"], first["gen_max"], first["memory_mib"]) == ("580.95.05", 5, 32607)
     assert (first["mig"], first["ecc_uncorrected"], first["remap_pending"]) == (None, None, None)
-    assert (read["driven"], read["links"], read["processes"]) == (2, {"0-1": "PHB"}, [])
+    assert (read["driven"], read["links"], read["processes"]) == (2, ["PHB"], [])
 
 
 @pytest.mark.parametrize(
@@ -299,15 +274,20 @@ def test_a_process_that_the_kernel_killed_is_this_tests_own_or_not() -> None:
     assert (len(found["own"]), len(found["hardware"]), found["lines"]) == (1, 1, lines)
 
 
-def test_of_the_kernels_log_only_what_is_new_is_read() -> None:
-    def lines(*texts: str, code: int = 0) -> list[str] | None:
+def test_of_the_kernels_log_only_what_is_new_is_read(tmp_path: Path) -> None:
+    def log(*texts: str, code: int = 0, buffer: Path = tmp_path / "none") -> host.KernelLog:
         told = iter(Answer(code, text) for text in texts)
-        return host.kernel_lines(1.0, lambda _: next(told))
+        return host.KernelLog(buffer, lambda _: next(told))
 
-    assert lines("old", "a\nb") == ["a", "b"]
-    assert lines("old", "") == []
-    assert lines("", "") is None  # nobody lets this user read
-    assert lines("", "", code=1) is None
+    assert log("old", "a\nb").lines() == ["a", "b"]
+    assert log("old", "").lines() == []
+    assert log("", "").lines() is None  # nobody lets this user read
+    kmsg = tmp_path / "kmsg"
+    kmsg.write_text("6,1,7,-;old\n")
+    found = log("", "", code=1, buffer=kmsg)
+    with kmsg.open("a") as file:
+        file.write("6,2,9,-;new\n SUBSYSTEM=pci\n")
+    assert found.lines() == ["new"]
 
 
 def test_nccls_log_tells_ways_and_the_interface_it_took(tmp_path: Path) -> None:
@@ -397,7 +377,7 @@ def test_the_ladder_runs_each_format_in_a_process_and_names_the_best(tmp_path: P
         "mxfp4": "unsupported",
     }
     assert found["best"] == "nvfp4"
-    assert "signal 6" in found["formats"]["mxfp8"]["reason"]
+    assert "ended with -6" in found["formats"]["mxfp8"]["reason"]
     assert precision.ladder(["python3"], {}, 0)["formats"]["bf16"]["status"] == "not run"
 
 

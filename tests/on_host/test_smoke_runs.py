@@ -51,7 +51,7 @@ PLANS = {
     ),
     "one bit of one element is wrong": broken(
         "S4.allreduce_exact",
-        ("1048576 B float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
+        ("all-reduce of 1 MiB float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
         "collectives.py",
         _ALL_REDUCE,
         _ALL_REDUCE + "    if dist.get_rank() and len(tensor) == 2**18: tensor[123456] += 1\n",

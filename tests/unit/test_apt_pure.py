@@ -16,7 +16,6 @@ from pyinfra_gpu.packages.names import (
     is_driver,
     is_kernel,
     is_nvidia,
-    rank,
 )
 from pyinfra_gpu.packages.simulation import Change, Limits, Simulation, judge, order, parse, read
 
@@ -152,10 +151,6 @@ def test_broken_dependencies_are_told_before_aptss_complaint() -> None:
     )
     assert simulation.problems[0].startswith("nvidia-driver-cuda : Depends: libcuda1")
     assert simulation.problems[-1].startswith("Unable to correct problems")
-
-
-def test_a_warning_alone_is_no_problem() -> None:
-    assert parse(["W: lists are old", "N: ignoring a file"]) == Simulation()
 
 
 def test_what_is_on_hold_and_would_be_fetched_is_read() -> None:
@@ -384,26 +379,6 @@ def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> No
     )
     assert apt.errors_in(["no error", " ", "at all"]) == ("no error", "at all")
     assert apt.errors_in([]) == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "patterns", "place"),
-    [
-        ("libcuda1", ("libcuda1",), 0),
-        ("libcuda1:i386", ("libcuda1",), 0),
-        ("libcuda1", ("nvidia-*", "libcuda*"), 1),
-        ("libcuda1", ("libcuda*", "libcuda1"), 0),
-        ("libcuda1", ("*",), 0),
-        ("libcuda1", ("libcuda",), None),
-        ("libcuda1", ("libcuda11",), None),
-        ("libcuda1", ("LIBCUDA1",), None),
-        ("libcuda1", (), None),
-    ],
-)
-def test_a_name_has_the_place_of_the_first_pattern_that_it_matches(
-    name: str, patterns: tuple[str, ...], place: int | None
-) -> None:
-    assert rank(name, patterns) == place
 
 
 @pytest.mark.parametrize("reinstall", [False, True])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.transaction import why
-from pyinfra_gpu.packages import apt as apt_words
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.simulation import Change, parse
+from pyinfra_gpu.packages.simulation import parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
@@ -80,20 +77,6 @@ def test_what_the_machines_own_apt_says_of_a_bad_repository_is_understood(
     assert words in why(Answer(ok=False, stdout=(), lines=lines))
 
 
-def test_what_was_removed_and_left_a_file_behind_is_not_on_offer(apt: PrivateApt) -> None:
-    """As each pin package that another one has replaced; apt-cache show has it all the same."""
-    name = "nvidia-driver-pinning-580.82.07"
-    apt.installed(Package(name, "580.82.07-1"))
-    status = apt.root / "var/lib/dpkg/status"
-    status.write_text(
-        status.read_text().replace("install ok installed", "deinstall ok config-files")
-    )
-    apt.run("update")
-    assert apt.cache(f"apt-cache show --quiet=2 {name}")[0] == f"Package: {name}"
-    found = apt_words.on_offer_in(apt.cache(apt_words.on_offer([name, "libcuda1"])))
-    assert [*found] == ["libcuda1"]
-
-
 def test_another_branch_is_brought_back(apt: PrivateApt) -> None:
     apt.installed(*driver("595.71.05"))
     found = changes(apt, "nvidia-driver-cuda", "libcuda1", "nvidia-modprobe")
@@ -128,13 +111,6 @@ def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: Pri
     assert found.problems
     assert found.unmet == ("libcuda1=580.82.07-1",)
     assert changes(apt, *asked, *found.unmet) == {"libcuda1": "580.82.07-1"}
-
-
-def test_a_hold_is_told_in_the_simulation_and_a_removal_too(apt: PrivateApt) -> None:
-    apt.repository("Debian", Package("desktop", "1", "Conflicts: libcuda1\n"), suite="x")
-    apt.installed(*driver("580.82.07"))
-    found = parse(apt.simulate("desktop")).changes
-    assert Change(name="libcuda1", old="580.82.07-1", new=None) in found
 
 
 def run_guard(tmp_path: Path, allowed: str, *rows: str, version: str = "3") -> tuple[int, str]:
@@ -182,22 +158,3 @@ def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
 
 def test_the_guard_stops_a_protocol_it_does_not_know(tmp_path: Path) -> None:
     assert run_guard(tmp_path, "libcuda1 580.95.05-1\n", NEW, version="4")[0] == 1
-
-
-def test_who_holds_apts_lock_is_read_off_apts_own_words(apt: PrivateApt) -> None:
-    words = shlex.split(apt_words.unlocked(0))
-    words = words[words.index("check") :]
-    assert apt_words.locked_by(apt.run(*words)) is None
-    program = (
-        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.lockf(lock, fcntl.LOCK_EX);"
-        "print(flush=True); sys.stdin.read()"
-    )
-    path = str(apt.root / "var/lib/dpkg/lock-frontend")
-    command = [sys.executable, "-c", program, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout
-        holder.stdout.readline()
-        told = apt_words.locked_by(apt.run(*words))
-        holder.communicate()
-    assert told
-    assert told.startswith(f"pid {holder.pid} (")

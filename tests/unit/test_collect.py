@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 from pyinfra_gpu.cli import main
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.report.collect import cli as collect_cli
-from pyinfra_gpu.report.collect.cli import readable, without_names
+from pyinfra_gpu.report.collect.cli import without_names
 
 HOSTS, USERS = ("ws1.lab.example", "ws1"), ("anna", "ubuntu")
 REPLACED = {
@@ -68,11 +67,6 @@ def test_the_same_is_the_same_word_wherever_it_stands() -> None:
     text, counts = without_names("10.0.0.1 10.0.0.2\n10.0.0.2 on ws1", HOSTS, ())
     assert text == "address-1 address-2\naddress-2 on host-1"
     assert counts == {"address": 2, "host": 1}
-
-
-def test_what_a_look_told_is_a_line_for_each_fact() -> None:
-    told = {"system.memory": "1 kB", "owner": json.dumps({"smoke.log": "a\nby anna"})}
-    assert [*readable(json.dumps(told))] == ["system.memory = 1 kB", "smoke.log = a\nby anna"]
 
 
 def test_every_program_answers_on_a_machine_without_any_gpu(tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ WRONG_ENTRIES: list[tuple[str, tuple[str, ...]]] = [
     ('gpu = ["-ws1"]', ("'-ws1': its name begins with a hyphen",)),
     ('gpu = [("ws1", {"ssh_hostname": "a..b"})]', ("host ws1: ssh_hostname = 'a..b'",)),
     ('gpu = [("ws1", {"ssh_hostname": 4})]', ("host ws1: ssh_hostname = 4 is no text",)),
+    ('gpu = [("ws1", {"ssh_port": "22"})]', ("host ws1: `ssh_port`", "not an instance of int")),
+    ('gpu = ["alice@ws1"]', ("host alice@ws1", "declared as ssh_user")),
+    ('gpu = ["ws2:2222"]', ("host ws2:2222", "declared as ssh_port")),
+    ('gpu = [("ws1", {}) ("ws2", {})]', ("line 1", "is a comma missing between two hosts?")),
     ('gpu = ["ws1"]\nimport sys\nsys.exit(0)', ("inventories/lab.py line 3 ends",)),
     ("exit()", ("inventories/lab.py line 1 ends",)),
     ('gpu = ["ws1"', ("lab.py", "line 1", "never closed")),
@@ -102,6 +106,7 @@ def test_what_is_wrong_in_an_inventory_is_one_sentence(
 ONE = 'gpu = ["ws1"]'
 WRONG_COMMANDS: list[tuple[str | None, list[str], tuple[str, ...]]] = [
     (ONE, ["inventories/lap.py"], ("lap.py", "did you mean inventories/lab.py")),
+    (ONE, ["deploy.py", LAB], ("deploy.py is no inventory", "pyinfra INVENTORY deploy.py")),
     (ONE, ["nofile.py"], ("there is: inventories/lab.py",)),
     (None, ["nofile.py"], ("; there is: none",)),
     ("gpu = []", [LAB], ("holds no host",)),

@@ -77,9 +77,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         },
         "",
     ),
-    "another path to the driver's own file comes first": (cache(f"{OPT}{FILE}"), "another~"),
+    "another path to the driver's own file comes first": (cache(f"{OPT}{FILE}"), ""),
     "another libcuda.so.1 comes last": (
-        {"libcuda.cache": [*cache()["libcuda.cache"], f"{OPT}/opt/x/l"]}, "another~",
+        {"libcuda.cache": [*cache()["libcuda.cache"], f"{OPT}/opt/x/l"]}, "",
     ),
     "a foreign library comes first": (cache(f"{OPT}/opt/x/l.so"), "another!"),
     "a compat folder on the loader's path": (
@@ -158,11 +158,10 @@ def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
     assert marked(found) == expected
 
 
-def test_what_comes_first_stops_the_run_and_what_comes_later_does_not() -> None:
+def test_a_library_that_comes_first_stops_the_run() -> None:
     (first,) = [each for each in judged(cache(f"{OPT}/opt/x/l")) if each.stops]
     assert first.found == "programs load /opt/x/libcuda.so.1"
-    second, unproven = judged(cache(f"{OPT}{FILE}"))
-    assert "/opt/x/libcuda.so.1" in second.found
+    (unproven,) = judged(cache(f"{OPT}{FILE}"))
     assert unproven.found.endswith("the linker's cache changed since the last proof")
 
 
@@ -192,14 +191,6 @@ def test_a_bare_host_only_lacks_the_proof_and_one_without_a_gpu_nothing() -> Non
     found = libcuda.judge(host.spec(), record_of(host))
     assert [(each.id, each.effect) for each in found] == [("libcuda.unproven", "repair")]
     assert libcuda.judge(host.spec().but(accelerator="cpu"), record_of(host)) == []
-
-
-@pytest.mark.parametrize("key", ["cache", "link", "file", "loader_path"])
-def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
-    host = changed({f"libcuda.{key}": ["?no permission"]})
-    record = record_of(host)
-    assert {each.id for each in libcuda.judge(host.spec(), record)} <= {"libcuda.unproven"}
-    assert libcuda.judge.unread(host.spec(), record)
 
 
 def test_the_remedy_names_the_package_or_the_file() -> None:

@@ -18,8 +18,9 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 import recorded
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import NOT_REPORTED, parse
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.parse import CUT_OFF, NOT_REPORTED, hidden, parse
+from pyinfra_gpu.facts.record import Entry, Record
+from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS
 
 WHOLE = "\n".join(recorded.lines("ubuntu2404-2x-rtx5090"))
@@ -184,3 +185,63 @@ def test_a_name_of_a_run_or_a_distribution_that_is_none_is_not_believed() -> Non
     record = answered(launcher__runs=["a-1", "../x"], torch__damaged_others={"-x": "y", "z": "w"})
     assert isinstance(record.launcher.runs, Unknown)
     assert isinstance(record.torch.damaged_others, Unknown)
+
+
+PREFIX = "/opt/pyinfra-gpu"
+
+
+@pytest.mark.parametrize("name", [name for name in recorded.NAMES if name.endswith("-bare")])
+def test_a_fresh_host_is_wholly_known(name: str) -> None:
+    host = recorded.record(name)
+    assert list(recorded.unknowns(host)) == []
+    assert (host.libcuda.libdir, host.environment.text) == ("", None)
+    assert host.layout.entry(PREFIX) == Entry(kind="absent")
+
+
+def test_a_finished_gpu_host_is_read_whole() -> None:
+    host = recorded.record("ubuntu2404-2x-rtx5090")
+    # A verdict of the schema of another day is unknown; test_probe_script reads today's.
+    assert {*recorded.unknowns(host)} <= {"smoke.verdict"}
+    assert host.driver.libcuda == "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
+    assert host.kernel.newest == "6.14.0-29-generic"
+    assert set(host.kernel.modules) == {"6.14.0-27-generic", "6.14.0-29-generic"}  # type: ignore[arg-type]
+    assert host.nvidia.package("libnvidia-compute-580").held is True  # type: ignore[union-attr]
+    assert host.nvidia.package("libnvidia-compute") is None
+    assert [source.file for source in host.nvidia.sources] == [  # type: ignore[union-attr]
+        "/etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
+    ]
+    assert host.torch.distributions["typing-extensions"] == "4.16.0"  # type: ignore[index]
+    assert host.environment.text == hidden("# managed by pyinfra-gpu\nOMP_NUM_THREADS=8\n")
+    assert host.to_json()["environment"] == {"text": "OMP_NUM_THREADS=***", "for_all": []}  # type: ignore[index]
+    assert host.training.dirty == (" M train.py", r'?? "caf\303\251\n.txt"')
+    assert isinstance(host.smoke.stamp, Stamp)
+    wrapper = host.layout.entry(f"{PREFIX}/bin/torchrun")
+    assert isinstance(wrapper, Entry)
+    assert (wrapper.kind, wrapper.mode, wrapper.owner, wrapper.size) == ("file", "0755", "root", 10)
+    assert host.layout.entry("/etc") == Unknown("/etc was not looked at")
+
+
+def test_without_root_what_root_hides_is_unknown_and_the_rest_is_told() -> None:
+    host = recorded.record("debian12-rootless")
+    assert (host.system.uid, host.system.user) == (1000, "ubuntu")
+    names = set(recorded.unknowns(host))
+    assert {name for name in names if name.split(".")[0] in ("system", "gpus", "driver")} == set()
+    assert {"torch.version", "torch.installing", "smoke.stamp", "training.commit"} <= names
+    reason = f"no permission to look at {PREFIX}/env/training.env"
+    assert host.environment.text == Unknown(reason)
+    assert host.layout.entry(f"{PREFIX}/env/training.env") == Unknown(reason)
+
+
+@pytest.mark.parametrize("name", ["truncated", "no-probe"])
+def test_of_an_answer_without_its_end_nothing_is_known(name: str) -> None:
+    host = recorded.record(name)
+    assert (host.system.kernel, host.layout.entries) == (Unknown(CUT_OFF), Unknown(CUT_OFF))
+
+
+def test_damaged_lines_cost_their_own_field_only() -> None:
+    host, whole = recorded.record("garbage"), recorded.record("debian12-bare")
+    assert {*recorded.unknowns(host)} == {
+        *("system.uid", "system.boot_id", "system.cpu_count", "driver.on_disk"),
+        *("storage.shm_mib", "storage.shm_free_mib", "torch.uv"),
+    }
+    assert (host.packages, host.layout, host.smoke) == (whole.packages, whole.layout, whole.smoke)

@@ -120,7 +120,7 @@ WELCOME: dict[str, GpuHost] = {
         "pytorch_python": "3.13", "torch.declared": "/usr/bin/python3.13",
     }, bare=True),
     "a declared Python that is to be installed": changed({
-        "pytorch_python": "3.13", "packages_extra": ["python3.13"],
+        "pytorch_python": "3.13", "packages_extra": ["python3.13-venv"],
     }, bare=True),
     "inodes that cannot be told": changed({"storage.inodes": ["?it broke"]}, bare=True),
 }  # fmt: skip

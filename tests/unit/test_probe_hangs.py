@@ -115,6 +115,19 @@ def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
     assert sum(each != early for each in told.values()) < 1200
 
 
+def forge(_: Host) -> None:
+    """Write what the owner might, who owns the process, to whatever is open."""
+    for each in [*Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError):
+            os.write(int(each.name), b'system.uid 0\nowner "x"\n')
+
+
+def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:
+    asking = Asking(Host("", {}))
+    asking.begin({"a.b": lambda _: 1}, forge)
+    assert asking.answer(time.monotonic() + 5) == {"a.b": "1"}
+
+
 HANGING = """
 import json, os, signal, sys
 from pyinfra_gpu.on_host.probe import look

@@ -84,11 +84,6 @@ def test_the_smoke_tests_documents_are_told_whole(tree: Tree) -> None:
     assert record.smoke.verdict.as_json() == documents[1]
 
 
-def test_a_text_that_is_too_long_is_unknown(tree: Tree) -> None:
-    write(Path(tree.paths.verdict), "x" * 65537)
-    assert tree.look().smoke.verdict == Unknown("the file is longer than 64 KiB")
-
-
 def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree) -> None:
     Path(tree.paths.env_file).mkdir(parents=True)
     Path(tree.paths.smoke).mkdir()

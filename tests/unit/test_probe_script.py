@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,10 +19,11 @@ import verdicts
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import furnish_nvidia, look
 from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F401
+from recorded import unknowns
 
 from pyinfra_gpu.facts.parse import Answer, hidden
 from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of, text_of
-from pyinfra_gpu.facts.record import Entry, Record
+from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe
 from pyinfra_gpu.on_host.probe import storage
@@ -41,16 +41,6 @@ def furnish(tree: Tree) -> None:
     write(tree.base / "prefix/smoke/stamp.json", json.dumps(verdicts.stamp()))
     write(tree.base / "prefix/state/verdict.json", json.dumps(verdicts.document()))
     write(tree.base / "prefix/venv/.pyinfra-gpu-training.json", "{}")
-
-
-def unknowns(record: object, name: str = "") -> Iterator[str]:
-    """The names of all fields that are unknown, however deep."""
-    data = record.to_json() if isinstance(record, Record) else record
-    if isinstance(data, dict):
-        if set(data) == {"unknown"}:
-            yield name
-        for key, value in data.items():
-            yield from unknowns(value, f"{name}.{key}".lstrip("."))
 
 
 def test_a_bare_host_is_described_without_anything_unknown(tree: Tree) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from probing import (
 )
 
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.on_host import program
 
 
@@ -318,3 +320,20 @@ def test_a_python_that_does_not_run_says_why(tree: Tree, program: str) -> None:
     assert (torch.python_problem, torch.installing) == (BROKEN[program], True)
     assert isinstance(torch.python, Unknown)
     assert isinstance(torch.damaged, Unknown)
+
+
+def test_a_build_at_work_is_told_from_one_that_ended(tree: Tree) -> None:
+    tree.venv()
+    folder = tree.base / "build"
+    assert tree.look(build=str(folder)).build.state is None
+    write(folder / "building", f"{'ab' * 32} compile     \n")
+    for running in (True, False):
+        with (folder / "building").open() as held:
+            if running:
+                fcntl.flock(held, fcntl.LOCK_EX)
+            build = tree.look(build=str(folder)).build
+        assert build.state == BuildState(fingerprint="ab" * 32, phase="compile", running=running)
+        assert (build.stamp, build.wheel) == (None, None)
+    write(folder / "building", "{")
+    assert tree.look(build=str(folder)).build.state == Unknown("it does not say which build it is")
+    assert tree.look().build.state is None  # where no build is declared

@@ -95,7 +95,9 @@ def test_what_is_ours_goes_and_the_rest_is_named(
     assert (host.parent / "lab.py").exists()
     capsys.readouterr()
     assert command(host, "--yes") == 0
-    assert capsys.readouterr().out.startswith("@local  nothing to remove\n")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "@local  nothing to remove"
+    assert {line.split()[0] for line in shown[1:]} == {"keep"}
 
 
 BUILD = BuildState(fingerprint="0" * 64, phase="compile", running=True)

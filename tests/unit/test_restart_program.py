@@ -140,6 +140,7 @@ ALWAYS: dict[str, tuple[Callable[[Tree], object], str]] = {
         "/proc/locks may not be read",
     ),
     "no packages": (lambda tree: write(tree.root / "var/lib/dpkg/status", ""), "is empty"),
+    "no list": (lambda tree: (tree.root / "var/lib/dpkg/status").unlink(), "is empty or gone"),
 }
 
 

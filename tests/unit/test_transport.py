@@ -26,12 +26,6 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed() -> None:
     made.close()
 
 
-def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
-    first, second = socket.socketpair()
-    with first, second:
-        transport.make_transport(first).close()
-
-
 def test_an_import_of_our_operations_leaves_pyinfra_as_it_is() -> None:
     """They can be imported into anybody's deploy; what has to be ours is so by the command line."""
     program = """
@@ -100,7 +94,3 @@ def test_every_login_shell_runs_a_command_as_it_stands(name: str, shell: str) ->
         input="typed\n", capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert (ran.stdout, ran.stderr, ran.returncode) == (printed, "", 7)
-
-
-def test_a_plain_command_stays_as_it_is() -> None:
-    assert one_line("sudo -H -n sh -c 'ls /opt'") == "sudo -H -n sh -c 'ls /opt'"

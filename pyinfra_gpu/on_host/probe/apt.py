@@ -47,9 +47,10 @@ def _stanzas(host: Host) -> list[dict[str, str]]:
     Beside its list lie the changes that it has not worked into it yet.
     """
     folder = host.at(_DPKG)
-    whole = content(f"{folder}/status", _MOST_OF_A_LIST)
+    there = host.is_file(f"{_DPKG}/status")
+    whole = content(f"{folder}/status", _MOST_OF_A_LIST) if there else b""
     if not whole.strip():
-        raise NotTold(f"{folder}/status is empty: see /var/backups")
+        raise NotTold(f"{folder}/status is empty or gone: see /var/backups")
     for name in filter(str.isdigit, host.names(f"{_DPKG}/updates")):
         whole += b"\n\n" + content(f"{folder}/updates/{name}", _MOST_OF_A_LIST)
     if len(whole) >= _MOST_OF_A_LIST:

@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Literal
 
 Proof = Literal["cuda", "libcuda"]
-_SOURCES = {"cuda": ("kernel.cu",), "libcuda": ("linked.c", "dlopened.c")}
+_SOURCES = {"cuda": "kernel.cu", "libcuda": "libcuda.c"}
 
 
 def command(proof: Proof, asked: Mapping[str, object]) -> tuple[str, ...]:
     """Return the words of the command that proves it, its programs included.
 
-    + asked: what `prove.py` reads, but `proof` and `sources`
+    + asked: what `prove.py` reads, but `proof` and `source`
     """
-    program, sources = _texts(proof)
-    text = json.dumps({"proof": proof, "sources": sources, **asked})
+    program, source = _texts(proof)
+    text = json.dumps({"proof": proof, "source": source, **asked})
     return ("/usr/bin/python3", "-I", "-S", "-c", program, text)
 
 
 @cache
-def _texts(proof: Proof) -> tuple[str, dict[str, str]]:
+def _texts(proof: Proof) -> tuple[str, str]:
     folder = Path(__file__).parent
     program = (folder / "prove.py").read_text(encoding="ascii")
-    return program, {name: (folder / name).read_text("ascii") for name in _SOURCES[proof]}
+    return program, (folder / _SOURCES[proof]).read_text("ascii")
 
 
 @cache

@@ -3,7 +3,7 @@
     python3 -I -S -c PROGRAM ASKED
 
 ASKED is JSON: `proof` ("cuda" or "libcuda"), `output` (the file to leave), `kind` and `state` (kept
-in it as they are), `sources` (name -> text), `compiler`, and what `cuda` or `libcuda` below reads.
+in it as they are), `source` (its text), `compiler`, and what `cuda` or `libcuda` below reads.
 The last line says what is wrong; exits with 0 and leaves `output` only when all of it holds.
 """
 
@@ -52,7 +52,7 @@ def run(command: Sequence[str], telling: str, sentence: str, seconds: float = 60
 
 def cuda(asked: dict[str, Any], work: Path) -> dict[str, object]:
     """Compile for each of `archs` with the nvcc of `toolkit`; what is linked says `release`."""
-    nvcc, source = f"{asked['toolkit']}/bin/nvcc", str(work / "kernel.cu")
+    nvcc, source = f"{asked['toolkit']}/bin/nvcc", str(work / "source.cu")
     base, telling = [nvcc, "-ccbin", asked["compiler"]], r"(?i)error|fatal|unsupported|not found"
     if not asked["archs"]:
         raise ProofError("no architecture was given")
@@ -80,12 +80,12 @@ def is_gpu_code(path: Path) -> bool:
 def libcuda(asked: dict[str, Any], work: Path) -> dict[str, object]:
     """Compare what two programs load: the same file, of the driver `version`, and of a package."""
     compiler, files = asked["compiler"], list[Path]()
-    for name, library, task, program in (
-        ("linked", "-lcuda", "link with -lcuda", "that is linked with -lcuda"),
-        ("dlopened", "-ldl", "compile a program", "that opens libcuda.so.1"),
+    source, made = str(work / "source.c"), str(work / "program")
+    for options, task, program in (
+        (["-lcuda"], "link with -lcuda", "that is linked with -lcuda"),
+        (["-DOPENS", "-ldl"], "compile a program", "that opens libcuda.so.1"),
     ):
-        made = str(work / name)
-        command = [compiler, "-O1", "-o", made, f"{made}.c", library]
+        command = [compiler, "-O1", "-o", made, source, *options]
         run(command, "cannot find|error", f"{compiler} cannot {task}")
         said = run([made], "error", f"a program {program} does not run", 60).partition(" ")[2]
         files.append(Path(said).resolve())
@@ -131,9 +131,9 @@ def main(asked: dict[str, Any]) -> None:
             raise ProofError(f"there is no compiler {asked['compiler']}")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        for name, text in asked["sources"].items():
-            (work / name).write_text(text)
-        found = (cuda if asked["proof"] == "cuda" else libcuda)(asked, work)
+        name, prove = ("source.cu", cuda) if asked["proof"] == "cuda" else ("source.c", libcuda)
+        (work / name).write_text(asked["source"])
+        found = prove(asked, work)
         kept = {name: asked[name] for name in ("kind", "state")}
         with new.open("w") as file:
             json.dump({"schema_version": 1, "status": "pass", **kept, **found}, file, indent=2)

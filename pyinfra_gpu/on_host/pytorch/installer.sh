@@ -24,6 +24,7 @@ case $("$folder/bin/uv" -V 2>/dev/null) in
 	;;
 esac
 new=$folder.new
+trap 'rm -rf -- "$new"' EXIT
 rm -rf -- "$new"
 python3 -I -m venv "$new" || exit 1
 pip() {

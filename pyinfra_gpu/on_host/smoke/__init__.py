@@ -2,10 +2,10 @@
 
 It travels as one zipapp and needs Python 3.10, the host's own torch and nothing else.
 
-* `launcher` and `run` start everything, follow it, end it and write the verdict. They never import
-  torch, so they live and report whatever torch does.
-* `worker` is one process that measures: one device alone (S1 to S3), or one rank (S4). It writes
-  facts to a journal and decides nothing: a broken rank cannot be trusted to say that it is broken.
-* The other modules each hold one subject: how it is measured, and the checks that judge the facts.
-  A check is a pure function of facts; the controller uses the same ones for a step across hosts.
+* `launcher` leads a test and writes the verdict; `ranks` runs ranks under torchrun and ends them.
+  They never import torch, so they live and report whatever torch does.
+* `worker` is one rank: it tries its device alone (S1 to S3), then all ranks together (S4). It
+  writes facts to a journal and decides nothing: a broken rank cannot be trusted to say that it is.
+* `table` has a row for each check, and `check` decides them; the other modules each hold one
+  subject, how it is measured and how it is judged. The controller judges a step across hosts so.
 """

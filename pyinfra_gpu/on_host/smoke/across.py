@@ -230,8 +230,8 @@ def _finished(_: Facts, want: Want) -> str:
 
 
 _OF_SEVERAL = (
-    Check("S6.hosts", _hosts, ("identity",)),
-    Check("S6.software", _software, ("identity",)),
+    Check("S6.hosts", _hosts, ("identity",), each=False),
+    Check("S6.software", _software, ("identity",), each=False),
     *(replace(each, id=each.id.replace("S4", "S6")) for each in CHECKS if each.across),
     Check("S6.finished", _finished, ("ended",), of="host"),
 )
@@ -330,7 +330,6 @@ def stamp(verdict: AcrossVerdict) -> AcrossStamp:
         mode=verdict.mode,
         finished=verdict.finished,
         duration_s=verdict.duration_s,
-        proof=verdict.proof,
         open_to_others={
             name: each.how for name, each in verdict.listens.items() if each.to == listening.ANYONE
         },

@@ -82,7 +82,7 @@ class Check:
     judge: Callable[[Facts, Want], str]
     needs: tuple[str, ...]
     of: Literal["host", "ranks"] = "ranks"
-    each: bool = False
+    each: bool = True
     gpu: bool = False
     across: bool = False
 

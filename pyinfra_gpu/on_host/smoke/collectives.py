@@ -209,7 +209,8 @@ _OTHERS: Mapping[str, Callable[[_Values], Any]] = {
 
 def name_of(kind: str, size: int, repeat: int) -> str:
     """Return what one all-reduce is called."""
-    return f"all-reduce of {size} B {kind}, repeat {repeat + 1}"
+    shown = f"{size} B" if size % 2**20 else f"{size // 2**20} MiB"
+    return f"all-reduce of {shown} {kind}, repeat {repeat + 1}"
 
 
 def _judge(facts: Facts, fact: str, wanted: Mapping[str, int]) -> None:

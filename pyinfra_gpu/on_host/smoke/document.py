@@ -34,10 +34,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Result(Part):
-    """One check; `detail` is one sentence, on a failure what is wrong and where.
-
-    + seconds: None where nothing was measured: it was not reached, or the run ended before
-    + rank: the rank to look at, None if not one in particular
+    """One check; `detail` is one sentence, on a failure what is wrong and where. `seconds` is None
+    where nothing was measured, `rank` where no one rank is to be looked at.
     """
 
     id: str
@@ -59,10 +57,8 @@ class Software(Part):
 
 @dataclass(frozen=True)
 class Listens(Part):
-    """Who could connect to what the test listened at, as it found out by trying: its own processes,
-    the hosts of the step, or whoever reaches this machine.
-
-    + how: by what others were kept out, or why they were not
+    """Who could connect to what the test listened at, as it found out by trying; `how` says by
+    what others were kept out, or why they were not.
     """
 
     to: Literal["itself", "group", "anyone"]
@@ -93,7 +89,7 @@ class Rank(Part):
 
 @dataclass(frozen=True)
 class AllReduce(Part):
-    """How fast all ranks reduced so many bytes: the best repeat, as slow as its slowest rank."""
+    """How fast all ranks reduced so many bytes: the best repeat, by its slowest rank."""
 
     kind: Literal["float32", "bfloat16"]
     bytes: int
@@ -124,10 +120,7 @@ class Format(Part):
 
 @dataclass(frozen=True)
 class Metrics(Part):
-    """The figures, as far as the run has come; those of GPUs by index.
-
-    + transport: NCCL's channels by the way of their data
-    """
+    """The figures, as far as the run has come; those of GPUs by index, NCCL's channels by way."""
 
     loss0: Number | None = None
     loss1: Number | None = None
@@ -145,10 +138,8 @@ class Metrics(Part):
 
 @dataclass(frozen=True)
 class Failed(Part):
-    """The first check that failed.
-
-    + rank: the rank to look at, None if not one in particular; tail: its log's last lines
-    + host: where that log is; None of a step across hosts, where not one alone is to be looked at
+    """The first check that failed; rank, host, log and the log's last lines (`tail`) as far as one
+    alone is to be looked at.
     """
 
     id: str
@@ -257,7 +248,6 @@ class AcrossStamp(Part):
     mode: Mode
     finished: str
     duration_s: float
-    proof: bool
     open_to_others: Mapping[str, str] = field(default_factory=dict)
 
 

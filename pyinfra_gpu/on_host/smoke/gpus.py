@@ -88,7 +88,7 @@ def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
         "error": error,
         "driven": len(list(driven.iterdir())) if driven.is_dir() else None,
         "processes": _processes(run) if found else None,
-        "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(found) > 1 else {},
+        "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(found) > 1 else [],
     }
 
 
@@ -101,23 +101,18 @@ def _processes(run: Run) -> list[dict[str, Any]] | None:
     return None if error else [{**each, "type": types.get(str(each["pid"]))} for each in found]
 
 
-def _links(text: str) -> dict[str, str]:
-    """Return the GPU-to-GPU part of `nvidia-smi topo`, as "0-1" -> "NV18", "PHB", "GNS", ..."""
+def _links(text: str) -> list[str]:
+    """Return what `nvidia-smi topo` has for each pair of GPUs: "NV18", "PHB", "GNS", ..."""
     # Header cells are underlined with escapes on a terminal, and on some drivers off it too.
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     rows = [line.split() for line in plain.splitlines() if line.startswith("GPU")]
-    return {
-        f"{row}-{column}": cell
-        for row, cells in enumerate(rows)
-        for column, cell in enumerate(cells[1 : len(rows) + 1])
-        if column > row
-    }
+    return [cell for row, cells in enumerate(rows) for cell in cells[row + 2 : len(rows) + 1]]
 
 
 def on_nvlink(want: Want) -> str | None:
     """Return the link between two GPUs where NVLink connects all, None elsewhere."""
-    links = [*((want.gpu_host.get("links") or {}).values())]
-    return links[0] if links and all(way.startswith("NV") for way in links) else None
+    links = want.gpu_host.get("links")
+    return str(links[0]) if links and all(way.startswith("NV") for way in links) else None
 
 
 def tested(want: Want) -> list[Gpu]:

@@ -73,7 +73,8 @@ class Test:
         self, options: Options, bundle: Path, interruption: Callable[[], str | None]
     ) -> None:
         self._options, self._bundle, self._interruption = options, bundle, interruption
-        self._began, self._since, self._started = time.monotonic(), time.time(), verdict.now()
+        self._began, self._started = time.monotonic(), verdict.now()
+        self._kernel = host.KernelLog()
         self._gpus = gpus.read() if options.mode == GPU else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
@@ -94,7 +95,6 @@ class Test:
         self._own, self._results = Journal(HOST), dict[str, Result]()
         self._failed_at: float | None = None
         self._runs: list[Ranks] = []
-        """The first of them is the test's own, the others are tries after that."""
         self._remark = ""
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
@@ -155,9 +155,9 @@ class Test:
         return self._began + seconds, f"{seconds:.0f} s ({stage}'s deadline)"
 
     def _try_ranks(self) -> None:
-        run = self._under_torchrun(self._options, self._options.logs, measurements(self._mode), {})
+        wanted, mib = measurements(self._mode), self._options.allreduce_mib
+        run = self._ranks(self._options.logs, mib, wanted, {})
         run.own = self._own
-        self._runs.append(run)
 
         def to_end(news: bool) -> str | None:
             if news:
@@ -180,17 +180,14 @@ class Test:
         elif self._gpus is not None and not self._failed:
             self._after_ranks(self._began + _UNTIL["S4"] * self._options.deadline)
 
-    def _under_torchrun(
-        self,
-        options: Options,
-        directory: Path,
-        measure: Sequence[str],
-        variables: Mapping[str, str | None],
+    def _ranks(
+        self, directory: Path, mib: int, measure: Sequence[str], changes: Mapping[str, str | None]
     ) -> Ranks:
-        count = self._want.ranks
-        return under_torchrun(
-            options, self._mode, count, self._bundle, directory, measure, variables
-        )
+        """Return a run of the ranks; the first is the test's own, the others are tries."""
+        options, count = replace(self._options, allreduce_mib=mib), self._want.ranks
+        run = under_torchrun(options, self._mode, count, self._bundle, directory, measure, changes)
+        self._runs.append(run)
+        return run
 
     def _after_ranks(self, until: float) -> None:
         """Read which way NCCL's data went, try its own choice and the number formats."""
@@ -225,9 +222,7 @@ class Test:
         """Return how a small all-reduce ends with `variant`, and what ran."""
         directory = self._options.logs / f"rerun{len(self._runs)}"
         directory.mkdir()
-        small = replace(self._options, allreduce_mib=1)
-        run = self._under_torchrun(small, directory, ["all_reduce"], variant.variables)
-        self._runs.append(run)
+        run = self._ranks(directory, 1, ["all_reduce"], variant.variables)
 
         def to_end(_: bool) -> str | None:
             return self._interruption() or (DEADLINE if time.monotonic() > until else None)
@@ -247,7 +242,7 @@ class Test:
         began = time.monotonic()
         pids = {journal.pid for run in self._runs for journal in run.journals.values()}
         left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(host.kernel_lines(self._since), pids, left)
+        facts = host.after(self._kernel.lines(), pids, left)
         self._own.add(facts, began)
         self._decide()
 

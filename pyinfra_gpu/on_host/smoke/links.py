@@ -200,8 +200,7 @@ def transport(facts: Facts, want: Want) -> str:
         warn(f"NCCL's {found['logs']} logs name no channel")
     if "NET" in kinds:
         fail(f"data between GPUs of one host goes over the network ({text}): /dev/shm, cgroups")
-    links = (want.gpu_host.get("links") or {}).values()
-    if any(way.startswith("NV") for way in links) and "P2P" not in kinds:
+    if any(way.startswith("NV") for way in want.gpu_host["links"]) and "P2P" not in kinds:
         warn(f"the GPUs have NVLink, but NCCL uses {text}")
     names = " ".join(gpu["name"] for gpu in want.gpu_host.get("gpus", []))
     # From these NVIDIA's driver withholds PCIe peer-to-peer.

@@ -40,11 +40,17 @@ Run = Callable[[Sequence[str]], Answer]
 """How a command is run; tests hand in their own."""
 
 
-def run(command: Sequence[str], limit: float = _LIMIT) -> Answer:
-    """Run `command` for at most so many seconds. Never raises: the reason becomes the text."""
+def run(
+    command: Sequence[str], limit: float = _LIMIT, environment: Mapping[str, str] | None = None
+) -> Answer:
+    """Run `command` for at most so many seconds. Never raises: the reason becomes the text.
+
+    + environment: None: that of this process
+    """
     try:
         done = subprocess.run(
             command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import nvidia_smi
 from .check import Facts, Want, fail, warn
 from .device import deviation
 from .lazy import torch
@@ -74,6 +74,7 @@ class MissingError(Exception):
 
 def main(name: str) -> int:
     """Try format `name` on the first GPU; print the outcome as one line; for the child."""
+    die_with_parent()
     device = torch.device("cuda", 0)
     outcome: dict[str, Any] = {}
     try:
@@ -112,27 +113,14 @@ def _attempt(
     command: Sequence[str], environment: Mapping[str, str], limit: float
 ) -> dict[str, Any]:
     """Run one child; return what it printed, or under "crash" how it ended without a word."""
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit,
-            check=False,
-            preexec_fn=die_with_parent,  # safe: the launcher has one thread
-        )
-    except subprocess.TimeoutExpired:
-        return {"crash": f"did not end within {limit:.0f} s"}
-    lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
+    answer = nvidia_smi.run(command, limit, environment)
+    lines = [line.strip() for line in answer.text.splitlines()]
     for line in reversed(lines):
         if line.startswith(_MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
             return found
     last = " | ".join(filter(None, lines[-5:])) or "without a word"
-    code = done.returncode
-    return {"crash": f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}: {last}"}
+    return {"crash": last if answer.code is None else f"ended with {answer.code}: {last}"}
 
 
 def judged(
@@ -227,8 +215,9 @@ def _has(module: Any, name: str) -> Any:
 
 
 def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
-    """Return random numbers in a format. Those of 8 and more bits are mostly positive: then little
-    cancels, and a wrong block changes the sum by much."""
+    """Return random numbers in a format, mostly positive: then little cancels, and a wrong block
+    changes the sum by much.
+    """
     kind = _has(torch, wanted.kind)
     if wanted.kind == "float4_e2m1fn_x2":
         data, values = _codes(kind, generator, rows, depth)
@@ -250,8 +239,11 @@ def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
 
 def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
     """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
-    codes = torch.randint(16, (rows, depth), generator=generator, dtype=torch.uint8)
-    values = torch.tensor([*E2M1, *(-each for each in E2M1)], dtype=torch.float64)[codes.long()]
+    codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
+    negative = torch.rand(rows, depth, generator=generator) < 0.25
+    values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
+    values = torch.where(negative, -values, values)
+    codes = codes | (negative.to(torch.uint8) << 3)
     packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
     return packed.contiguous().view(kind), values
 

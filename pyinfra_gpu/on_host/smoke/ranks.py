@@ -120,12 +120,6 @@ class Ranks:
 
     # -- how it ended
 
-    @property
-    def _codes(self) -> dict[int, int]:
-        """Return the exit codes of ranks that failed, negative for signals, as torchrun tells."""
-        told = self.own.facts.get("codes", {})
-        return {int(rank): code for rank, code in told.items() if code}
-
     def ending(self, limit: str) -> Ending:
         """Return how the run ended.
 
@@ -143,7 +137,8 @@ class Ranks:
         """A rank that loses its peer fails too, and torchrun then ends the rest with SIGTERM. So
         the order is: who was ended by another signal, who left without a word, who raised first.
         """
-        codes, by_torchrun = self._codes, -signal.SIGTERM
+        told = self.own.facts.get("codes", {})  # of ranks that failed, by torchrun
+        codes, by_torchrun = {int(rank): code for rank, code in told.items()}, -signal.SIGTERM
         if not self.journals:
             sentence = _explained("torchrun", self.own, self.code)
             return Ending("raised", sentence, min(codes, default=None))
@@ -223,12 +218,11 @@ def under_torchrun(
     variables: Mapping[str, str | None],
     rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
 ) -> Ranks:
-    """Return `count` ranks to be run.
+    """Return `count` ranks to be run, which measure what is named, see `worker.MEASUREMENTS`.
 
-    + measure: what they measure, see `worker.MEASUREMENTS`
     + variables: set for them, or with None, removed
-    + rendezvous: where all meet; the store's address would otherwise be the hostname, which need
-      not resolve
+    + rendezvous: where all meet; without an address it would be the hostname, which need not
+      resolve
     """
     for folder in (environment.RECORDINGS, environment.PIPES):
         (directory / folder).mkdir(parents=True, exist_ok=True)

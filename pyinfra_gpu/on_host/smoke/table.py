@@ -22,15 +22,14 @@ from .check import Check
 from .options import REHEARSAL_CPU
 
 _HOST: Any = {"of": "host"}
+_HOST_GPU: Any = {"of": "host", "gpu": True}
 _GPU: Any = {"gpu": True}
-_HOST_GPU: Any = {**_HOST, **_GPU}
-_EACH: Any = {"each": True}
-_EACH_GPU: Any = {**_EACH, **_GPU}
+_FIRST: Any = {"gpu": True, "each": False}
+"""Of rank 0, which looks at all GPUs under load."""
+_ACROSS: Any = {"across": True}
 _STEP = ("parameters_before", "gradients", "step")
 
-ALL_REDUCE = Check(
-    "S4.allreduce_exact", collectives.all_reduced, ("all_reduce",), each=True, across=True
-)
+ALL_REDUCE = Check("S4.allreduce_exact", collectives.all_reduced, ("all_reduce",), **_ACROSS)
 CHECKS = (
     Check("S0.environment", host.variables, ("variables",), **_HOST),
     Check("S0.shm", host.shm, ("shm",), **_HOST),
@@ -39,23 +38,23 @@ CHECKS = (
     Check("S0.gpu_state", gpus.state, ("gpu_host",), **_HOST_GPU),
     Check("S0.gpu_processes", gpus.processes, ("gpu_host",), **_HOST_GPU),
     Check("S1.import", libraries.imported, ("identity",), **_HOST),
-    Check("S1.cuda", device.cuda, ("cuda", "device"), **_EACH_GPU),
-    Check("S1.arch", device.arch, ("cuda", "device"), **_EACH_GPU),
-    Check("S1.matmul", device.matmuls, ("matmul",), **_EACH_GPU),
-    Check("S1.memory", device.memories, ("memory",), **_EACH_GPU),
-    Check("S1.speed", device.speeds, ("device", "speed"), **_EACH_GPU),
-    Check("S1.libraries", libraries.mapped, ("libraries",), **_EACH),
-    Check("S3.compile", compiling.compiled, ("compile",), **_EACH),
-    Check("S4.ranks", libraries.ranks, ("identity", "init"), **_EACH),
-    Check("S4.store", libraries.store, ("store",), **_EACH),
+    Check("S1.cuda", device.cuda, ("cuda", "device"), **_GPU),
+    Check("S1.arch", device.arch, ("cuda", "device"), **_GPU),
+    Check("S1.matmul", device.matmuls, ("matmul",), **_GPU),
+    Check("S1.memory", device.memories, ("memory",), **_GPU),
+    Check("S1.speed", device.speeds, ("device", "speed"), **_GPU),
+    Check("S1.libraries", libraries.mapped, ("libraries",)),
+    Check("S3.compile", compiling.compiled, ("compile",)),
+    Check("S4.ranks", libraries.ranks, ("identity", "init")),
+    Check("S4.store", libraries.store, ("store",)),
     ALL_REDUCE,
-    Check("S4.collectives", collectives.others_right, ("collectives",), each=True, across=True),
-    Check("S4.grad_bitwise", step.mean_gradient, ("gradients",), across=True),
-    Check("S4.training_step", step.training_step, _STEP, across=True),
-    Check("S4.loss_drop", step.loss_fell, ("gradients", "step"), across=True),
-    Check("S4.link", links.link, ("bandwidth",), **_GPU),
-    Check("S4.bandwidth", links.bandwidth, ("bandwidth",), **_GPU),
-    Check("S4.throttle", links.throttled, ("bandwidth",), **_GPU),
+    Check("S4.collectives", collectives.others_right, ("collectives",), **_ACROSS),
+    Check("S4.grad_bitwise", step.mean_gradient, ("gradients",), **_ACROSS),
+    Check("S4.training_step", step.training_step, _STEP, each=False, **_ACROSS),
+    Check("S4.loss_drop", step.loss_fell, ("gradients", "step"), each=False, **_ACROSS),
+    Check("S4.link", links.link, ("bandwidth",), **_FIRST),
+    Check("S4.bandwidth", links.bandwidth, ("bandwidth",), **_FIRST),
+    Check("S4.throttle", links.throttled, ("bandwidth",), **_FIRST),
     Check("S4.finished", host.finished, ("ended",), **_HOST),
     Check("S4.transport", links.transport, ("transport",), **_HOST_GPU),
     Check("S4.own_choice", links.own_choice, ("own_choice",), **_HOST_GPU),

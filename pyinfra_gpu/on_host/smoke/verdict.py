@@ -75,10 +75,8 @@ def metrics(want: Want, journals: Mapping[int, Journal], own: Mapping[str, Any])
     if "precision" in own:
         found["transport"] = own["transport"]["ways"]
         found["precision_best"] = own["precision"]["best"]
-        found["precision"] = {
-            name: Format(each["status"], each["reason"])
-            for name, each in own["precision"]["formats"].items()
-        }
+        formats = own["precision"]["formats"].items()
+        found["precision"] = {name: Format(**each) for name, each in formats}
     return Metrics(**found)
 
 

@@ -199,11 +199,12 @@ class Answer:
 def judge(spec: HostSpec, record: Record) -> HostAnswer:
     """Return the answer for one host: what is declared, compared with what one probe found."""
     stages = drift.judge(spec, record)
-    number = record.torch.touched
-    if isinstance(number, int) and number and spec.smoke.run != "skip":
-        compared = replace(record, torch=replace(record.torch, touched=0))
-        if smoke.stale(spec, compared) is None:  # the files alone leave open whether it is valid
-            stages = [_undetermined(each, number) for each in stages]
+    compared = replace(record, torch=replace(record.torch, touched=0))
+    why = smoke.stale(spec, record) if spec.smoke.run != "skip" else None
+    if (
+        why and smoke.stale(spec, compared) is None
+    ):  # the files alone leave open whether it is valid
+        stages = [_undetermined(each, f"{why}: the next deploy tests again") for each in stages]
     apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
     return answered(
         spec.host,
@@ -214,6 +215,14 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         across=smoke_across.stamp(record) if smoke_across.declared(spec) and not apart else None,
         history=history_of(record)[-_RECENT:],
     )
+
+
+def _undetermined(stage: StageJudgement, why: str) -> StageJudgement:
+    """Return the smoke test's stage as undetermined: a deploy would test again, without drift."""
+    if stage.stage is not Stage.SMOKE:
+        return stage
+    findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
+    return replace(stage, findings=findings, unread=(*stage.unread, why))
 
 
 def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
@@ -234,18 +243,6 @@ def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostA
 
 def _pending(findings: Findings) -> Findings:
     return Findings(e if e.effect == "note" else replace(e, effect="restart") for e in findings)
-
-
-def _undetermined(stage: StageJudgement, number: int) -> StageJudgement:
-    """Return the smoke test's stage as undetermined: a deploy would test again, without drift."""
-    if stage.stage is not Stage.SMOKE:
-        return stage
-    why = (
-        f"{number} files of torch's environment were touched since the smoke test passed, and"
-        " there was no time to compare them: the next deploy tests again"
-    )
-    findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
-    return replace(stage, findings=findings, unread=(*stage.unread, why))
 
 
 def finding_as_json(finding: Finding) -> dict[str, Any]:

@@ -20,21 +20,20 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach, request_text
+from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
-from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.parse import LONGEST
-from pyinfra_gpu.facts.probe import RecordFact
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import visit
+from pyinfra_gpu.report.check.running import probed, visit
 from pyinfra_gpu.text import shortened, without_escapes
 from pyinfra_gpu.whole_file import replacing
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
 
 _MARK = "====="  # before the heading of each item in what a host prints
 _EVERYBODYS = {"root", "localhost", "nobody", "gpu", "debian", "ubuntu"}
@@ -98,58 +97,40 @@ def handle(options: argparse.Namespace) -> int:
 def gather(state: State, host: Host) -> tuple[str, tuple[str, Counter[str], str]]:
     """Ask one host; return its name, the masked text, how much was masked, and what is missing."""
     print(f"asking {host.name} ...", file=sys.stderr)
+    seen = probed(state, host, lambda spec, record: json.dumps(record.to_json(), indent=1))
     try:
         with ctx_host.use(host):
-            return host.name, _gathered(state, host)
+            spec = declared(host)
+            said = [seen, *_said(state, host, spec)]
     except Exception as error:  # one host's failure is one host's failure
         reason = shortened(f"could not be asked ({type(error).__name__}: {error})", 300)
         return host.name, ("", Counter(), reason)
-
-
-def _gathered(state: State, host: Host) -> tuple[str, Counter[str], str]:
-    spec, seconds = declared(host), deadlines.SERVICE
-    root = as_root(spec)
-    lines: list[str] = []
-    reasons: list[str] = []
-    for command, given in (
-        (on_host.program("collect/system.sh", _MARK, uses=("collect/item.sh",)), root),
-        (on_host.program("packages/apt/collect.sh", _MARK, uses=("collect/item.sh",)), root),
-        (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
-        (RecordFact().command(), {**root, "_stdin": request_text(spec)}),
-    ):
-        asked = StringCommand(command) if isinstance(command, str) else command
-        said = reach(
-            host,
-            partial(bounded_command, state, host, asked, given, seconds=seconds),
-            seconds=seconds,
-        )
-        if isinstance(said, Unanswered):
-            reasons.append(said.reason)
-        else:
-            lines += [told for line in said[1].stdout_lines for told in readable(line)]
-    text = "\n".join(lines) + "\n"
+    # In JSON a line break is a letter, and would hide the name behind it.
+    text = "\n".join(e.replace("\\n", "\n") for e in said if not isinstance(e, Unanswered)) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
     own = text.partition("item names\n")[2].partition(f"\n{_MARK}")[0].split()
     called = [host.name, str(host.data.get("ssh_hostname") or ""), *own[:2]]
     hosts = {each for name in called for each in (name, name.split(".")[0])}
     users = [*own[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
-    return *without_names(text, hosts, users), shortened("; ".join(reasons), 300)
+    reasons = dict.fromkeys(each.reason for each in said if isinstance(each, Unanswered))
+    return host.name, (*without_names(text, hosts, users), shortened("; ".join(reasons), 300))
 
 
-def readable(line: str) -> Iterator[str]:
-    """Yield a line as text; of what a look told, each fact has lines of its own."""
-    try:
-        told = document.loads(line, LONGEST) if line.startswith("{") else {}
-    except ValueError:
-        told = {}
-    if not told:
-        yield without_escapes(line)
-    for key, each in told.items():
-        plain = each if isinstance(each, str) else json.dumps(each)
-        if key == "owner":
-            yield from readable(plain)
+def _said(state: State, host: Host, spec: HostSpec) -> Iterator[str | Unanswered]:
+    """Yield what each program of ours prints there, or why it does not."""
+    item = ("collect/item.sh",)
+    for command, user in (
+        (on_host.program("collect/system.sh", _MARK, uses=item), as_root(spec)),
+        (on_host.program("packages/apt/collect.sh", _MARK, uses=item), as_root(spec)),
+        (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
+    ):
+        text, seconds = StringCommand(command), deadlines.SERVICE
+        ask = partial(bounded_command, state, host, text, user, seconds=seconds)
+        said = reach(host, ask, seconds=seconds)
+        if isinstance(said, Unanswered):
+            yield said
         else:
-            yield f"{key} = {without_escapes(plain)}"
+            yield without_escapes("\n".join(said[1].stdout_lines))
 
 
 def without_names(

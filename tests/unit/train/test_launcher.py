@@ -165,6 +165,7 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
     assert [(there / name).read_text() for name in names] == ["two\n"] * 3
     assert not (there / "data").exists()
     assert git(there, "rev-parse", "HEAD") == kept[0][1] == code.head(checkout)
+    assert git(checkout, "for-each-ref", "refs/train").startswith(kept[0][2])  # gc leaves it
     code.forget(checkout, NAME, kept)
     assert git(checkout, "for-each-ref", "refs/train") == ""
 
@@ -321,6 +322,10 @@ def test_a_run_that_no_unit_runs_is_lost_and_looking_does_not_write_it(
     assert run.state == "running"
     run.save()
     assert runs.read(run.folder) == run
+    begins = written(site, f"{NAME}-2", state="starting", attempts=[])
+    assert begins.state == "starting"
+    os.utime(begins.folder / "run.json", (0, 0))
+    assert runs.read(begins.folder).outcome == "not started"
 
 
 DAMAGED = {
@@ -617,9 +622,15 @@ def test_a_run_is_one_line_or_a_screen(
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step   8/20 (40.0%)", "loss   2.2000", "train why"):
             assert word in text
+    looks = iter([{f"{NAME}-2"}] * 3)
+    monkeypatch.setattr(units, "on", lambda: next(looks, set()))
     monkeypatch.setattr(listing, "draws", lambda stream: True)
+    monkeypatch.setattr(listing.time, "sleep", lambda seconds: None)
+    written(site, f"{NAME}-2", state="running", outcome=None)
     assert cli.main(["watch"]) == 2
-    assert capsys.readouterr().out == f"\x1b[H\x1b[J{listing.screen(run, 80)}\n"
+    first, second = capsys.readouterr().out.split("\x1b[H\x1b[J")
+    assert f"{NAME}-2  running" in first
+    assert f"{NAME}-2  lost: its supervisor was ended" in second
 
 
 # Fields and metrics of a run that is on -> its word, and whether somebody should look.
