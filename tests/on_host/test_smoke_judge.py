@@ -74,6 +74,14 @@ def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
     assert judged(CHECKS["S1.libraries"], facts).status == "pass"
 
 
+def test_without_a_compiler_a_host_without_a_gpu_still_trains() -> None:
+    want, facts = replace(WANT, mode="rehearsal-cpu"), {0: sound(0)}
+    facts[0]["compile"]["error"] = "Boom"
+    assert judged(CHECKS["S3.compile"], facts, want).status == "fail"
+    facts[0]["compile"]["lacking"] = "no C++ compiler; "
+    assert judged(CHECKS["S3.compile"], facts, want).status == "warn"
+
+
 # -- the checks of a run together
 
 

@@ -256,6 +256,7 @@ class Stamp(Part):
     """The stamp of the last pass: what it stands for, and with whom one step was trained.
 
     + verdict: SHA-256 of the verdict's text
+    + driver: the version that was loaded; it stays when the stamp is withdrawn
     """
 
     fingerprint: str | None
@@ -263,6 +264,7 @@ class Stamp(Part):
     mode: Mode
     finished: str
     verdict: str | None = None
+    driver: str | None = None
     across: AcrossStamp | None = None
 
     @property

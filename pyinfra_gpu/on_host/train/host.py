@@ -251,6 +251,8 @@ def unproven(site: Site) -> str:
     try:
         passed = json.loads(Path(site.stamp).read_text(encoding="utf-8"))["fingerprint"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        passed = None
+    if passed is None:
         return "no smoke test has passed here"
     known, torch = parts(str(passed)), _torch(site)
     present = {  # the kernel is the boot's
