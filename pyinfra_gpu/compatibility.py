@@ -58,7 +58,6 @@ class HostFacts:
     + driver_loaded: version of the loaded NVIDIA module; None while another is to come
     + compute_capabilities: one per GPU, e.g. ("12.0", "12.0"); empty while no driver can be asked
     + open_modules: whether the loaded module is the open one; None while another is to come
-    + glibc: version of the C library, e.g. "2.39"
     + distribution: ID and VERSION_ID of its os-release, as stacks.yaml names releases
     + due: what the next run would install from the driver's repository
     """
@@ -69,7 +68,6 @@ class HostFacts:
     driver_loaded: str | None
     compute_capabilities: tuple[str, ...]
     open_modules: bool | None
-    glibc: str | None = None
     distribution: str | None = None
     due: frozenset[Due] = frozenset()
 
@@ -407,17 +405,6 @@ def python(case: Case) -> Iterator[Problem]:
         found, torch = f"is Python {there}, {too} for", f"torch {release.version}"
         allowed = f"Python {oldest} to {newest} with {torch}"
         yield Problem("pytorch_python", f"{found} {torch}", allowed, fix)
-
-
-@rule
-def c_library(case: Case) -> Iterator[Problem]:
-    """A manylinux_2_28 wheel does not load on an older C library."""
-    there = case.facts.glibc if case.facts else None
-    needed = case.wheel.glibc if case.wheel else None
-    if there and _too(there, needed, None):
-        found = f"needs glibc {needed}, and the host has {there}"
-        fix = "install a newer distribution on the host, Debian 11 or Ubuntu 22.04 at least"
-        yield Problem("pytorch_version", found, f"glibc {needed} or newer", fix)
 
 
 @rule

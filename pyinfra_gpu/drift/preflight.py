@@ -333,7 +333,6 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         driver_loaded=_numbers(record.driver.loaded) if stays else None,
         compute_capabilities=of_driver.capabilities(spec, record),
         open_modules=open_modules if stays else None,
-        glibc=_numbers(record.cuda.glibc),
         distribution=f"{record.system.os_id} {record.system.os_version}",
         due=_due(spec, record),
     )

@@ -143,6 +143,7 @@ def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if not training.requirements or isinstance(there.damaged, str):
         return
     known(there.requirements_sha256)
+    known(record.torch.distributions)
     noted, now = TrainingStamp.read(known(there.stamp_text)), stamp(spec, record)
     if not isinstance(noted, TrainingStamp):
         found = "dependencies not installed"

@@ -95,17 +95,15 @@ def _take(state: State, host: Host, spec: HostSpec) -> None:
         said = holding.lines()
         with within(_ANSWER_S, "its lease was not given"):
             refusal = _answer(said)
+        if not refusal:
+            host.connector_data[_KEY] = holding
     except (OSError, EOFError, PyinfraError) as error:
         refusal = f"its lease cannot be taken ({error}): run again"
-    except BaseException:
-        if holding is not None:
+    finally:
+        if holding is not None and host.connector_data.get(_KEY) is not holding:
             holding.close()
-        raise
     if refusal:
-        if holding is not None:
-            holding.close()
         raise LeaseError(refusal)
-    host.connector_data[_KEY] = holding
     gevent.spawn(list, said)  # unread it would be kept
     gevent.spawn(_say_that_we_live, holding)
 

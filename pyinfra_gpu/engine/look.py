@@ -37,9 +37,7 @@ from pyinfra_gpu.text import shortened
 
 T = TypeVar("T")
 
-LONGEST_ANSWER = 2 << 20
-"""Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
-
+LONGEST_ANSWER = 2 << 20  # bytes that a look may bring; a host with all there is has a quarter
 _LONGEST_REASON = 200  # characters
 COMPARE_S = 13
 """For comparing files, the same in a deploy and in a check, so that both say the same of a host.
@@ -152,17 +150,13 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         why = str(error.args[0] if error.args else error)
         why = why.removeprefix("Could not connect (").removesuffix(")")
         return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
-    except EOFError:  # it would have asked for a password
-        return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
-    except TooMuchError as error:
-        return Unanswered(reason=f"could not be looked at: {error}")
+    except (EOFError, TooMuchError, FactProcessError) as error:
+        asks = isinstance(error, EOFError)  # it would have asked for a password
+        why = _WANTS_PASSWORD if asks else shortened(str(error), _LONGEST_REASON)
+        no_python = isinstance(error, NoPythonError)
+        return Unanswered(reason=f"could not be looked at: {why}", no_python=no_python)
     except OSError as error:
         return Unanswered(reason=f"the connection was lost ({error})")
-    except FactProcessError as error:
-        return Unanswered(
-            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}",
-            no_python=isinstance(error, NoPythonError),
-        )
 
 
 def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:

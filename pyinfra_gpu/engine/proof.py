@@ -28,13 +28,13 @@ def run(
     spec: HostSpec,
     record: Record,
     what: str,
-    state: Mapping[str, object],
+    proven: Mapping[str, object],
     **asked: object,
 ) -> Commands:
     """Yield the commands that run a stage's proof, and keep its result.
 
     + what: what it proves, for the log
-    + state: that is proven, and kept with the result
+    + proven: the state that is, kept with the result
     + asked: what its program reads, see `on_host/proofs/prove.py`
 
     The programs run as the owner and leave their result in the owner's directory; root keeps a
@@ -42,32 +42,18 @@ def run(
     result, and nobody else can.
     """
     reported, kind = f"{spec.paths.state}/{stage}.json", "rehearsal" if spec.rehearsal else "proof"
-    words = proofs.command(stage, {"output": reported, "kind": kind, "state": state, **asked})
-    yield step(
-        stage,
-        what,
-        quoted(*words),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.COMPILE,
-        lock=spec.paths.lock,
-    )
-    yield FunctionCommand(_keep, (stage, spec, record, state, reported), {})
+    words = proofs.command(stage, {"output": reported, "kind": kind, "state": proven, **asked})
+    owner, lock = as_owner(spec, record), spec.paths.lock
+    yield step(stage, what, quoted(*words), run_as=owner, seconds=deadlines.COMPILE, lock=lock)
 
+    def keep(state: State, host: Host) -> bool:
+        command = quoted("head", "-c", str(_MOST_BYTES), "--", reported)
+        answer = ask(state, host, command, owner, seconds=deadlines.PLAIN)
+        text = "\n".join(answer.stdout) if answer.ok else ""
+        if wrong := outdated(text, proven):
+            return failed(host, stage, f"{host.name}: what the proof left cannot be used: {wrong}")
+        path = spec.paths.cuda_proof if stage == "cuda" else spec.paths.libcuda_proof
+        content = f"{json.dumps(json.loads(text), indent=2)}\n".encode()
+        return written(state, host, stage, File(path=path, content=content), as_root(spec))
 
-def _keep(
-    state: State,
-    host: Host,
-    stage: proofs.Proof,
-    spec: HostSpec,
-    record: Record,
-    proven: Mapping[str, object],
-    reported: str,
-) -> bool:
-    command = quoted("head", "-c", str(_MOST_BYTES), "--", reported)
-    answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
-    text = "\n".join(answer.stdout) if answer.ok else ""
-    if wrong := outdated(text, proven):
-        return failed(host, stage, f"{host.name}: what the proof left cannot be used: {wrong}")
-    path = spec.paths.cuda_proof if stage == "cuda" else spec.paths.libcuda_proof
-    content = f"{json.dumps(json.loads(text), indent=2)}\n".encode()
-    return written(state, host, stage, File(path=path, content=content), as_root(spec))
+    yield FunctionCommand(keep, (), {})

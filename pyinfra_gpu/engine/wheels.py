@@ -76,7 +76,10 @@ def fetch(
                 while chunk := reading.read():
                     found_digest.update(chunk)
                     file.write(chunk)
+                ended = reading.ended()
                 reading.close()
+            if ended != 0:
+                raise TransferError(f"its wheel cannot be read on {host.name}")
             if found_digest.hexdigest() != manifest.sha256:
                 raise TransferError(f"{host.name} has another wheel there than it has proven")
         with replacing(place / _MANIFEST, 0o644) as target:

@@ -216,7 +216,6 @@ class CudaRecord:
     gcc: Version | Unknown | None = None
     compiler: Version | Unknown | None = None  # version of the declared host compiler
     gxx: Flag = False  # whether g++ is there, which nvcc links C++ with
-    glibc: Version | Unknown | None = None
     proof: Whole | Unknown | None = None  # what the last proof of the toolkit left
 
 

@@ -16,17 +16,17 @@ from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.pytorch import has_fallback
+from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal, reach
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
+from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.host_names import FEW
-from pyinfra_gpu.on_host import program
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
 
 if TYPE_CHECKING:
@@ -87,13 +87,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
     # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
     # left that calls the host proven.
     if record.smoke.stamp is not None:
-        yield step(
-            STAGE,
-            "withdraw the stamp",
-            _withdraw(spec),
-            run_as=as_root(spec),
-            seconds=deadlines.PLAIN,
-        )
+        yield write(STAGE, stamp_file(spec, withdrawn(spec, record)), as_root(spec))
     # What was installed by this very run is part of the fingerprint, so look again.
     record = fresh(spec, record)
     # The owner waits for the lock, so nothing that is waited for stands between root and them.
@@ -159,15 +153,10 @@ def _check_verdict(
         )
     if verdict.passed:
         journal.verdict(Explained(verdict))
-        return _stamped(state, host, spec, stamp_of(verdict, record.smoke.verdict_sha256))
+        return _stamped(state, host, spec, stamp_of(verdict, record))
     evidence = _evidence(state, host, spec, record, verdict)
     journal.verdict(explained(verdict, record, evidence))
-    return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
-
-
-def _withdraw(spec: HostSpec) -> str:
-    run_as = as_root(spec)
-    return program("files/remove.sh", spec.paths.stamp, guard(run_as), uses=("files/root_only.sh",))
+    return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}{_former_driver(spec, record)}")
 
 
 def _stamped(state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any]) -> bool:
@@ -181,14 +170,32 @@ def _stamped(state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any])
     return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
 
 
-def stamp_of(verdict: Verdict, sha256: str | Unknown | None) -> dict[str, Any]:
+def stamp_of(verdict: Verdict, record: Record) -> dict[str, Any]:
     """Return what the next run compares of a verdict that passed, with or without warnings.
 
-    + sha256: digest of its text, by which one that somebody edited later is known
+    + record: with the digest of its text, by which one that somebody edited later is known
     """
     names = ("fingerprint", "status", "mode", "finished")
-    digest = None if isinstance(sha256, Unknown) else sha256
-    return {**{name: getattr(verdict, name) for name in names}, "verdict": digest}
+    digest = if_known(record.smoke.verdict_sha256, None)
+    driver = if_known(record.driver.loaded, None)
+    return {**{name: getattr(verdict, name) for name in names}, "verdict": digest, "driver": driver}
+
+
+def withdrawn(spec: HostSpec, record: Record) -> dict[str, Any]:
+    """Return the stamp of a host that has to be tested again: which driver passed last."""
+    known = {"mode": spec.smoke.mode, "finished": "", **own_stamp(record)}
+    return {**known, "fingerprint": None, "status": "fail", "verdict": None}
+
+
+def _former_driver(spec: HostSpec, record: Record) -> str:
+    """Say how to go back to the driver that passed last, where another one is loaded now."""
+    passed = own_stamp(record).get("driver")
+    if passed in (None, record.driver.loaded) or spec.driver.source == "present":
+        return ""
+    return (
+        f". With driver {passed} it passed here; to go back, deploy with"
+        f" --data driver_version={passed}"
+    )
 
 
 def own_stamp(record: Record) -> dict[str, Any]:

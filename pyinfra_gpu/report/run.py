@@ -19,19 +19,8 @@ from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.host_names import natural
-from pyinfra_gpu.report import smoke
+from pyinfra_gpu.report import screen, smoke
 from pyinfra_gpu.report.check.answer import finding_as_json, versions
-from pyinfra_gpu.report.screen import (
-    BLANK,
-    VARIES,
-    Row,
-    Shown,
-    counted,
-    hosts,
-    line,
-    printed,
-    remarks,
-)
 from pyinfra_gpu.text import WIDTH, columns, shortened
 
 if TYPE_CHECKING:
@@ -212,12 +201,13 @@ def render(
     order = [*_WORDS]
     names = sorted(told, key=lambda name: (order.index(_state(told[name])), natural(name)))
     shown = [_shown(name, told[name], dry=dry, whole=whole) for name in names]
-    blocks = hosts(shown)
+    blocks = screen.hosts(shown)
     for each in (tests, across):
         blocks += smoke.blocks({name: each[name] for name in names if name in each}, whole=whole)
-    blocks += remarks(each for name in names for each in _attention(name, told[name], dry))
-    summary = counted([each.state.lower() for each in shown], sum(e.rehearsal for e in shown))
-    return printed([*blocks, BLANK, line(summary)], width)
+    blocks += screen.remarks(each for name in names for each in _attention(name, told[name], dry))
+    states = [each.state.lower() for each in shown]
+    summary = screen.counted(states, sum(each.rehearsal for each in shown))
+    return screen.printed([*blocks, screen.BLANK, screen.line(summary)], width)
 
 
 def _left(stages: Sequence[Mapping[str, Any]]) -> bool:
@@ -228,20 +218,20 @@ def _state(host: Mapping[str, Any]) -> str:
     return _STILL if host["status"] == "changed" and _left(host["stages"]) else str(host["status"])
 
 
-def _shown(name: str, host: Mapping[str, Any], *, dry: bool, whole: bool) -> Shown:
+def _shown(name: str, host: Mapping[str, Any], *, dry: bool, whole: bool) -> screen.Shown:
     state = "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
-    rows: list[Row] = []
+    rows: list[screen.Row] = []
     for stage in host["stages"]:
         did = _did(stage, host, dry=dry)
         noted = all(each["effect"] == "note" for each in stage["deviations"])
         if whole or did or stage["unreadable"] or not noted:
             unjudged = stage["problem"] or stage["unreadable"]
             found = _brief(stage["found"]) or ("not judged" if unjudged else "as declared")
-            rows.append(Row(label=stage["stage"], text=found))
+            rows.append(screen.Row(label=stage["stage"], text=found))
         if did:
-            took = "" if dry else f", {VARIES} s"
-            rows.append(Row(label="", text=f"-> {did}{took}", varies=f"{stage['seconds']:.1f}"))
-    return Shown(name=name, state=state, rehearsal=host["rehearsal"], rows=tuple(rows))
+            took, seconds = "" if dry else f", {screen.VARIES} s", f"{stage['seconds']:.1f}"
+            rows.append(screen.Row(label="", text=f"-> {did}{took}", varies=seconds))
+    return screen.Shown(name=name, state=state, rehearsal=host["rehearsal"], rows=tuple(rows))
 
 
 def _did(stage: Mapping[str, Any], host: Mapping[str, Any], *, dry: bool) -> str:

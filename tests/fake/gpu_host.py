@@ -70,7 +70,6 @@ _PLAIN: dict[str, str | None] = {
     "cuda.gcc": "12.2.0",
     "cuda.gxx": "1",
     "cuda.compiler": None,
-    "cuda.glibc": "glibc 2.36",
     "cuda.proof": None,
     "libcuda.libdir": LIB,
     "libcuda.proof": None,

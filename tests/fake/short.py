@@ -86,7 +86,6 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "storage.shm": _mib("size"),
     "storage.initrd": lambda text: -(-int(text) // 2**20),
     "cuda.nvcc": lambda text: only(r"release ([\d.]+)", text, "nvcc"),
-    "cuda.glibc": lambda text: only(r"glibc ([\d.]+)", text, "libc"),
     "system.cpus": lambda text: int(text.partition("-")[2]) + 1,
     "system.memory": lambda text: int(text.split()[1]) // 1024,
     "system.python3": system.python_version,

@@ -34,12 +34,6 @@ def test_a_deviation_of_the_launcher_makes_its_own_operation_act(deviation: str)
     assert FakeRun(DEVIATIONS[deviation]).prepare().changing("ws1") == [INSTALL]
 
 
-def test_without_a_repository_there_is_no_launcher() -> None:
-    data = {name: value for name, value in DATA.items() if not name.startswith("training_")}
-    host = FakeHost(data=data, entries={f"{PREFIX}/bin/train": None})
-    assert FakeRun(host).prepare().changing("ws1") == []
-
-
 def test_other_presets_are_another_site() -> None:
     usual = FakeHost().spec()
     site = usual.paths.train_site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 import short
 import verdicts
 from fake_host import FakeHost
-from gpu_host import DATA, GpuHost, GpuRun, unwrapped
+from gpu_host import DATA, VERSION, GpuHost, GpuRun, unwrapped
 
+from pyinfra_gpu.facts.parse import parse as parse_record
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host.smoke.options import parse
 from pyinfra_gpu.operations import smoke as operations
@@ -170,25 +172,46 @@ def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none()
     host = FakeHost(data={**FakeHost().data, "smoke": "always"})
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     commands = run.executed("ws1")
-    (withdrawn,) = [n for n, each in enumerate(commands) if "remove.sh " in each]
+    (withdrawn,) = [n for n, each in enumerate(commands) if "smoke/stamp.json" in each]
     (started,) = [n for n, each in enumerate(commands) if " --fingerprint " in each]
     assert withdrawn < started
-    assert commands[withdrawn].endswith("remove.sh /opt/pyinfra-gpu/smoke/stamp.json 1")
+    stamp = operations.withdrawn(host.spec(), parse_record(host.probe_lines()))
+    assert (stamp["fingerprint"], stamp["status"]) == (None, "fail")
+    assert isinstance(Stamp.read(json.dumps(stamp)), Stamp)
     assert "stamp" not in commands[started]
     assert "--output /opt/pyinfra-gpu/state/verdict.json" in commands[started]
+
+
+@pytest.mark.parametrize(
+    ("source", "passed", "says"),
+    [
+        ("nvidia", "580.82.07", "deploy with --data driver_version=580.82.07"),
+        ("nvidia", VERSION, ""),
+        ("present", "580.82.07", ""),
+    ],
+)
+def test_a_failure_names_the_driver_that_passed_last(source: str, passed: str, says: str) -> None:
+    stamp = json.dumps({**stamp_of(GpuHost(data=TWO_GPUS)), "driver": passed, "status": "fail"})
+    host = GpuHost(data={**TWO_GPUS, "driver_source": source}, plain={"smoke.stamp": stamp})
+    said = operations._former_driver(host.spec(), parse_record(host.probe_lines()))
+    assert says in said
+    assert bool(said) is bool(says)
 
 
 @pytest.mark.parametrize("status", ["pass", "warn"])
 def test_the_stamp_of_a_pass_has_what_the_next_run_compares(status: str) -> None:
     verdict = Verdict.read(json.dumps(verdicts.document(status=status, fingerprint="c0ffee")))
     assert isinstance(verdict, Verdict)
-    file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict, "ab12"))
+    record = parse_record(GpuHost().probe_lines())
+    record = replace(record, smoke=replace(record.smoke, verdict_sha256="ab12"))
+    file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict, record))
     assert json.loads(file.content) == {
         "fingerprint": "c0ffee",
         "status": status,
         "mode": verdict.mode,
         "finished": verdict.finished,
         "verdict": "ab12",
+        "driver": record.driver.loaded,
     }
     assert isinstance(Stamp.read(file.content.decode()), Stamp)
     assert (file.path, file.mode, file.owner) == ("/opt/pyinfra-gpu/smoke/stamp.json", "0644", None)

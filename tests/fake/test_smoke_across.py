@@ -67,7 +67,7 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     """Hosts whose stamps say that they have passed together."""
     hosts = [Answering(name=name) for name in names]
     fingerprints = {f"@fake/{host.name}": stamp_of(host)["fingerprint"] for host in hosts}
-    passed = {"hosts": fingerprints, "mode": "rehearsal-cpu", "proof": False}
+    passed = {"hosts": fingerprints, "mode": "rehearsal-cpu"}
     across = {**verdicts.across_stamp(), **passed, **changes}
     for host in hosts:
         host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}

@@ -74,6 +74,14 @@ def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
     assert judged(CHECKS["S1.libraries"], facts).status == "pass"
 
 
+def test_without_a_compiler_a_host_without_a_gpu_still_trains() -> None:
+    want, facts = replace(WANT, mode="rehearsal-cpu"), {0: sound(0)}
+    facts[0]["compile"]["error"] = "Boom"
+    assert judged(CHECKS["S3.compile"], facts, want).status == "fail"
+    facts[0]["compile"]["lacking"] = "no C++ compiler; "
+    assert judged(CHECKS["S3.compile"], facts, want).status == "warn"
+
+
 # -- the checks of a run together
 
 
@@ -100,6 +108,14 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     assert results["S4.store"].status == "pass"
     blame(checks, results)  # nobody measured the loss, and all is over
     assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
+    known = {**sound(rank), "compile": {}}  # on the CPU one rank compiles for all
+    alone = {rank: Journal(rank, facts=known)}
+    of_ranks = [check for check in CHECKS.values() if check.of == "ranks"]
+    assert decide(of_ranks, WANT, Journal(OWN), alone, ended=True) == {}
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:

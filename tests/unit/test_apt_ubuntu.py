@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from private_apt import APT, Package, PrivateApt
+from private_apt import APT, PrivateApt
 from ubuntu_archives import ASKED, ASKED_590, NVIDIA, archives, nvidia_580, pin_file, revision
 
 from pyinfra_gpu.packages import files
@@ -80,15 +80,6 @@ def test_a_branch_whose_names_do_not_carry_it_is_held_by_its_version(
     )
 
 
-def test_an_upgrade_of_everything_moves_neither_the_driver_nor_dkms(apt: PrivateApt) -> None:
-    dkms = Package("dkms", "2.8.7-2ubuntu2.2", "Depends: gcc-12\n")
-    gcc = Package("gcc-12", "12.3.0-1ubuntu1~22.04")
-    apt.installed(*nvidia_580(OLDER), dkms, gcc)
-    apt.preferences(files.preferences(580, OLDER, None))
-    apt.run("update")
-    assert parse(apt.run("-s", "dist-upgrade")).changes == ()
-
-
 def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(tmp_path: Path) -> None:
     """It goes by the source's name and by no origin; so ours have the name that sorts before it."""
     apt = archives(tmp_path, ("580.142",))
@@ -100,9 +91,3 @@ def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(tmp_
         assert driver_version(changes["nvidia-kernel-common-580"] or "") == version
         (folder / name).unlink()
     assert Path(files.PREFERENCES).name < "nvidia-driver-pin"
-
-
-def test_without_our_pins_dkms_would_be_the_one_without_a_compiler(apt: PrivateApt) -> None:
-    """Its epoch beats Ubuntu's, which depends on the compiler that newer kernels need."""
-    found = {change.name: change.new for change in parse(apt.simulate("dkms")).changes}
-    assert found == {"dkms": "1:3.2.1-1ubuntu2"}

@@ -30,7 +30,6 @@ HOST: dict[str, Any] = {
     "driver_loaded": "580.95.05",
     "compute_capabilities": (),
     "open_modules": None,
-    "glibc": "2.39",
 }
 
 

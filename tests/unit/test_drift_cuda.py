@@ -140,18 +140,6 @@ def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None
     assert (cuda.judge(without, record), cuda.judge.unread(without, record)) == ([], ())
 
 
-LISTS = {"nvidia.package", "cuda.toolkit", "cuda.missing"}
-PLAIN = ("cuda.gcc", "cuda.compiler", "cuda.gxx", "cuda.nvcc", "cuda.link", "cuda.alternative")
-
-
-@pytest.mark.parametrize("key", sorted((*LISTS, *PLAIN)))
-def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
-    host = changed({key: ["?no permission"] if key in LISTS else "?no"})
-    spec, record = host.spec(), record_of(host)
-    assert {each.id for each in cuda.judge(spec, record)} <= {"cuda.unproven"}
-    assert cuda.judge.unread(spec, record)
-
-
 NO_GCC = {"cuda.gcc": None, "cuda.gxx": "0"}
 
 

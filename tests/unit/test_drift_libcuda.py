@@ -193,14 +193,6 @@ def test_a_bare_host_only_lacks_the_proof_and_one_without_a_gpu_nothing() -> Non
     assert libcuda.judge(host.spec().but(accelerator="cpu"), record_of(host)) == []
 
 
-@pytest.mark.parametrize("key", ["cache", "link", "file", "loader_path"])
-def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
-    host = changed({f"libcuda.{key}": ["?no permission"]})
-    record = record_of(host)
-    assert {each.id for each in libcuda.judge(host.spec(), record)} <= {"libcuda.unproven"}
-    assert libcuda.judge.unread(host.spec(), record)
-
-
 def test_the_remedy_names_the_package_or_the_file() -> None:
     compat, file = ["cuda-compat-13-0 1 0 1"], "dpkg -S /etc/ld.so.conf.d/my.conf"
     for folder, packages, command in (

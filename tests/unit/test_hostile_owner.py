@@ -61,7 +61,6 @@ def deploy(made: Place, seen: Record | None = None) -> list[str]:
     commands = [(directories(wanted, seen or made.look()), "")]
     commands += [(write.command(each, as_root(wanted)), write.sent(each)) for each in writes(made)]
     uses = ("files/root_only.sh", "files/set_aside.sh")
-    commands.append((program("files/remove.sh", wanted.paths.stamp, "1", uses=uses), ""))
     commands.append((program("pytorch/place.sh", wanted.paths.venv, "1", OWNER, uses=uses), ""))
     for command, text in commands:
         done = made.run(command, text)

@@ -147,22 +147,6 @@ def test_the_worst_hosts_are_on_top_with_their_links_and_rehearsals_are_called_s
     assert "rehearsal" not in page(answer(host("ws1"))).replace(STYLE, "")
 
 
-def _luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("ink", ["text", "quiet", "declared", "drift", "restart", "unknown"])
-def test_every_text_can_be_read_on_its_background(mode: int, ink: str) -> None:
-    pairs = re.findall(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", STYLE)
-    colours = {name: each[mode] for name, *each in pairs}
-    for back in {"page", "card", f"{ink}-back"} & colours.keys():
-        light, dark = sorted((_luminance(colours[ink]), _luminance(colours[back])), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, back)  # WCAG 2, level AA
-
-
 # The verb.
 
 

@@ -196,7 +196,9 @@ def test_uv_is_installed_by_its_digest_and_one_that_works_is_not_lost(place: Pla
     assert "first" in ran(str(tools / "bin" / "uv")).stdout
     assert (tools / "lock.txt").read_text() == f"{line}\n"
 
-    wheel(place.wheels, "uv", "9.9.9", text="second")
+    second = wheel(place.wheels, "uv", "9.9.9", text="second")
     assert installer(place, line).returncode == 0  # it is there, and nothing is asked
     assert "first" in ran(str(tools / "bin" / "uv")).stdout
+    done = installer(place, f"uv==9.9.9 --hash=sha256:{sha256(second)}")
+    assert done.returncode == 0, done.stderr
     assert sorted(each.name for each in tools.parent.glob("own-tools*")) == ["own-tools"]

@@ -73,13 +73,6 @@ def test_a_value_is_an_argument_and_never_a_part_of_the_program(value: str, desk
     assert not (desk.root / "evil").exists()
 
 
-def test_a_simulation_goes_on_where_apt_fails_and_tells_its_errors(desk: Desk) -> None:
-    desk.tool("apt-mark", "exit 1")
-    failing = desk.tool("apt-get", 'echo "E: no $1" >&2; exit 100')
-    done = desk.run("apt/simulate.sh", "==", str(failing), "install")
-    assert done.stdout.splitlines() == ["E: no install", "==", "==", "E: no install", "=="]
-
-
 GUARD = "#!/bin/sh\nexit 7\n"
 LOOKING = """
 set -- "${APT_CONFIG%/*}" "$@"

@@ -35,14 +35,12 @@ def test_it_is_kept_with_the_state_that_was_asked_for_and_no_other(
 
     monkeypatch.setattr(proof, "ask", lambda *_, **__: Answer(ok=True, stdout=lines, lines=lines))
     monkeypatch.setattr(proof, "written", written)
-    unused: Any = None
-    forged = {**proven, "gcc": "forged"}
     monkeypatch.setattr(proof, "failed", lambda *_: False)
-    assert not proof._keep(
-        unused, SimpleNamespace(name="ws1"), "libcuda", spec, record, forged, "/reported"
-    )  # type: ignore[arg-type]
-    assert kept == []
-    assert proof._keep(unused, unused, "libcuda", spec, record, proven, "/reported")
+    forged = {**proven, "gcc": "forged"}
+    for state, right in ((forged, False), (proven, True)):
+        _, keep = proof.run("libcuda", spec, record, "prove it", state)
+        assert keep.function(None, SimpleNamespace(name="ws1")) is right
+        assert len(kept) == right
     (file,) = kept
     assert file.path == spec.paths.libcuda_proof
     assert json.loads(file.content) == reported

@@ -81,7 +81,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("what", DAMAGES)
 def test_another_file_than_was_proven_is_refused_and_leaves_nothing(what: str, build: Path) -> None:
     DAMAGES[what](build / "wheels" / FILE)
-    with pytest.raises(wheels.TransferError, match="another wheel there than it has proven"):
+    with pytest.raises(wheels.TransferError, match=r"there than it has proven|cannot be read on"):
         fetched(build)
     assert left() == []
 

@@ -121,7 +121,6 @@ def across_stamp(**changes: Any) -> dict[str, Any]:
         "finished": "2026-11-21T08:13:45Z",
         "all_reduce": reduced,
         "taylor_ratio": 0.998,
-        "proof": True,
         "open_to_others": {},
         **changes,
     }

@@ -32,7 +32,7 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")  # what a shell takes literally
 
 _KERNEL = re.compile(
     r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |^\[\w{3} \w{3} {1,2}\d{1,2} [\d:]{8} \d{4}\] "
-    r"|Killed process \d|^NVRM:"
+    r"|Killed process \d|\bNVRM:"
 )
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
@@ -188,7 +188,7 @@ def _hits(stream: Stream, known: Catalogue, inside: Mapping[int, Failure]) -> It
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> str:
     whole = stream.lines[first].whole[:LOOKED_AT]
-    if _KERNEL.search(whole) or stream.shown[first].startswith("NVRM:"):
+    if _KERNEL.search(whole):
         return "kernel"
     if failure:
         over = failure.aside or _went_on(stream, failure.spans[-1][0])

@@ -36,7 +36,6 @@ def keys(*tables: Facts) -> frozenset[str]:
 OWNERS_KEYS = keys(needs.FACTS, needs.NVIDIA, training.FACTS, torch.FACTS) | {OWNED}
 """The keys for which the owner's word counts, and no other's."""
 NVIDIA_KEYS = keys(system.NVIDIA, apt.NVIDIA, driver.NVIDIA, storage.NVIDIA, needs.NVIDIA) | {
-    "cuda.glibc",
     "cuda.proof",
     "libcuda.proof",
 }

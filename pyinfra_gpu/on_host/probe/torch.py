@@ -45,8 +45,6 @@ abi = "t" if "t" in sys.abiflags else ""
 print(sys.version.split()[0])
 print(os.path.realpath(sys._base_executable))
 print("python%d.%d%s" % (*sys.version_info[:2], abi))
-known = "CS_GNU_LIBC_VERSION" in os.confstr_names
-print(known and os.confstr("CS_GNU_LIBC_VERSION") or "-")
 """
 _BEHIND = "import os, sys; print(os.path.realpath(sys._base_executable))"
 _IDENTITY = (
@@ -60,14 +58,14 @@ class Environment:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.venv: str = host.asked["venv"]
-        self.python = self.base = self.glibc = None
+        self.python = self.base = None
         self.problem: str | None = None
         self.absent = self._is_absent()
         if self.absent:
             return
         self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
         try:
-            self.python, self.base, folder, self.glibc = self._asked()
+            self.python, self.base, folder = self._asked()
         except NotTold as error:
             self.problem = str(error)
             found = [e for e in names(f"{self.venv}/lib") if e.startswith("python3")]
@@ -94,7 +92,7 @@ class Environment:
         if status:
             raise NotTold(why(status, said))
         told = tuple(said.split("\n"))
-        if len(told) != 4 or not all(told) or "/" in told[2] or not "".join(told).isprintable():
+        if len(told) != 3 or not all(told) or "/" in told[2] or not "".join(told).isprintable():
             raise NotTold(f"it said {told[0][:80]!r}")
         if content(python, 2) == b"#!":
             raise NotTold("as that of the environment, being a script that starts another one")
@@ -144,16 +142,6 @@ def _uv(host: Host) -> str | None:
 def uv_version(said: str) -> str:
     """Read what `uv --version` says."""
     return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
-
-
-def _glibc(host: Host) -> str:
-    """Return the version of the C library that the environment's Python runs with."""
-    try:
-        said = environment(host).glibc or "-"
-    except (NotTold, OSError):
-        said = "-"
-    said = os.confstr("CS_GNU_LIBC_VERSION") or "" if said == "-" else said
-    return only(r"^glibc ([\d.]+)$", said, "the C library")
 
 
 def _identity(found: Environment) -> tuple[Any, Any, Any]:
@@ -428,7 +416,6 @@ FACTS: Facts = {
     "build.stamp": _build_stamp,
     "build.wheel": _of_build("wheel.json"),
     "build.state": _building,
-    "cuda.glibc": _glibc,
     "torch.python": _or_problem("python"),
     "torch.base": _or_problem("base"),
     "torch.installing": _told(lambda each: each.installing, empty=False),

@@ -330,7 +330,6 @@ def stamp(verdict: AcrossVerdict) -> AcrossStamp:
         mode=verdict.mode,
         finished=verdict.finished,
         duration_s=verdict.duration_s,
-        proof=verdict.proof,
         open_to_others={
             name: each.how for name, each in verdict.listens.items() if each.to == listening.ANYONE
         },

@@ -121,7 +121,8 @@ def compiled(facts: Facts, want: Want) -> str:
         if what := _not_compiled(found):
             said = "torch.compile silently ran the function without a compiled kernel"
             fail(f"{said}: {what}", number)
-    return f"{facts[min(facts)]['compile']['kernels']} kernel(s) generated and run"
+    kernels = sum(fact["compile"].get("kernels", 0) for fact in facts.values())
+    return f"{kernels} kernel(s) generated and run"
 
 
 def _not_compiled(found: Mapping[str, Any]) -> str | None:

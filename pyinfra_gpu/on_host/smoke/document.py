@@ -248,7 +248,6 @@ class AcrossStamp(Part):
     mode: Mode
     finished: str
     duration_s: float
-    proof: bool
     open_to_others: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -257,6 +256,7 @@ class Stamp(Part):
     """The stamp of the last pass: what it stands for, and with whom one step was trained.
 
     + verdict: SHA-256 of the verdict's text
+    + driver: the version that was loaded; it stays when the stamp is withdrawn
     """
 
     fingerprint: str | None
@@ -264,6 +264,7 @@ class Stamp(Part):
     mode: Mode
     finished: str
     verdict: str | None = None
+    driver: str | None = None
     across: AcrossStamp | None = None
 
     @property

@@ -149,6 +149,8 @@ def _has_netrc() -> bool:
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
     saves = presets.folder_of(run.pattern) if run.pattern else site.runs
     saves = site.runs if saves.is_relative_to(site.runs) else saves
+    if run.pattern and "/~" in run.pattern:
+        yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
     needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
         own = _LOGS_GIB if saves == site.runs else 0

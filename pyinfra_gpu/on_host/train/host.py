@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import os
@@ -65,12 +64,11 @@ class Site:
         return Path(self.state) / "runs"
 
     @property
-    def unit(self) -> Path:
-        return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
-
-    @property
-    def unit_again(self) -> Path:
-        return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
+    def units(self) -> tuple[Path, Path]:
+        """The unit of a run, and the one of a boot."""
+        folder = Path(self.prefix) / "train"
+        names = ("pyinfra-gpu-train@.service", "pyinfra-gpu-train-again.service")
+        return folder / names[0], folder / names[1]
 
 
 def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.CompletedProcess[str]:
@@ -101,19 +99,12 @@ def load() -> Site:
         site = Site(**document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    with contextlib.suppress(FileNotFoundError):
-        if (uid := Path(site.state).stat().st_uid) != os.getuid():
-            owner = _name_of(uid)
-            words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
-            raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
+    state = Path(site.state)
+    if state.exists() and state.stat().st_uid != os.getuid():
+        owner = site.owner or state.owner()
+        words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
+        raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
     return site
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"#{uid}"
 
 
 def from_controller() -> str:
@@ -260,6 +251,8 @@ def unproven(site: Site) -> str:
     try:
         passed = json.loads(Path(site.stamp).read_text(encoding="utf-8"))["fingerprint"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        passed = None
+    if passed is None:
         return "no smoke test has passed here"
     known, torch = parts(str(passed)), _torch(site)
     present = {  # the kernel is the boot's
@@ -275,16 +268,10 @@ def unproven(site: Site) -> str:
 
 def versions(site: Site) -> dict[str, str]:
     """Return what a run is made with, as far as it is known without importing torch."""
-    torch = _torch(site)
-    known = {
-        "torch": torch.get("__version__"),
-        "torch_commit": torch.get("git_version"),
-        "cuda": torch.get("cuda"),
-        "driver": _driver(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-    return {name: value for name, value in known.items() if value}
+    torch, names = _torch(site), {"__version__": "torch", "git_version": "torch_commit"}
+    known = {names.get(name, name): value for name, value in torch.items()}
+    driver = {"driver": found} if (found := _driver()) else {}
+    return {**known, **driver, "kernel": platform.release(), "python": platform.python_version()}
 
 
 def packages(site: Site) -> str:

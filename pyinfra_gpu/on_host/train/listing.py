@@ -23,7 +23,6 @@ Style = Callable[[str, str], str]
 NARROW = 60
 """Columns; below that there are lines in place of a screen."""
 _LINE_EVERY_S = 10.0
-_CLEAR = "\x1b[H\x1b[J"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _CURVE = 5  # lines
 
@@ -166,13 +165,14 @@ def screen(run: Run, width: int) -> str:
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
     drawn = draws(sys.stdout) and columns() >= NARROW and not plain
-    shown, printed, ends = (-1, ""), float("-inf"), False
+    shown, printed, ends, clear = (-1, ""), float("-inf"), False, ""
     try:
         while not ends:
             run = runs.read(folder)
             now, ends = (run.history.lines, run.outcome), once or run.over
             if drawn:
-                print(("" if once else _CLEAR) + screen(run, columns()), flush=True)
+                print(clear + screen(run, columns()), flush=True)
+                clear = "\x1b[H\x1b[J"
             elif ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
                 print(line(run), flush=True)
                 shown, printed = now, time.monotonic()

@@ -298,12 +298,13 @@ def record(folder: Path) -> Run:
 
 def names(site: Site) -> list[str]:
     """Return the runs that there are, the newest last."""
-
-    def order(name: str) -> list[str | int]:
-        return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
-
     found = (path.parent.name for path in site.runs.glob("*/run.json"))
-    return sorted((name for name in found if NAME.fullmatch(name)), key=order)
+    return sorted(
+        filter(NAME.fullmatch, found),
+        key=lambda name: [
+            int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)
+        ],
+    )
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
@@ -312,14 +313,14 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     + going: only one that is on; + across: of those without a name, only one of several hosts
     """
     if name is None:
-        found = [run for run in all_of(site) if not (going and run.over)]
-        found = [run for run in found if run.across or not across][0 if going else -1 :]
+        found = [run for run in all_of(site) if run.across or not across]
+        found = [run for run in found if not run.over] if going else found[-1:]
     else:
         known = names(site)
         like = [each for each in known if each.startswith(name) or each.endswith(name)]
         found = _settled([record(site.runs / each) for each in ([name] if name in known else like)])
-        if len(found) > 1:
-            found = [run for run in found if not (going and run.over)] or found
+        if going and len(found) > 1:
+            found = [run for run in found if not run.over] or found
     if len(found) == 1:
         return found[0]
     if found:

@@ -14,6 +14,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..smoke.listening import interface_of, seen_by
+from ..smoke.listening import interface_of
 from . import checks, claims, code, host, presets, runs, units
 from .host import Site, TrainError, now
 from .metrics import MetricReader, Metrics
@@ -218,7 +219,7 @@ class Supervisor:
         variables = {**host.plain_variables(), **host.declared_variables(self.site), **own}
         if run.part:
             at = command.index("--nproc-per-node")
-            words, found = together(run.part, run.run)
+            words, found = together(run.part, run.run, lambda: self.stopping)
             command[at:at], variables = words, {**found, **variables}
         if self.preset.launch == "torchrun":
             at = command.index("--no-python")
@@ -318,13 +319,17 @@ class Supervisor:
             threading.Thread(target=tell, args=words).start()
 
 
-def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
+def together(
+    part: dict[str, Any], run: str, stopped: Callable[[], bool]
+) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's words and variables for a run that several hosts train together.
 
     + part: of this host, see `starting.part_of`; all meet at the first one's address
+
+    Raises TrainError where that cannot be reached.
     """
     leads = part["host"] == part["hosts"][0]
-    local = part["address"] if leads else seen_by(part["address"])
+    local = part["address"] if leads else _reached(part, stopped)
     conf = f"is_host={str(leads).lower()},join_timeout={MEETING_S},read_timeout={MEETING_S}"
     words = [
         *("--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-conf", conf),
@@ -333,6 +338,23 @@ def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]
     name = interface_of(local)
     both = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return words, dict.fromkeys(both, name) if name else {}
+
+
+def _reached(part: dict[str, Any], stopped: Callable[[], bool]) -> str:
+    """Return the address of this host from which it reaches the first one, as soon as it does."""
+    until, why = time.monotonic() + MEETING_S, "no answer"
+    while time.monotonic() < until and not stopped():
+        try:
+            with socket.create_connection((part["address"], part["port"]), timeout=3) as there:
+                return str(there.getsockname()[0])
+        except OSError as error:
+            why = error.strerror or str(error)
+        time.sleep(0.2)
+    first = part["hosts"][0]
+    at = f"{first} at {part['address']}:{part['port']}"
+    what = f"{part['host']} could not reach {at} within {MEETING_S} s ({why})"
+    remedy = f"let TCP through between the hosts, or declare smoke_across_address for {first}"
+    raise TrainError(f"{what}: {remedy}")
 
 
 def tell(command: Sequence[str], document: dict[str, Any], say: Callable[[str], object]) -> None:

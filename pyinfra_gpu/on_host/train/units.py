@@ -39,12 +39,12 @@ def problem() -> tuple[str, str] | None:
 
 def ensure(site: Site, after_reboot: bool) -> None:
     """Have the user manager know the units; enable the one of a boot where a run asks for it."""
+    of_a_run, of_a_boot = site.units
     known = _systemctl("show", "--property=FragmentPath", "--value", unit("look"))
-    if known.stdout.strip() != str(site.unit):
-        _done(_systemctl("link", "--force", str(site.unit)), f"{site.unit} cannot be linked")
-    again = site.unit_again
-    if after_reboot and _systemctl("is-enabled", "--quiet", again.name).returncode != 0:
-        _done(_systemctl("enable", "--force", str(again)), f"{again} cannot be enabled")
+    if known.stdout.strip() != str(of_a_run):
+        _done(_systemctl("link", "--force", str(of_a_run)), f"{of_a_run} cannot be linked")
+    if after_reboot and _systemctl("is-enabled", "--quiet", of_a_boot.name).returncode != 0:
+        _done(_systemctl("enable", "--force", str(of_a_boot)), f"{of_a_boot} cannot be enabled")
 
 
 def on() -> set[str]:

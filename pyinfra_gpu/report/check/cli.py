@@ -7,12 +7,14 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from getpass import getpass
 
 from pyinfra_gpu.completion import offer
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.output import show
+from pyinfra_gpu.report import screen
 from pyinfra_gpu.report.check.answer import (
     WORDS,
     Answer,
@@ -22,17 +24,6 @@ from pyinfra_gpu.report.check.answer import (
     verdict_of,
 )
 from pyinfra_gpu.report.check.running import Request, known, run
-from pyinfra_gpu.report.screen import (
-    BLANK,
-    VARIES,
-    Row,
-    Shown,
-    counted,
-    hosts,
-    line,
-    printed,
-    remarks,
-)
 from pyinfra_gpu.text import WIDTH, columns, draws
 
 EXIT_CODES_TEXT = (
@@ -108,24 +99,19 @@ def _hosts(words: argparse.Namespace) -> list[str]:
 def handle(options: argparse.Namespace) -> int:
     """Check, print the answer, and return the exit code; ended early, print what there is."""
     told: list[HostAnswer] = []
-    whole, width, coloured = options.verbose, columns(), draws(sys.stdout)
+    render_as = partial(render, whole=options.verbose, width=columns(), coloured=draws(sys.stdout))
     try:
         answer = run(request_of(options), told)
     except SystemExit:
         if told and not options.json:
             answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
-            ended = "ended before the other hosts had answered"
-            show(render(answer, whole=whole, width=width, coloured=coloured, ended=ended), "check")
+            show(render_as(answer, ended="ended before the other hosts had answered"), "check")
         raise
     if options.json:
-        return (
-            show(json.dumps(answer.as_json(), indent=2, sort_keys=True), "check")
-            or answer.exit_code
-        )
-    return (
-        show(render(answer, whole=whole, width=width, coloured=coloured), "check")
-        or answer.exit_code
-    )
+        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    else:
+        text = render_as(answer)
+    return show(text, "check") or answer.exit_code
 
 
 def render(
@@ -142,26 +128,27 @@ def render(
     + ended: what stands in place of the summary of a check that somebody ended
     """
     ordered = answer.worst_first()
-    blocks = hosts((_shown(host, whole=whole) for host in ordered), apart=whole)
+    blocks = screen.hosts((_shown(host, whole=whole) for host in ordered), apart=whole)
     if not whole:
-        blocks += remarks(("- ", host.name, note) for host in ordered for note in host.notes)
-    reasons = [line(reason, "! ") for reason in answer.reasons]
-    blocks += [BLANK, *reasons] if reasons else []
-    return printed([*blocks, BLANK, line(ended or summary(answer))], width, coloured=coloured)
+        blocks += screen.remarks(("- ", host.name, note) for host in ordered for note in host.notes)
+    reasons = [screen.line(reason, "! ") for reason in answer.reasons]
+    blocks += [screen.BLANK, *reasons] if reasons else []
+    blocks += [screen.BLANK, screen.line(ended or summary(answer))]
+    return screen.printed(blocks, width, coloured=coloured)
 
 
 def summary(answer: Answer) -> str:
     """Return the one line that says how many hosts have which verdict, and the exit code."""
     words = [WORDS[host.verdict] for host in answer.worst_first()]
-    text = counted(words, sum(host.rehearsal for host in answer.hosts))
+    text = screen.counted(words, sum(host.rehearsal for host in answer.hosts))
     return f"{text}; {answer.seconds:.1f} s, exit code {answer.exit_code}"
 
 
-def _shown(host: HostAnswer, *, whole: bool) -> Shown:
+def _shown(host: HostAnswer, *, whole: bool) -> screen.Shown:
     word, count = WORDS[host.verdict], len(host.deviations)
     state = word if host.verdict == "declared" else word.upper()
     state += f", {count} deviation{'s' if count != 1 else ''}" if count else ""
-    return Shown(
+    return screen.Shown(
         name=host.name,
         state=state,
         style=_STYLES[host.verdict],
@@ -170,36 +157,36 @@ def _shown(host: HostAnswer, *, whole: bool) -> Shown:
     )
 
 
-def _rows(host: HostAnswer, *, whole: bool) -> Iterator[Row]:
+def _rows(host: HostAnswer, *, whole: bool) -> Iterator[screen.Row]:
     if host.reason:
-        yield Row(label="because", text=host.reason)
+        yield screen.Row(label="because", text=host.reason)
     many = len(host.deviations) > _FEW and not whole
     for finding in host.deviations:
         style = _STYLES["restart" if finding.effect == "restart" else "drift"]
         if many and finding.acts:
-            yield Row(text=f"{finding.id}: {finding.found}", style=style)
+            yield screen.Row(text=f"{finding.id}: {finding.found}", style=style)
         else:
-            yield Row(text=finding.id, style=style)
+            yield screen.Row(text=finding.id, style=style)
             yield from _about(finding)
     if many:
-        yield Row(text="what was expected, and what the next deploy does about each: -v")
+        yield screen.Row(text="what was expected, and what the next deploy does about each: -v")
     if whole:
-        yield from (Row(label="note", text=note) for note in host.notes)
+        yield from (screen.Row(label="note", text=note) for note in host.notes)
         for stage in host.stages:
             if verdict_of(stage) == "declared" and (found := found_in(stage)):
-                yield Row(label=stage.stage, text=found)
+                yield screen.Row(label=stage.stage, text=found)
     if number := len(host.not_checked):
         stages = f"{number} stage{'s' if number > 1 else ''}"
-        yield Row(label="not checked", text=f"{stages}: {', '.join(host.not_checked)}")
+        yield screen.Row(label="not checked", text=f"{stages}: {', '.join(host.not_checked)}")
 
 
-def _about(finding: Finding) -> Iterator[Row]:
-    yield Row(label="found", text=finding.found, indent=4)
-    yield Row(label="expected", text=finding.expected, indent=4)
+def _about(finding: Finding) -> Iterator[screen.Row]:
+    yield screen.Row(label="found", text=finding.found, indent=4)
+    yield screen.Row(label="expected", text=finding.expected, indent=4)
     if since := finding.since:
         author = f", by {who(since)}" if who(since) else ""
-        text = f"{VARIES}: {what(since)}{author}"
-        yield Row(label="since", text=text, varies=moment(since), indent=4)
-    yield Row(label="next deploy", text=finding.next_run, indent=4)
+        text = f"{screen.VARIES}: {what(since)}{author}"
+        yield screen.Row(label="since", text=text, varies=moment(since), indent=4)
+    yield screen.Row(label="next deploy", text=finding.next_run, indent=4)
     if finding.command:
-        yield Row(label="command", text=finding.command, indent=4)
+        yield screen.Row(label="command", text=finding.command, indent=4)

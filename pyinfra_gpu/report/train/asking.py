@@ -20,7 +20,8 @@ from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.report.check.running import Request, visit
 from pyinfra_gpu.report.train.answer import HostRuns, Runs, TrainAnswer, Why, read
-from pyinfra_gpu.text import columns, one_line, shortened
+from pyinfra_gpu.report.train.render import indented
+from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -100,8 +101,13 @@ def _asked(
         if isinstance(told, Why):
             return HostRuns(name=name, explained=told)
         return HostRuns(name=name, reason=f"what it says cannot be read: {told.reason}")
-    errors = [_line(each) for each in output.stderr_lines[-_MOST_LINES:] if each.strip()]
-    printed = (*map(_line, output.stdout_lines[-_MOST_LINES:]), *errors)
+    errors = [
+        indented(each[:_LONGEST_LINE])
+        for each in output.stderr_lines[-_MOST_LINES:]
+        if each.strip()
+    ]
+    lines = (indented(each[:_LONGEST_LINE]) for each in output.stdout_lines[-_MOST_LINES:])
+    printed = (*lines, *errors)
     if not (ok or printed):
         without = spec.training is None
         reason = undeclared if without else f"there is no launcher at {spec.paths.train}: {deploy}"
@@ -111,11 +117,6 @@ def _asked(
         return HostRuns(name=name, reason=shortened(reason, 300))
     without = not ok and len(printed) == 1 and _NO_RUN.match(printed[0]) is not None
     return HostRuns(name=name, lines=printed, ok=ok, without=without)
-
-
-def _line(text: str) -> str:
-    text = text[:_LONGEST_LINE]
-    return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
 def _who() -> str:

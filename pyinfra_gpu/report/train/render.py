@@ -56,7 +56,7 @@ def printed(answer: TrainAnswer) -> str:
         told, said = host.explained, [*host.lines]
         if told is not None:
             text = f"{told.what}; {elsewhere[host.name]}" if host.name in elsewhere else told.text
-            said = [_indented(line) for line in text.splitlines() or [told.what]]
+            said = [indented(line) for line in text.splitlines() or [told.what]]
         said += [f"! {host.reason}"] if host.reason else []
         blocks.setdefault(tuple(said), []).append(host.name)
     texts = [
@@ -66,7 +66,8 @@ def printed(answer: TrainAnswer) -> str:
     return "\n\n".join([*texts, *(f"! {reason}" for reason in answer.reasons)])
 
 
-def _indented(line: str) -> str:
+def indented(line: str) -> str:
+    """Return a line of a host's as text, with the blanks before it."""
     return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
 
 

@@ -9,12 +9,13 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.explain import cli as reading
+from pyinfra_gpu.explain import cli
 
 PROJECT = Path(__file__).resolve().parents[3]
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
@@ -27,68 +28,61 @@ LOG = (
 UNKNOWN = (
     "Traceback (most recent call last):\n  File \"train.py\", line 3, in f\nKeyError: 'label'\n"
 )
+ERROR_803 = (
+    "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803:"
+    " system has unsupported display driver / cuda driver combination\n"
+)
+Explain = Callable[..., tuple[int, str, str]]
 
 
-def command(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", terminal: bool = False
-) -> int:
-    class Stdin(io.TextIOWrapper):
-        def isatty(self) -> bool:
-            return terminal
+@pytest.fixture
+def explain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Explain:
+    """The command: its exit code, standard output and standard error."""
 
-    monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin)))
-    return main(["explain", *arguments])
+    def typed(*words: object, stdin: bytes = b"", terminal: bool = False) -> tuple[int, str, str]:
+        given = io.TextIOWrapper(io.BytesIO(stdin))
+        monkeypatch.setattr(given, "isatty", lambda: terminal)
+        monkeypatch.setattr(sys, "stdin", given)
+        code = main(["explain", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return typed
 
 
-def test_a_log_is_explained_at_eighty_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, stdin=LOG.encode()) == 0
-    out = capsys.readouterr().out
-    for words in (
-        "\nSeen in standard input, rank 1 (cuda-out-of-memory)\n  > ",
-        "torch.OutOfMemoryError: CUDA out of memory.",
-        "\nWhat to do\n  1. ",
-        "\n       nvidia-smi",
-    ):
-        assert words in out
+def test_a_log_is_explained_at_eighty_columns(explain: Explain) -> None:
+    code, out, _ = explain(stdin=LOG.encode())
+    assert code == 0
+    assert "\nSeen in standard input, rank 1 (cuda-out-of-memory)\n  > [rank1]: torch.OutOf" in out
+    assert "\nWhat to do\n  1. " in out
+    assert "\n       nvidia-smi" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_files_and_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_files_and_json(explain: Explain, tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("rank0.log", "rank1.log")]
     for name, text in zip(names, ("step 1 loss 0.5\n", LOG), strict=True):
         Path(name).write_text(text)
-    assert command(monkeypatch, "--json", *names) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"found", "unexplained", "failed", "unread"}
+    code, out, _ = explain("--json", *names)
+    answer = json.loads(out)
+    assert (code, set(answer)) == (0, {"found", "unexplained", "failed", "unread"})
     root = answer["found"][0]
     assert (root["name"], root["rank"], root["source"]) == ("cuda-out-of-memory", 1, names[1])
     assert set(root["fix"][0]) == {"text", "run"}
 
 
-def test_an_unknown_failure_is_shown_with_its_last_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "-", stdin=UNKNOWN.encode()) == 2
-    out = capsys.readouterr().out
-    assert out.startswith("No cause found: ")
+def test_an_unknown_failure_is_shown_with_its_last_lines(explain: Explain) -> None:
+    code, out, _ = explain("-", stdin=UNKNOWN.encode())
+    assert (code, out.startswith("No cause found: ")) == (2, True)
     assert out.endswith("  KeyError: 'label'\n")
-    assert command(monkeypatch, "--json", stdin=UNKNOWN.encode()) == 2
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["found"], answer["failed"]) == ([], True)
+    code, out, _ = explain("--json", stdin=UNKNOWN.encode())
+    answer = json.loads(out)
+    assert (code, answer["found"], answer["failed"]) == (2, [], True)
 
 
-def test_who_sits_at_a_terminal_is_told_what_is_expected(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, terminal=True) == 2
+def test_who_sits_at_a_terminal_is_told_what_is_expected(explain: Explain) -> None:
     asked = "paste the log here, then press Ctrl-D on a line of its own:\n"
-    assert capsys.readouterr() == ("The log is empty.\n", asked)
-    assert command(monkeypatch, stdin=b"step 1 loss 0.5\n") == 2
-    assert "No known failure is in this log." in capsys.readouterr().out
+    assert explain(terminal=True) == (2, "The log is empty.\n", asked)
+    assert "No known failure is in this log." in explain(stdin=b"step 1 loss 0.5\n")[1]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +98,9 @@ def test_who_sits_at_a_terminal_is_told_what_is_expected(
     ],
     ids=["gzip", "two-gzips", "cut-gzip", "bom", "not-utf-8", "crlf", "nul"],
 )
-def test_the_bytes_of_a_log_may_be_many_things(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], packed: bytes
-) -> None:
-    assert command(monkeypatch, stdin=packed) == 0
-    assert "cuda-out-of-memory" in capsys.readouterr().out
+def test_the_bytes_of_a_log_may_be_many_things(explain: Explain, packed: bytes) -> None:
+    code, out, _ = explain(stdin=packed)
+    assert (code, "cuda-out-of-memory" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -120,49 +112,35 @@ def test_the_bytes_of_a_log_may_be_many_things(
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    content: bytes | None,
-    said: str,
+    explain: Explain, tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     file = tmp_path / "run.log.x"
     if content is not None:
         file.write_bytes(content)
-    assert command(monkeypatch, str(file)) == 1
-    out, error = capsys.readouterr()
-    assert error.startswith(f"pyinfra-gpu explain: {file} ")
-    assert (out, said in error, error.count("\n")) == ("", True, 1)
+    code, out, error = explain(file)
+    assert error.startswith(f"pyinfra-gpu explain: {file} {said}")
+    assert (code, out, error.count("\n")) == (1, "", 1)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_of_a_very_long_log_head_and_tail_are_read_and_that_is_said(
-    pack: type,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    pack: type, explain: Explain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(reading, "HEAD", 1001)
-    monkeypatch.setattr(reading, "TAIL", 2001)
+    monkeypatch.setattr(cli, "HEAD", 1001)
+    monkeypatch.setattr(cli, "TAIL", 2001)
     text = "first line\n" + "".join(f"line {n:06} \u2713\n" for n in range(300_000)) + "last line\n"
-    log = reading.read_log(io.BytesIO(pack(text.encode())))
+    log = cli.read_log(io.BytesIO(pack(text.encode())))
     assert log.text.startswith("first line\nline 000000 ")
     assert log.text.endswith("line 299999 \u2713\nlast line\n")
-    assert len(log.text) < 3100
-    assert "\ufffd" not in log.text
+    assert (len(log.text) < 3100, "\ufffd" in log.text) == (True, False)
     file = tmp_path / "run.log"
     file.write_bytes(pack(text.encode()))
     said = "Not read: of its 5 MiB the middle 5 MiB."
-    assert command(monkeypatch, str(file)) == 2
-    assert f"{file}: {said}" in capsys.readouterr().out
-    command(monkeypatch, "--json", str(file))
-    assert json.loads(capsys.readouterr().out)["unread"] == {str(file): said}
-
-
-def test_a_log_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LARGEST", 10_000_000)
+    assert f"{file}: {said}" in explain(file)[1]
+    assert json.loads(explain("--json", file)[1])["unread"] == {str(file): said}
+    monkeypatch.setattr(cli, "LARGEST", 1_000_000)
     with pytest.raises(ValueError, match="longer than"):
-        reading.read_log(io.BytesIO(gzip.compress(bytes(20_000_000))))
+        cli.read_log(io.BytesIO(pack(text.encode())))
 
 
 # -- with an inventory
@@ -173,47 +151,32 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An inventory of this machine, whose sudo answers with what the probe saw of another one."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(PROJECT)
-    probe = tmp_path / "probe.txt"
+    probe, sudo, fleet = (tmp_path / name for name in ("probe.txt", "sudo", "lab.py"))
     seen = (PROBES / "ubuntu2404-2x-rtx5090.txt").read_text()
     probe.write_text(seen.replace('"driver.loaded": "580.', '"driver.loaded": "570.'))
-    sudo = tmp_path / "sudo"
     sudo.write_text(f"#!/bin/sh\ncat {probe}\n")
     sudo.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    fleet = tmp_path / "lab.py"
     data = {"stack": "cpu-torch2.13", "prefix": str(tmp_path / "gpu"), "gpu_count": 0}
     fleet.write_text(f"gpu = [('@local', {data}), ('ws2', {data})]\n")
     return fleet
 
 
-ERROR_803 = (
-    "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803:"
-    " system has unsupported display driver / cuda driver combination\n"
-)
-
-
-def test_the_host_of_the_run_decides(
-    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_host_of_the_run_decides(explain: Explain, lab: Path) -> None:
     log = lab.with_name("run.log")
     log.write_text(ERROR_803)
-    assert command(monkeypatch, str(log), str(lab), "--limit", "@local") == 0
-    out, err = capsys.readouterr()
+    code, out, err = explain(log, lab, "--limit", "@local")
     shown = " ".join(out.split())
+    assert (code, err) == (0, "")
     assert "The loaded kernel module is older than the driver's libraries on this host" in shown
     assert "the loaded module is 570." in shown
-    assert err == ""
-    assert command(monkeypatch, str(log)) == 0
-    assert "on this host" not in " ".join(capsys.readouterr().out.split())
+    assert "on this host" not in " ".join(explain(log)[1].split())
 
 
-def test_a_host_that_cannot_be_looked_at_leaves_the_log(
-    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_host_that_cannot_be_looked_at_leaves_the_log(explain: Explain, lab: Path) -> None:
     lab.with_name("sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
-    assert command(monkeypatch, str(lab), "--limit", "@local", stdin=ERROR_803.encode()) == 0
-    out, err = capsys.readouterr()
-    assert "cuda-driver-combination" in out
+    code, out, err = explain(lab, "--limit", "@local", stdin=ERROR_803.encode())
+    assert (code, "cuda-driver-combination" in out) == (0, True)
     assert err.startswith("@local could not be looked at: sudo asks for a password there")
     assert err.endswith("; this is explained by the log alone\n")
 
@@ -221,28 +184,19 @@ def test_a_host_that_cannot_be_looked_at_leaves_the_log(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{}"], "has 2 hosts: name one with --limit, such as --limit @local"),
-        (["{}", "--limit", "ws3"], "ws3"),
+        (["LAB"], "has 2 hosts: name one with --limit, such as --limit @local"),
+        (["LAB", "--limit", "ws3"], "ws3"),
         (["none.py", "--limit", "ws1"], "none.py"),
     ],
 )
 def test_an_inventory_that_cannot_be_meant_is_one_sentence(
-    words: list[str],
-    said: str,
-    lab: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], said: str, explain: Explain, lab: Path
 ) -> None:
-    arguments = [word.replace("{}", str(lab)) for word in words]
-    assert command(monkeypatch, *arguments, stdin=ERROR_803.encode()) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
+    typed = [str(lab) if word == "LAB" else word for word in words]
+    code, out, err = explain(*typed, stdin=ERROR_803.encode())
+    assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("pyinfra-gpu explain: ")
     assert said in err
-    assert err.count("\n") == 1
-
-
-# -- in a shell
 
 
 @pytest.mark.parametrize(

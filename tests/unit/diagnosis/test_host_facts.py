@@ -48,38 +48,32 @@ assert not isinstance(GPUS, Unknown)
 COMPAT = CacheEntry(name="libcuda.so.1", path="/usr/local/cuda-13/compat/libcuda.so.1", real=None)
 OWN = replace(COMPAT, path="/usr/lib/libcuda.so.1", real="/usr/lib/libcuda.so.580.95.05")
 
-# name -> (a host of which it is true, what is said of it, a host that is nearly so)
 Parts = dict[str, dict[str, Any]]
+NO_DRIVER = {"driver": {"loaded": None, "on_disk": None}}
+SECURE = {"system": {"secure_boot": True}}
+LOST = (GPUS[0], replace(GPUS[1], driver=None))
+NOT_TOLD = (GPUS[0], replace(GPUS[1], driver=Unknown("no link")))
 CASES: dict[str, tuple[Parts, str, Parts]] = {
+    # name: (a host of which it is true, what is said of it, a host that is nearly so)
     "module-differs-from-library": (
         {"driver": {"loaded": "570.1"}},
         "the loaded module is 570.1, libcuda is 580.",
         {"driver": {"loaded": None}},
     ),
     "module-missing": (
-        {"driver": {"loaded": None, "on_disk": None}},
+        NO_DRIVER,
         "no nvidia module is loaded, or installed for kernel 6.",
-        {"driver": {"loaded": None, "on_disk": None}, "gpus": {"devices": ()}},
+        {**NO_DRIVER, "gpus": {"devices": ()}},
     ),
     "gpu-lost": (
-        {"gpus": {"devices": (GPUS[0], replace(GPUS[1], driver=None))}},
+        {"gpus": {"devices": LOST}},
         f"of 2 GPUs on PCI, no driver is bound to {GPUS[1].address}",
-        {"gpus": {"devices": (GPUS[0], replace(GPUS[1], driver=Unknown("no link")))}},
-    ),
-    "shm-small": (
-        {"storage": {"shm_mib": 64}},
-        "/dev/shm has 64 MiB",
-        {"storage": {"shm_mib": 1024}},
-    ),
-    "shm-full": (
-        {"storage": {"shm_free_mib": 3}},
-        "/dev/shm has 3 MiB free",
-        {"storage": {"shm_free_mib": 64}},
+        {"gpus": {"devices": NOT_TOLD}},
     ),
     "secure-boot": (
-        {"system": {"secure_boot": True}, "driver": {"mok": False}},
+        {**SECURE, "driver": {"mok": False}},
         "Secure Boot is on, and the key that signs modules is not enrolled",
-        {"system": {"secure_boot": True}, "driver": {"mok": True}},
+        {**SECURE, "driver": {"mok": True}},
     ),
     "compat-on-path": (
         {"libcuda": {"cache": (COMPAT, OWN)}},
@@ -91,26 +85,25 @@ CASES: dict[str, tuple[Parts, str, Parts]] = {
         "the prefix has 7 MiB free, /opt has 0 inodes free",
         {"storage": {"free_mib": 256}},
     ),
-    "memory-low": (
-        {"system": {"ram_mib": 7821}},
-        "the host has 7821 MiB of RAM",
-        {"system": {"ram_mib": 16 << 10}},
-    ),
     "gpu-busy": (
         {"driver": {"users": ("pid 812 (python3)", "pid 813 (python3)")}},
         "a GPU is used by pid 812 (python3), pid 813 (python3)",
         {"driver": {"users": ()}},
-    ),
-    "nouveau-loaded": (
-        {"driver": {"nouveau": True}},
-        "nouveau is loaded",
-        {"driver": {"nouveau": False}},
     ),
     "no-libcuda": (
         {"driver": {"libcuda": None}},
         "the loader's cache has no libcuda.so.1",
         {"driver": {"libcuda": Unknown("no ldconfig")}},
     ),
+    **{
+        name: ({part: {field: small}}, said, {part: {field: enough}})
+        for name, part, field, small, said, enough in (
+            ("shm-small", "storage", "shm_mib", 64, "/dev/shm has 64 MiB", 1024),
+            ("shm-full", "storage", "shm_free_mib", 3, "/dev/shm has 3 MiB free", 64),
+            ("memory-low", "system", "ram_mib", 7821, "the host has 7821 MiB of RAM", 16 << 10),
+            ("nouveau-loaded", "driver", "nouveau", True, "nouveau is loaded", False),
+        )
+    },
 }
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -508,6 +509,7 @@ IN_THE_WAY: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ),
     ({"spec": {**A, **SUM}, "part": BOTH, "ranks": 2}, ("no multiple of ranks 4 = 4",)),
     ({"spec": {**A, "wandb": True}}, ("there is no key for it",)),
+    ({"spec": {**A, "checkpoints": "~/out/step-*"}}, ("only a shell replaces the ~",)),
     (
         {"spec": {**A, "checkpoints": "/dev/shm/x/step-*", "checkpoint_gib": 1 << 19}},
         ("GiB are free below /dev/shm, and two checkpoints need",),
@@ -537,13 +539,16 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
 
 
 def test_hosts_meet_where_the_first_one_is() -> None:
-    part = {**BOTH, "address": "127.0.0.1", "port": 4123}
-    for name, leads in (("a", "true"), ("b", "false")):
-        words, found = supervise.together({**part, "host": name}, NAME)
-        assert words[words.index("--rdzv-endpoint") + 1] == "127.0.0.1:4123"
-        assert words[words.index("--local-addr") + 1] == "127.0.0.1"
-        assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
-        assert found["GLOO_SOCKET_IFNAME"] == "lo"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        part = {**BOTH, "address": "127.0.0.1", "port": server.getsockname()[1]}
+        for name, leads in (("a", "true"), ("b", "false")):
+            words, found = supervise.together({**part, "host": name}, NAME, lambda: False)
+            assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{part['port']}"
+            assert words[words.index("--local-addr") + 1] == "127.0.0.1"
+            assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
+            assert found["GLOO_SOCKET_IFNAME"] == "lo"
+    with pytest.raises(TrainError, match=r"b could not reach a at 127.0.0.1:\d+ within 60 s"):
+        supervise.together({**part, "host": "b"}, NAME, lambda: True)
 
 
 # -- why
@@ -622,9 +627,15 @@ def test_a_run_is_one_line_or_a_screen(
         assert max(map(len, text.splitlines())) <= width
         for word in (NAME, "failed", "lr=1", "step   8/20 (40.0%)", "loss   2.2000", "train why"):
             assert word in text
+    looks = iter([{f"{NAME}-2"}] * 3)
+    monkeypatch.setattr(units, "on", lambda: next(looks, set()))
     monkeypatch.setattr(listing, "draws", lambda stream: True)
+    monkeypatch.setattr(listing.time, "sleep", lambda seconds: None)
+    written(site, f"{NAME}-2", state="running", outcome=None)
     assert cli.main(["watch"]) == 2
-    assert capsys.readouterr().out == f"\x1b[H\x1b[J{listing.screen(run, 80)}\n"
+    first, second = capsys.readouterr().out.split("\x1b[H\x1b[J")
+    assert f"{NAME}-2  running" in first
+    assert f"{NAME}-2  lost: its supervisor was ended" in second
 
 
 # Fields and metrics of a run that is on -> its word, and whether somebody should look.
