@@ -32,12 +32,15 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if files := wrong(spec, record):
         program = spec.paths.train
         missing = known(record.layout.entry(program)).kind == "absent"
-        words = {program: "launcher", spec.paths.train_site: "presets and settings of `train`"}
-        names = [words.get(each.path, "unit of runs") for each in files]
-        parts = "launcher" if missing else " and ".join(dict.fromkeys(names))
+        words = {
+            program: "the launcher",
+            spec.paths.train_site: "the presets and settings of `train`",
+        }
+        names = [words.get(each.path, "the unit of runs") for each in files]
+        parts = "the launcher" if missing else " and ".join(dict.fromkeys(names))
         found = "no launcher" if missing else f"{parts} not as declared"
         expected = f"{program} and what it reads, as declared"
-        yield repair(Id.TRAINING_LAUNCHER_DIFFERS, found, expected, parts)
+        yield repair(Id.TRAINING_LAUNCHER_DIFFERS, found, expected, f"write {parts}")
 
 
 def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:

@@ -115,22 +115,24 @@ def _at(where: str, there: Link) -> str:
     if there.kind == "absent":
         return f"there is no {where}"
     return (
-        f"{where} leads to {there.target}" if there.kind == "link" else f"{where} is a {there.kind}"
+        f"{where} points to {there.target}"
+        if there.kind == "link"
+        else f"{where} is a {there.kind}"
     )
 
 
 def _wrong(record: Record, where: str, there: Link) -> str | None:
     """Say what is wrong with one link, the worst first; None where it is as it should be."""
     if there.real is None:
-        dangles = ", which is not there, or empty" if there.kind == "link" else ""
+        dangles = ", which does not exist or is empty" if there.kind == "link" else ""
         return f"{_at(where, there)}{dangles}"
     if astray := _astray(there.real):
-        return f"{where} leads to {there.real}, {astray}"
+        return f"{where} points to {there.real}, {astray}"
     if there.kind != "link":  # a copy: the next update leaves it behind
         return _at(where, there)
     if basename(where) == DEV and _version_of(there.target) is not None:
-        return f"{where} leads to {there.target} and not to {SONAME}"
-    return None if is_drivers(record, there.real) else f"{where} leads to {there.real}"
+        return f"{where} points to {there.target} and not to {SONAME}"
+    return None if is_drivers(record, there.real) else f"{where} points to {there.real}"
 
 
 def _astray(file: str) -> str | None:

@@ -33,14 +33,14 @@ def _installer(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found = f"uv {there}" if there else "no uv"
         found += f", {differs}" if there == wanted else ""
         expected = f"uv {wanted} at {spec.paths.uv}"
-        yield repair(Id.PYTORCH_INSTALLER_DIFFERS, found, expected, f"uv {wanted}")
+        yield repair(Id.PYTORCH_INSTALLER_DIFFERS, found, expected, f"install uv {wanted}")
 
 
 def _environment(spec: HostSpec, record: Record) -> Iterator[Finding]:
     known(record.layout.entry(spec.paths.venv))
     if found := unfit(spec, record):
         expected = f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}"
-        packages, action = _interpreter(spec, record), "virtual environment"
+        packages, action = _interpreter(spec, record), "create the virtual environment"
         yield repair(Id.PYTORCH_ENVIRONMENT_DIFFERS, found, expected, action, packages)
 
 
@@ -97,7 +97,7 @@ def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Its fallback is told until the declared torch is there: the host is not as declared.
     """
     torch, declared, wanted = record.torch, spec.pytorch, spec.pytorch.full_version
-    expected, action = f"torch {wanted} with intact files", f"torch {wanted}"
+    expected, action = f"torch {wanted} with intact files", f"install torch {wanted}"
     there = None if unfit(spec, record) else known(torch.version)
     if there is None:
         lost = torch.version is None and is_there(record)
@@ -137,7 +137,7 @@ def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
         names = some(there, _NAMED)
         found = f"{names} beside torch's own libraries, and of no wheel"
         expected = "no library there but those that its wheel recorded"
-        yield repair(id_, found, expected, f"{names} set aside as NAME.before-pyinfra-gpu")
+        yield repair(id_, found, expected, f"set aside {names} as NAME.before-pyinfra-gpu")
     if said := if_known(torch.elsewhere, None):
         name, _, origin = said.partition(" ")
         found = f"`import torch` takes {origin} because of {name}, which belongs to no package"
@@ -153,7 +153,7 @@ def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
         for names in (ours, theirs)
     )
     if ours:
-        yield repair(id_, found, expected, f"reinstall of {some(ours, _NAMED)}")
+        yield repair(id_, found, expected, f"reinstall {some(ours, _NAMED)}")
     if theirs:
         action = "left alone: neither torch nor the training needs it"
         yield note(id_, others, expected, action)

@@ -70,7 +70,7 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     running, same = state is not None and state.running, state and state.fingerprint == wanted
     expected = f"torch {torch.full_version} built from {_commit(spec)}"
-    id_, action = Id.PYTORCH_BUILD_MISSING, f"build of torch {torch.full_version}"
+    id_, action = Id.PYTORCH_BUILD_MISSING, f"build torch {torch.full_version}"
     if state and running and not same:
         found = f"another torch is being built here: {state.phase}"
         action = f"let it end, or end it there: `systemctl stop {UNIT}`"
@@ -126,7 +126,9 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
     else:
         return None
     torch = f"torch {spec.pytorch.full_version}"
-    return repair(Id.PYTORCH_BUILD_DIFFERS, found, f"{torch} built from {_commit(spec)}", torch)
+    return repair(
+        Id.PYTORCH_BUILD_DIFFERS, found, f"{torch} built from {_commit(spec)}", f"install {torch}"
+    )
 
 
 def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
         found = some(other, _NAMED)
     else:
         return None
-    expected, action = f"what {lock.path} names", "what the lock names"
+    expected, action = f"what {lock.path} names", "install what the lock names"
     return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action)
 
 

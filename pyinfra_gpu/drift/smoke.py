@@ -75,7 +75,7 @@ def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:
         found='smoke = "always"' if why is None else f"{why}{_refused(spec) if rebooted else ''}",
         expected="a smoke test that passed on what is there now",
         effect=effect,
-        action=f"test of {spec.smoke.ranks} ranks",
+        action=f"run the smoke test, {spec.smoke.ranks} ranks",
         repeats=effect == "note",
     )
 

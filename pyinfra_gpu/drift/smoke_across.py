@@ -69,7 +69,7 @@ def unproven(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect) -> Fi
         found=f"with {brief(others(spec, across))}: {why}",
         expected="a step that all hosts of the group trained together as they are now",
         effect=effect,
-        action=f"step across {len(across.members)} hosts",
+        action=f"run one step across {len(across.members)} hosts",
         repeats=effect == "note",
     )
 

@@ -50,7 +50,7 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
     expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
     if isinstance(said, str):
         found = f"a repository that git cannot read ({said})"
-        action = f"new clone; what is there is kept as {place}.damaged-TIME"
+        action = f"clone it again; what is there is kept as {place}.damaged-TIME"
         yield repair(id_, found, expected, action)
         return
     commit, dirty = known(record.training.commit), local_changes(record)
@@ -79,13 +79,15 @@ def _incomplete(training: TrainingSpec, record: Record) -> Iterator[Finding]:
     if rows := known(record.training.submodules) if training.submodules else ():
         each = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in rows]
         expected = "each of the repository's submodules at the commit recorded for it"
-        yield repair(id_, f"submodules: {some(each, 3)}", expected, "submodules")
+        yield repair(id_, f"submodules: {some(each, 3)}", expected, "check out the submodules")
     expected = "each of its files, not a pointer to it"
     if training.lfs and lfs == "-":
         action = 'put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
         yield report(id_, "files in git LFS, and no git-lfs on the host", expected, action)
     elif training.lfs and lfs not in (None, "0"):
-        yield repair(id_, f"{lfs} files of git LFS not fetched", expected, "files of git LFS")
+        yield repair(
+            id_, f"{lfs} files of git LFS not fetched", expected, "fetch the files of git LFS"
+        )
 
 
 def _path(row: str) -> str:
@@ -158,7 +160,7 @@ def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
             return
         found = f"{name} {is_.get(name) or 'is gone'}, was {was[name]}"
     expected = f"what {training.requirements} asks for, torch excepted"
-    yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "dependencies")
+    yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "install the dependencies")
 
 
 judge = Rules(

@@ -35,7 +35,7 @@ def test_what_torch_needs_is_repaired_and_named_with_its_first_damaged_file() ->
     assert finding.id == "pytorch.files-damaged"
     assert finding.effect == "repair"
     assert finding.found == "numpy damaged: numpy/__init__.py, sympy damaged: sympy/core.py"
-    assert finding.action == "reinstall of numpy, sympy"
+    assert finding.action == "reinstall numpy, sympy"
 
 
 def test_a_users_own_is_told_of_and_left() -> None:

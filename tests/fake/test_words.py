@@ -105,5 +105,10 @@ def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
 
 def test_the_plan_promises_the_test_that_another_host_owes() -> None:
     moved = FakeHost(lists={"gpus.device": ["0000:01:00.0 0x10de 0x2b85 0x030000 nvidia -"]})
-    assert actions(with_stamp_of(FakeHost(), moved)).get("smoke.unproven") == "test of 2 ranks"
-    assert actions(FakeHost(plain={"smoke.stamp": None})) == {"smoke.unproven": "test of 2 ranks"}
+    assert (
+        actions(with_stamp_of(FakeHost(), moved)).get("smoke.unproven")
+        == "run the smoke test, 2 ranks"
+    )
+    assert actions(FakeHost(plain={"smoke.stamp": None})) == {
+        "smoke.unproven": "run the smoke test, 2 ranks"
+    }

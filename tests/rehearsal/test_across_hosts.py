@@ -183,7 +183,7 @@ def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) 
     _take_away(lab.host("gpu2"))
     assert together.dry().status("gpu2") == "differs"
     run = together.converge()
-    assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
+    assert run.changed("gpu1") == ["smoke: run one step across 2 hosts"]
     assert together.converge().changed("gpu1") == []
 
 

@@ -91,4 +91,4 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
     lock.write_text(right)
     assert project.converge(limit=HOST).changed(HOST) == []  # nothing was touched
     host.run(f"rm {TORCH_LOCK}")
-    assert project.converge(limit=HOST).changed(HOST) == ["pytorch: what the lock names"]
+    assert project.converge(limit=HOST).changed(HOST) == ["pytorch: install what the lock names"]

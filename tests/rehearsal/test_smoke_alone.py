@@ -77,4 +77,4 @@ def test_what_has_passed_is_not_tested_again_unless_asked_and_then_says_why_it_f
     assert "libcudart.so.13" in cause["line"]
     assert cause["short"] in " ".join(run.output.split())
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
-    assert alone.converge(limit="gpu1").changed("gpu1") == ["smoke: test of 2 ranks"]
+    assert alone.converge(limit="gpu1").changed("gpu1") == ["smoke: run the smoke test, 2 ranks"]
