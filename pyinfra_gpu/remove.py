@@ -69,7 +69,11 @@ def handle(options: argparse.Namespace) -> int:
     request = request_of(options)
     plan = _at_all(request, act=False)
     if any(map(_goes, plan)):
-        if not options.yes and not click.confirm("Remove this?", err=True):
+        try:
+            if not options.yes and not click.confirm("Remove this?", err=True):
+                return 1
+        except click.Abort:  # nobody is there to say yes, or Ctrl-C
+            click.echo("\nnothing was removed; -y does not ask", err=True)
             return 1
         plan = _at_all(request, act=True)
     return int(not plan or any(host.state == _ALONE for host in plan))

@@ -1,7 +1,7 @@
 """What all tests share: their files in memory, and groups of tests that one worker runs.
 
-pytest-xdist runs them in two processes. What must be made once for many tests, such as a lab of
-throwaway hosts, is made in the process that runs their group.
+pytest-xdist runs them in two or three processes. What must be made once for many tests, such as a
+lab of throwaway hosts, is made in the process that runs their group.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import memory
 
 FIRST_LAB = {
-    "across_hosts", "deploy", "faults", "hostile_owner", "smoke_alone", "train", "training_shapes",
-    "two_operators",
+    "across_hosts", "deploy", "faults", "hostile_owner", "locks", "nightly", "smoke_alone", "train",
+    "training_shapes", "two_operators",
 }  # fmt: skip
 """The modules of tests/rehearsal that need two hosts which were deployed to, once for all of them.
 

@@ -258,33 +258,6 @@ OF_PYTHON: dict[str, Case] = {
     ),
 }
 
-OF_OUR_FILES: dict[str, Case] = {
-    "the env file is a link into a home": Case(
-        inject=f"mv {ENV_FILE} /home/ubuntu/t.env; ln -s /home/ubuntu/t.env {ENV_FILE}",
-        ids=("environment.file-differs",),
-        holds=f"test ! -L {ENV_FILE} && test -e /home/ubuntu/t.env",
-    ),
-    "train is cut short": Case(
-        inject=f": > {PREFIX}/bin/train",
-        ids=("training.launcher-differs",),
-        holds=f"test -s {PREFIX}/bin/train",
-    ),
-    "a file of ours cannot be changed": Case(
-        inject=f"mount --bind {ENV_FILE} {ENV_FILE}; mount -o remount,bind,ro {ENV_FILE}",
-        undo=f"umount {ENV_FILE}",
-    ),
-    "the prefix is writable for all": Case(
-        inject=f"chmod 777 {PREFIX}",
-        ids=("layout.directory-differs", "cuda.unproven", "libcuda.unproven"),
-        holds=f"test $(stat -c %a {PREFIX}) = 755",
-    ),
-    "lingering is off": Case(
-        inject="quiet loginctl disable-linger ubuntu",
-        ids=("training.manager-off",),
-        holds="test -e /var/lib/systemd/linger/ubuntu",
-    ),
-}
-
 OF_GIT: dict[str, Case] = {
     "torch.py beside train.py": Case(
         inject=f"owner 'echo x=1 > {TREE}/torch.py'",
@@ -314,6 +287,10 @@ OF_GIT: dict[str, Case] = {
 }
 
 OF_THE_HOST: dict[str, Case] = {
+    "a file of ours cannot be changed": Case(
+        inject=f"mount --bind {ENV_FILE} {ENV_FILE}; mount -o remount,bind,ro {ENV_FILE}",
+        undo=f"umount {ENV_FILE}",
+    ),
     "every login gets one GPU and another Python path": Case(
         inject="printf 'CUDA_VISIBLE_DEVICES=0\nPYTHONPATH=/opt/lab\n' >> /etc/environment",
         ids=("environment.set-for-all",),
@@ -377,7 +354,6 @@ CASES: dict[str, Case] = {
     **OF_APT,
     **OF_CUDA,
     **OF_PYTHON,
-    **OF_OUR_FILES,
     **OF_GIT,
     **OF_THE_HOST,
 }

@@ -10,7 +10,6 @@ import pytest
 from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, written_files
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
-from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -156,34 +155,39 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-ALWAYS = (
+TOGETHER = (
+    "a needed package is removed",
     "a library of torch is overwritten",
     "the repository is at another commit",
-    "a needed package is removed",
 )
+ONE_BY_ONE = [pytest.param((name,), id=name, marks=pytest.mark.night) for name in DRIFTS]
 
 
-@pytest.mark.parametrize("drift", by_night(DRIFTS, ALWAYS))
+@pytest.mark.parametrize("names", [pytest.param(TOGETHER, id="several"), *ONE_BY_ONE])
 def test_drift_is_seen_by_a_dry_run_and_repaired_alone(
-    drift: str, kept: Kept, deployer: Deployer
+    names: tuple[str, ...], kept: Kept, deployer: Deployer
 ) -> None:
-    command, stage, words = DRIFTS[drift]
     with kept.lent() as host:
-        host.run(command)
+        for name in names:
+            host.run(DRIFTS[name][0])
         seen = deployer.dry(limit="gpu1")
         assert seen.code == 0, seen.output
         assert seen.status("gpu1") == "differs"
-        assert words in "; ".join(seen.stage("gpu1", stage)["found"])
-        repaired = deployer.converge(limit="gpu1")
-        assert stage in {change.split(":")[0] for change in repaired.changed("gpu1")}
+        for name in names:
+            _, stage, words = DRIFTS[name]
+            assert words in "; ".join(seen.stage("gpu1", stage)["found"])
+        changed = {each.split(":")[0] for each in deployer.converge(limit="gpu1").changed("gpu1")}
+        stages = {DRIFTS[name][1] for name in names}
+        assert stages <= changed
         # The proof may have to be renewed; nothing else may change along with it.
-        allowed = {stage, "smoke"}
-        if stage == "pytorch" and "uv" not in drift:
+        allowed = {*stages, "smoke"}
+        if "pytorch" in stages and names != ("uv is removed",):
             allowed.add("training")  # its dependencies live in the same environment
-        assert {change.split(":")[0] for change in repaired.changed("gpu1")} <= allowed
+        assert changed <= allowed
         assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 
+@pytest.mark.night
 def test_a_python_that_is_not_there_is_named_and_the_environment_goes_on(
     kept: Kept, deployer: Deployer
 ) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
+from running import PATIENCE_S, Deployer, hold_apt, until, without_smoke_test
 
-from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import LabHost
 from tests.forked import Process
 from tests.night import by_night
 
@@ -47,7 +46,7 @@ def _one_failed_the_other_finished(
     run = deployer.run("-y", timeout=seconds)
     assert run.code == 1, run.output
     assert run.status("gpu1") == "changed"
-    assert run.changed("gpu1") == ["environment: write training.env"]
+    assert run.changed("gpu1") == [f"environment: write {PREFIX}/env/training.env"]
     assert "Traceback" not in run.output
     if run.status("gpu2") == "unreachable":
         assert words in run.output
@@ -68,8 +67,8 @@ def test_a_host_whose_disk_is_full(deployer: Deployer, troubled: LabHost) -> Non
     _one_failed_the_other_finished(deployer, "0 MiB free at")
 
 
-def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost, lab: Lab) -> None:
-    lab.fresh(troubled.name)  # it needs apt, for the distribution's packages
+def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost) -> None:
+    troubled.run("apt-get remove -qq -y python3-venv")  # which needs apt to come back
     hold_apt(troubled, unit="held")
     run = deployer.run("-y", "--data", "preflight_apt_wait_s=2", timeout=PATIENCE_S)
     assert run.code == 1, run.output
@@ -86,17 +85,14 @@ def test_a_changed_host_key_is_refused(deployer: Deployer, troubled: LabHost) ->
     _one_failed_the_other_finished(deployer, "is not the one in")
 
 
-def _wait_for(host: LabHost, command: str, process: Process, seconds: float) -> None:
+def _wait_for(host: LabHost, command: str, process: Process) -> None:
     """Wait until a command succeeds on the host while the run is still going."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if host.run(command, check=False).returncode == 0:
-            return
-        if process.poll() is not None:
-            output = process.communicate()[0]
-            raise AssertionError(f"the run ended before {command!r} came true:\n{output}")
-        time.sleep(0.2)
-    raise AssertionError(f"{command!r} did not come true in {seconds} s")
+
+    def ended_or_true() -> bool:
+        assert process.poll() is None, f"before {command!r} came true: {process.communicate()[0]}"
+        return host.run(command, check=False).returncode == 0
+
+    until(ended_or_true, PATIENCE_S, every=0.2)
 
 
 IN_TORCH_INSTALL = f"test -e {PREFIX}/venv/.pyinfra-gpu-installing"
@@ -121,7 +117,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
         deployer = without_smoke_test(deployer)
     process = deployer.start(limit="gpu2")
     try:
-        _wait_for(host, MOMENTS[moment], process, PATIENCE_S)
+        _wait_for(host, MOMENTS[moment], process)
         if how == "power cut":
             host.power_off()
     finally:
@@ -135,17 +131,19 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
 
 
 def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
-    deployer: Deployer, without_ours: LabHost
+    deployer: Deployer, proven: Callable[[str], LabHost]
 ) -> None:
-    host, deployer = without_ours, without_smoke_test(deployer)
+    host = proven("gpu2")
+    host.run(f"rm {PREFIX}/tools/bin/uv")  # it is installed under a lock, which is held
+    host.run(f"systemd-run -q --unit=slow flock {PREFIX}/.lock sleep 600")
     process = deployer.cold().start(limit="gpu2")  # what a user's own Ctrl-C ends
     try:
-        _wait_for(host, f"{IN_TORCH_INSTALL} && pkill -STOP -x uv", process, PATIENCE_S)
+        _wait_for(host, "pgrep -f '^flock -w'", process)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
-        host.run("pkill -CONT -x uv", check=False)
+        host.run("systemctl stop slow", check=False)
     assert process.returncode == 130, output
     assert "interrupted: a command that was begun goes on on its host" in output
     assert "CUT OFF" in output
@@ -161,7 +159,7 @@ def test_a_network_that_dies_in_the_middle_ends_the_host_not_the_run(
     deployer = without_smoke_test(deployer)
     process = deployer.start()
     try:
-        _wait_for(troubled, IN_TORCH_INSTALL, process, PATIENCE_S)
+        _wait_for(troubled, IN_TORCH_INSTALL, process)
         troubled.network("cut")
         output, _ = process.communicate(timeout=PATIENCE_S)  # TCP_USER_TIMEOUT is 20 s
     finally:

@@ -1,9 +1,10 @@
-"""A bare host that reaches no index: by a lock, from a folder, and never with another digest."""
+"""A host that reaches no index: by a lock, from a folder, and never with another digest."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,19 +61,21 @@ def project(deployer: Deployer, tmp_path: Path) -> Elsewhere:
 
 
 def test_a_host_without_the_internet_is_installed_by_its_lock(
-    project: Elsewhere, gpu1: LabHost, tmp_path: Path
+    project: Elsewhere, proven: Callable[[str], LabHost], tmp_path: Path
 ) -> None:
+    host = proven(HOST)
+    host.run("rm -rf /opt/pyinfra-gpu")
     refused = replace(project, arguments=("--dry",)).run(limit=HOST)
     assert refused.code == 1
     assert "no lock for Python 3.11 on x86_64" in refused.output
 
     lock = project.lock(tmp_path / "wheels")
-    gpu1.run(f"mkdir {WHEELS}")
+    host.run(f"mkdir {WHEELS}")
     for each in (tmp_path / "wheels").iterdir():
-        gpu1.put(each, f"{WHEELS}/{each.name}")
+        host.put(each, f"{WHEELS}/{each.name}")
     project.converge(limit=HOST)
     assert project.converge(limit=HOST).changed(HOST) == []
-    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == load(lock).requirements
+    assert host.run(f"cat {TORCH_LOCK}").stdout == load(lock).requirements
 
     right = lock.read_text()
     found = "sympy==1.14.0 \\\n    --hash=sha256:"
@@ -87,5 +90,5 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
 
     lock.write_text(right)
     assert project.converge(limit=HOST).changed(HOST) == []  # nothing was touched
-    gpu1.run(f"rm {TORCH_LOCK}")
+    host.run(f"rm {TORCH_LOCK}")
     assert project.converge(limit=HOST).changed(HOST) == ["pytorch: what the lock names"]

@@ -6,6 +6,7 @@ The wheels are made here and have nothing of PyTorch; what is shown is where hos
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from running import Deployer
 from wheels import index, sha256, wheel
 
-from pyinfra_gpu_rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
@@ -24,9 +25,11 @@ ASKED = "import torch, pytorch_triton; print(torch.text, pytorch_triton.text)"
 
 
 def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten_them(
-    lab: Lab, deployer: Deployer, tmp_path: Path
+    lab: Lab, deployer: Deployer, proven: Callable[[str], LabHost], tmp_path: Path
 ) -> None:
-    first, second = (lab.fresh(host.name) for host in lab.up(2, say=lambda _: None))
+    first, second = (proven(name) for name in ("gpu1", "gpu2"))
+    for host in (first, second):
+        host.run("rm -rf /opt/pyinfra-gpu")
     python = first.run("python3 -V").stdout.split()[1].rpartition(".")[0].replace(".", "")
     tag = f"cp{python}-cp{python}-manylinux_2_28_{platform.machine()}"
     needs = "pytorch-triton==3.6.0"

@@ -45,20 +45,6 @@ def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke,
     assert "run pyinfra INVENTORY deploy.py first" in run.problems("gpu2")[0]
 
 
-def test_what_has_passed_already_is_not_tested_again_unless_asked(
-    alone: OnlySmoke, proven: Callable[[str], LabHost]
-) -> None:
-    host = proven("gpu1")
-    again = alone.deploy(limit="gpu1")
-    assert again.code == 0, again.output
-    assert again.changed("gpu1") == []
-    before = host.run(f"cat {FOLDER}/stamp.json").stdout
-    asked = alone.deploy("--data", "smoke=always", limit="gpu1")
-    assert asked.code == 0, asked.output
-    assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
-    assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
-
-
 def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(
     proven: Callable[[str], LabHost],
 ) -> None:
@@ -73,10 +59,11 @@ def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(
 MISSING = "libcudart.so.13: cannot open shared object file: No such file or directory"
 
 
-def test_a_failed_test_says_what_why_and_where_on_one_screen(
+def test_what_has_passed_is_not_tested_again_unless_asked_and_then_says_why_it_fails(
     alone: OnlySmoke, proven: Callable[[str], LabHost]
 ) -> None:
     host = proven("gpu1")
+    assert alone.converge(limit="gpu1").changed("gpu1") == []
     torch = f"{Path(PYTHON).parents[1]}/lib/python3*/site-packages/torch/__init__.py"
     text = f"import os\nif os.environ.get('RANK') == '1': raise ImportError({MISSING!r})\n"
     host.run(f"cp -p {torch} /tmp/torch.py && cat >> $(echo {torch})", root=False, stdin=text)
@@ -90,4 +77,4 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     assert "libcudart.so.13" in cause["line"]
     assert cause["short"] in " ".join(run.output.split())
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
-    alone.converge(limit="gpu1")
+    assert alone.converge(limit="gpu1").changed("gpu1") == ["smoke: test of 2 ranks"]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rehearsal
 HOST = "gpu1"
 PREFIX = "/opt/pyinfra-gpu"
 FREE = f"flock -n {system_files.LEASE} true"
-WRITTEN = ["environment: write training.env"]
+WRITTEN = [f"environment: write {PREFIX}/env/training.env"]
 
 
 @pytest.fixture

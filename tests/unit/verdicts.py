@@ -129,7 +129,7 @@ def across_stamp(**changes: Any) -> dict[str, Any]:
 def stamp(**changes: Any) -> dict[str, Any]:
     """The stamp of a pass."""
     values = {"fingerprint": "c0ffee", "status": "pass", "mode": "rehearsal-cpu"}
-    more = {"finished": FINISHED, "verdict": None, "across": None}
+    more = {"finished": FINISHED, "verdict": None, "across": None, "driver": None}
     return {**values, **more, **changes}
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 
-from .frame import Facts, Host, Iterator, names, only
+from .frame import Facts, Host, only
 from .system import preload_problem
 
 _MOST = 9  # lines of a file
-_FOR_ALL = re.compile(
+_FOR_ALL = (
     r"\s*(?:export\s+)?(RANK|(?:CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)"
     r"_*[A-Z0-9][A-Z0-9_]*)(?=[ \t=])"
 )
-_NAMES_CUDA = r"[^#]*(PATH|CUDA_HOME).*/cuda"
+_OF_CUDA = r"(?=[^#]*(?:PATH|CUDA_HOME).*/cuda).*?(\w*(?:PATH|CUDA_\w+)\b.*)"
 _SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
 
 
@@ -35,21 +35,25 @@ def _closed(host: Host) -> list[str]:
     return [path for path, how in there if not os.access(host.at(path), how)]
 
 
-def _existing(host: Host, *places: str) -> Iterator[str]:
-    """Yield the files at these places; a folder stands for what is in it and ends as said."""
+def _found(host: Host, form: str, *places: str) -> list[tuple[str, str]]:
+    """Return (FILE, what the form's group finds in a line), at most 9 of a file.
+
+    A folder stands for what is in it and ends as said.
+    """
+    found: list[tuple[str, str]] = []
     for place in places:
         folder, star, end = place.partition("/*")
-        yield from filter(host.is_file, host.paths(folder, end=end) if star else [place])
+        for path in filter(host.is_file, host.paths(folder, end=end) if star else [place]):
+            matches = filter(None, map(re.compile(form).match, host.rows_if_any(path)))
+            found += [(path, each[1]) for each in matches][:_MOST]
+    return found
 
 
 def _for_all(host: Host) -> list[str]:
     """Return variables that every login gets, as "FILE NAME"; never a value: it may be a secret."""
-    found: list[str] = []
     more = ("/etc/environment.d/*.conf", "/etc/security/pam_env.conf")
-    for path in _existing(host, _SHELL_FILES[0], *more, *_SHELL_FILES[1:]):
-        set_ = filter(None, map(_FOR_ALL.match, host.rows_if_any(path)))
-        found += [f"{path} {each[1]}" for each in set_][:_MOST]
-    return found
+    found = _found(host, _FOR_ALL, _SHELL_FILES[0], *more, *_SHELL_FILES[1:])
+    return [f"{path} {name}" for path, name in found]
 
 
 def _shell_lines(host: Host) -> list[str]:
@@ -57,14 +61,9 @@ def _shell_lines(host: Host) -> list[str]:
 
     Without what such a line may hold beside the path: a token in a variable of its own.
     """
-    home, found = host.owner.home, []
-    own = [f"{home}/{each}" for each in names(home) if home and each[:1] == "."]
-    own = [e for e in own if e.endswith(("profile", "shrc", ".zshenv")) and os.path.isfile(e)]
-    for path in (*_existing(host, *_SHELL_FILES), *map(host.shown, own)):
-        rows = [row for row in host.rows_if_any(path) if re.match(_NAMES_CUDA, row)][:_MOST]
-        paths = (re.search(r"\w*(PATH|CUDA_\w+)\b.*", row) for row in rows)
-        found += [f"{path}:{each[0]}" for each in paths if each]
-    return found
+    there = host.paths(host.owner.home, ".") if host.owner.home else ()
+    own = [each for each in there if each.endswith(("profile", "shrc", ".zshenv"))]
+    return [f"{path}:{line}" for path, line in _found(host, _OF_CUDA, *_SHELL_FILES, *own)]
 
 
 def _compiler(host: Host, program: str) -> str | None:
