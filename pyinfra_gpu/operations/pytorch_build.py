@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
