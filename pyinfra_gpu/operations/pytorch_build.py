@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
@@ -137,6 +137,9 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     """Start the build, where it is not at work already."""
     paths, text = spec.paths, plan(spec, record).text
     yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
+    if not executing() and state.print_noop_info:  # as with `--dry -v`
+        for line in text.splitlines():
+            host.log(line)
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))
