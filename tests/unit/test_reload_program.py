@@ -66,6 +66,7 @@ class Desk:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # `make test &`
         )
 
     def log(self) -> list[str]:
