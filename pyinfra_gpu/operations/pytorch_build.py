@@ -136,10 +136,11 @@ def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: s
 def _start(spec: HostSpec, record: Record) -> Commands:
     """Start the build, where it is not at work already."""
     paths, text = spec.paths, plan(spec, record).text
-    yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
-    if not executing() and state.print_noop_info:  # as with `--dry -v`
+    # As with `--dry -v`; first, since a plan ends at the first command.
+    if not executing() and state.print_noop_info:
         for line in text.splitlines():
             host.log(line)
+    yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))
