@@ -14,7 +14,7 @@ import pyinfra_gpu.operations.pytorch_build
 import pyinfra_gpu.operations.smoke
 import pyinfra_gpu.operations.smoke_across
 import pyinfra_gpu.operations.training
-from pyinfra_gpu.engine.settled import stage
+from pyinfra_gpu.engine.stage import stage
 from pyinfra_gpu.spec import HostSpec
 
 of = pyinfra_gpu.operations

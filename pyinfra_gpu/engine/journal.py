@@ -56,7 +56,7 @@ class Journal(BaseStateCallback):
         self.across: dict[str, AcrossStamp | Explained] = {}
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
-        self.settled: set[str] = set()
+        self.as_declared: set[str] = set()
         self.plan_shown = False
         self.interrupted = False
         self._finish = finish
@@ -81,12 +81,12 @@ class Journal(BaseStateCallback):
         """Drop what was noted while planning as soon as acting begins; a dry run keeps it.
 
         Operations run twice when pyinfra asks before it acts: once to plan, once to act. Nothing
-        will be done to the hosts that are settled, so theirs stays.
+        will be done to the hosts that are as declared, so theirs stays.
         """
         if self._phase != context.state.current_stage:
             self._phase = context.state.current_stage
             for kept in (self.entries, self.looks):
-                for host in kept.keys() - self.settled:
+                for host in kept.keys() - self.as_declared:
                     del kept[host]
             self.across.clear()
 

@@ -97,7 +97,7 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     return failed(host, stage, sentence)
 
 
-def settled(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+def dpkg_is_idle(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
     if not wait_for_lock(state, host, stage, spec):
         return False
@@ -131,7 +131,7 @@ def install(
 def run(state: State, host: Host, request: Request) -> bool:
     """Simulate, judge, fetch and run; say why and fail the host where any of it is not possible."""
     stage, spec = request.stage, request.spec
-    if not settled(state, host, stage, spec):
+    if not dpkg_is_idle(state, host, stage, spec):
         return False
     if not update(state, host, stage, spec):
         return False

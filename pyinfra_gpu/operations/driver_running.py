@@ -19,7 +19,7 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import forget_reboots, restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.engine.transaction import settled
+from pyinfra_gpu.engine.transaction import dpkg_is_idle
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
@@ -102,7 +102,7 @@ def _reboot(state: State, host: Host, spec: HostSpec, record: Record, owed: str,
     so it is finished here; who installs next comes behind the reboot.
     """
     if not declined(spec, record):
-        if not settled(state, host, STAGE, spec):
+        if not dpkg_is_idle(state, host, STAGE, spec):
             return False
         record = look(spec) or record
     if obstacle := unsafe(record) or declined(spec, record):

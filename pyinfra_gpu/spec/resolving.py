@@ -42,7 +42,7 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     versions work together is `pyinfra_gpu.compatibility`'s to judge: its `resolve` does both.
     """
     asked = _asked(data, host)
-    spec = _settled(asked, host)
+    spec = _derived(asked, host)
     declared = {name for name, value in data.items() if value is not None and name in KEYS}
     for problem in problems(asked, spec, declared):
         value = data.get(problem.key, KEYS[problem.key].default)
@@ -139,7 +139,7 @@ def _unknown(host: str, name: str, value: object) -> SpecError:
     return SpecError(Problem(name, found, allowed, remedy).sentence(host, value))
 
 
-def _settled(asked: HostSpec, host: str) -> HostSpec:
+def _derived(asked: HostSpec, host: str) -> HostSpec:
     """Return the spec with everything that follows from the stack and from other keys."""
     known, stack = catalogue(), catalogue().stacks[asked.stack]
     cpu, gpu, training = stack.accelerator == "cpu", asked.gpu, asked.training

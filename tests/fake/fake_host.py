@@ -21,7 +21,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
-from pyinfra_gpu.engine import settled
+from pyinfra_gpu.engine import stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
@@ -238,18 +238,18 @@ class FakeRun:
             "fake_delay_jitter": 0.0,
         }
 
-    def prepare(self, *, leaves_settled: bool = False) -> FakeRun:
+    def prepare(self, *, leaves_alone: bool = False) -> FakeRun:
         """Load the story's stages for every host, as deploy.py does.
 
-        + leaves_settled: give none to a host with nothing to do, as deploy.py does, too
+        + leaves_alone: give none to a host with nothing to do, as deploy.py does, too
         """
         from pyinfra.context import ctx_host
 
         for host in list(self.state.inventory):
             wanted = declared(host)
             with ctx_state.use(self.state), ctx_host.use(host):
-                if not leaves_settled:
-                    host.connector_data[settled._KEY] = False
+                if not leaves_alone:
+                    host.connector_data[stage._KEY] = False
             for task in TASKS:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)

@@ -348,8 +348,8 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
     )
     seen, done_of = [half], list[str]()
 
-    def settled(*_: Any) -> bool:
-        done_of.append("settled")
+    def dpkg_is_idle(*_: Any) -> bool:
+        done_of.append("idle")
         seen[0] = done
         return True
 
@@ -358,10 +358,10 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
         return False
 
     monkeypatch.setattr(driver_running, "look", lambda spec: seen[0])
-    monkeypatch.setattr(driver_running, "settled", settled)
+    monkeypatch.setattr(driver_running, "dpkg_is_idle", dpkg_is_idle)
     monkeypatch.setattr(driver_running, "restart", reboot)
     driver_running._load(None, SimpleNamespace(name="ws1"), GpuHost().spec())  # type: ignore[arg-type]
-    assert done_of == ["settled", "reboot"]
+    assert done_of == ["idle", "reboot"]
 
 
 UPDATED = [

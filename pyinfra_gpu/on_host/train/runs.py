@@ -1,6 +1,6 @@
 """The runs of a host: what `run.json` holds, what became of a run, and which one is meant.
 
-Whether a run is on is asked in one place, `_settled`: of `run.json`, and of systemd.
+Whether a run is on is asked in one place, `_with_states`: of `run.json`, and of systemd.
 """
 
 from __future__ import annotations
@@ -230,15 +230,15 @@ def rank_of(log: Path) -> int:
 
 def read(folder: Path) -> Run:
     """Return a run as it is now; nothing is written."""
-    return _settled([record(folder)])[0]
+    return _with_states([record(folder)])[0]
 
 
 def all_of(site: Site) -> list[Run]:
     """Return all runs as they are now, the newest last."""
-    return _settled([record(site.runs / name) for name in names(site)])
+    return _with_states([record(site.runs / name) for name in names(site)])
 
 
-def _settled(known: list[Run]) -> list[Run]:
+def _with_states(known: list[Run]) -> list[Run]:
     """Return runs as they are: what no unit runs any more is lost, or waits for its time."""
     on = units.on() if any(run.state != "ended" for run in known) else set()
     for place, run in enumerate(known):
@@ -318,7 +318,9 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     else:
         known = names(site)
         like = [each for each in known if each.startswith(name) or each.endswith(name)]
-        found = _settled([record(site.runs / each) for each in ([name] if name in known else like)])
+        found = _with_states(
+            [record(site.runs / each) for each in ([name] if name in known else like)]
+        )
         if going and len(found) > 1:
             found = [run for run in found if not run.over] or found
     if len(found) == 1:

@@ -21,7 +21,9 @@ from pyinfra_gpu.engine.converge import note_findings
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.spec import HostSpec
 
-_KEY = "pyinfra_gpu_settled"  # in connector_data, pyinfra's scratch space of this host and run
+_KEY = (
+    "pyinfra_gpu_nothing_to_do"  # in connector_data, pyinfra's scratch space of this host and run
+)
 
 
 def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpec], None]]:
@@ -38,7 +40,7 @@ def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpe
 
         @wraps(compose)
         def called(wanted: HostSpec) -> None:
-            if not settled(wanted):
+            if not nothing_to_do(wanted):
                 composed(wanted)
 
         return called
@@ -46,7 +48,7 @@ def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpe
     return decorate
 
 
-def settled(spec: HostSpec) -> bool:
+def nothing_to_do(spec: HostSpec) -> bool:
     """Tell whether this run can leave the current host without any operation.
 
     + spec: the host's resolved specification
@@ -61,13 +63,13 @@ def settled(spec: HostSpec) -> bool:
         return False
     if _KEY not in known:
         try:
-            known[_KEY] = _has_nothing_to_do(spec, book)
+            known[_KEY] = _judged(spec, book)
         except Exception:  # the operation that comes to it says so, of this host alone
             known[_KEY] = False
     return bool(known[_KEY])
 
 
-def _has_nothing_to_do(spec: HostSpec, book: journal.Journal) -> bool:
+def _judged(spec: HostSpec, book: journal.Journal) -> bool:
     """Look at the host and judge it; note what is found if no operation would do anything."""
     started = time.monotonic()
     record = look(spec, beforehand=True)
@@ -85,5 +87,5 @@ def _has_nothing_to_do(spec: HostSpec, book: journal.Journal) -> bool:
         if not findings:
             journal.summary(concern.STAGE, summary)
         note_findings(concern.STAGE, spec, findings)
-    book.settled.add(context.host.name)
+    book.as_declared.add(context.host.name)
     return True

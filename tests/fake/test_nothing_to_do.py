@@ -51,13 +51,13 @@ def operations(run: FakeRun, name: str) -> int:
     return len(run.state.ops[run.state.inventory.get_host(f"@fake/{name}")])
 
 
-def ended(host: FakeHost, *, asks: bool, leaves_settled: bool) -> tuple[FakeRun, dict[str, Any]]:
+def ended(host: FakeHost, *, asks: bool, leaves_alone: bool) -> tuple[FakeRun, dict[str, Any]]:
     """Go through a run as far as a host may; return it, and what is reported of the host."""
     run = FakeRun(host, FakeHost(name="other"), asks=asks)
     book = Journal(lambda state, book: None)
     run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
     with ctx_state.use(run.state):
-        run.prepare(leaves_settled=leaves_settled).execute()
+        run.prepare(leaves_alone=leaves_alone).execute()
         run.state.current_stage = StateStage.Disconnect
         told = report.as_json(run.state, book)["hosts"][f"@fake/{host.name}"]
     for stage in told["stages"]:
@@ -76,8 +76,8 @@ def timeless(text: str) -> str:
 def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothing_acts(
     name: str, asks: bool
 ) -> None:
-    before, told_before = ended(HOSTS[name], asks=asks, leaves_settled=False)
-    after, told = ended(HOSTS[name], asks=asks, leaves_settled=True)
+    before, told_before = ended(HOSTS[name], asks=asks, leaves_alone=False)
+    after, told = ended(HOSTS[name], asks=asks, leaves_alone=True)
     assert told == told_before
     done = [[timeless(each) for each in run.executed(HOSTS[name].name)] for run in (after, before)]
     assert done[0] == done[1]
@@ -90,7 +90,7 @@ def test_of_a_refused_host_nothing_is_called_changed() -> None:
     """What preflight's refusal tells of later stages stood in the column of what was changed."""
     wrong = GpuHost(plain={"driver.on_disk": None}, data={**GpuHost().data, "gpu_count": 4})
     for asks in (True, False):
-        _, told = ended(wrong, asks=asks, leaves_settled=False)
+        _, told = ended(wrong, asks=asks, leaves_alone=False)
         later = [each for each in json.loads(told["stages"]) if each["stage"] == "cuda"]
         assert later
         assert all(each["unfinished"] and not each["changed"] for each in later)
@@ -98,8 +98,10 @@ def test_of_a_refused_host_nothing_is_called_changed() -> None:
 
 @pytest.mark.parametrize("name", ["as declared", "with GPUs", "smoke test left out"])
 @pytest.mark.parametrize("asks", [True, False], ids=["after a plan", "with -y"])
-def test_a_settled_host_is_looked_at_once_and_takes_no_operation(name: str, asks: bool) -> None:
-    run, told = ended(HOSTS[name], asks=asks, leaves_settled=True)
+def test_a_host_with_nothing_to_do_is_looked_at_once_and_takes_no_operation(
+    name: str, asks: bool
+) -> None:
+    run, told = ended(HOSTS[name], asks=asks, leaves_alone=True)
     assert told["status"] == "as declared"
     assert operations(run, "ws1") == 0
     assert run.looks("ws1") == 1
@@ -111,7 +113,7 @@ def test_of_a_host_with_work_nothing_is_told_before_its_operations() -> None:
     book = Journal(lambda state, book: None)
     run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
     with ctx_state.use(run.state):
-        run.prepare(leaves_settled=True)
+        run.prepare(leaves_alone=True)
         told = report.as_json(run.state, book)["hosts"]
     assert (book.of("@fake/ws1"), [*book.looks]) == ([], ["@fake/other"])
     assert told["@fake/ws1"]["status"] == "not looked at"
@@ -122,11 +124,11 @@ def test_who_asks_to_see_each_operation_sees_it() -> None:
     run = FakeRun(FakeHost())
     run.state.add_callback_handler(Journal(lambda state, book: None))  # type: ignore[no-untyped-call]
     run.state.print_noop_info = True
-    assert operations(run.prepare(leaves_settled=True), "ws1")
+    assert operations(run.prepare(leaves_alone=True), "ws1")
 
 
 def test_without_a_report_each_operation_is_there() -> None:
-    assert operations(FakeRun(FakeHost()).prepare(leaves_settled=True), "ws1")
+    assert operations(FakeRun(FakeHost()).prepare(leaves_alone=True), "ws1")
 
 
 def test_a_host_that_cannot_be_judged_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def test_a_host_that_cannot_be_judged_fails_alone(monkeypatch: pytest.MonkeyPatc
         return ()
 
     monkeypatch.setattr(layout, "judge", Rules(broken, layout.judge))
-    run, told = ended(FakeHost(), asks=False, leaves_settled=True)
+    run, told = ended(FakeHost(), asks=False, leaves_alone=True)
     assert told["status"] == "failed"
     assert run.failed() == {"ws1"}
     assert operations(run, "other") == 0
