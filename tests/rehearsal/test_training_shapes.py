@@ -144,7 +144,7 @@ def test_one_that_pins_another_torch_gets_the_rest_and_torch_is_not_touched(
 
     changed = stage.converge(limit=HOST).changed(HOST)
 
-    assert changed == [f"training: check out {commit[:12]}", "training: dependencies"]
+    assert changed == [f"training: check out {commit[:12]}", "training: install the dependencies"]
     assert installed(shapes.host) == before | {"tinydata": "1.1", "tinytokens": "0.2.0"}
     assert before["torch"] not in ("", PINNED)
     assert shapes.host.run(files).stdout == torch
@@ -171,7 +171,7 @@ def test_a_submodule_is_checked_out_pinned_and_judged(shapes: Shapes) -> None:
     shapes.git("-C", "library", "checkout", "-q", newer)
     seen = {"training.checkout-differs": "submodules: another commit of library"}
     assert deviations(stage, code=2) == seen
-    assert stage.converge(limit=HOST).changed(HOST) == ["training: submodules"]
+    assert stage.converge(limit=HOST).changed(HOST) == ["training: check out the submodules"]
     assert shapes.git(*head) == pinned
     as_declared(stage)
 
