@@ -72,28 +72,33 @@ def _shown(name: str, test: Told, *, in_full: bool) -> Shown:
     if isinstance(test, AcrossStamp):
         (_, state), *rows = across_figures(test)
     elif not test.verdict.passed:
-        state = _state(test.verdict, in_full)
-        return Shown(name=name, state=state, rows=tuple(_failure(test)), long=True)
+        told = (*_when(test.verdict, in_full), *_failure(test))
+        return Shown(name=name, state=_state(test.verdict), rows=told, long=True)
     else:
         verdict = test.verdict
-        state, rows = _state(verdict, in_full), []
+        state, rows = _state(verdict), []
         if isinstance(verdict, Verdict):
             rows = [row for row in figures(verdict) if in_full or row[0] == _GATE]
         rows += [("warn", f"{each.id}: {each.detail}") for each in verdict.having("warn")]
         if skipped := [each.id for each in verdict.having("skip")]:
             rows.append(("skipped", ", ".join(skipped)))
     shown = (Row(label=label, text=shortened(text, _LONGEST)) for label, text in rows)
-    return Shown(name=name, state=state, rows=tuple(shown), long=True)
+    when = () if isinstance(test, AcrossStamp) else _when(test.verdict, in_full)
+    return Shown(name=name, state=state, rows=(*when, *shown), long=True)
 
 
-def _state(verdict: AnyVerdict, in_full: bool) -> str:
+def _when(verdict: AnyVerdict, in_full: bool) -> tuple[Row, ...]:
+    text = f"{verdict.finished}, after {verdict.duration_s:.1f} s"
+    return (Row(label="finished", text=text),) if in_full else ()
+
+
+def _state(verdict: AnyVerdict) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
     if isinstance(verdict, AcrossVerdict):
         on = ", ".join(verdict.hosts)
-        return f"multi-node step on {on} {status} ({verdict.mode}), {verdict.duration_s:.1f} s"
+        return f"multi-node step on {on} {status} ({verdict.mode})"
     passed = f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed"
-    when = f" in {verdict.duration_s:.1f} s, {verdict.finished}" if in_full else ""
-    return f"smoke test {status} ({verdict.mode}), {passed}{when}"
+    return f"smoke test {status} ({verdict.mode}), {passed}"
 
 
 def _failure(test: Explained) -> Iterator[Row]:

@@ -215,7 +215,7 @@ CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
             "exact sums",
         ),
         (verdicts.explained(MEASURED), "S4.collectives: 1 element wrong", "a stack"),
-        (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu), 40.0 s", "run it again"),
+        (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu)", "run it again"),
         (Explained(LOST), "failed S6.finished: ws2 did not answer ws1 for 15 s", "PASS"),
     ],
     ids=["no GPU", "degraded", "open", "exact", "not exact", "measured", "across", "lost"],
