@@ -64,7 +64,6 @@ class SystemRecord:
     init: Word  # "systemd" where systemd runs the machine, else the name of process 1
     hostname: Word
     user: Word  # who logged in (before sudo)
-    uid: Count  # as whom the probe ran
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
     # rows "STATE NAME" of what the loader loads into every program, by /etc/ld.so.preload; STATE is
@@ -378,7 +377,6 @@ class TrainingRecord:
     """The checkout as it is."""
 
     commit: Commit | Unknown | None  # HEAD; None where there is no checkout, or no commit in it
-    remote: Text  # address of the remote "origin"
     dirty: Rows  # local changes in the form of `git status --porcelain`, at most 20 of them
     dirty_count: Count  # how many there are
     dirty_submodules: Rows  # paths among `dirty` of submodules, with changes inside

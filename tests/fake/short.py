@@ -78,7 +78,7 @@ def _reboots(text: str) -> list[dict[str, Any]]:
 
 
 _TEXTS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("system.uid", "torch.touched", "training.dirty_count"), int),
+    **dict.fromkeys(("torch.touched", "training.dirty_count"), int),
     **dict.fromkeys(("driver.nouveau", "driver.nova", "driver.runfile", "cuda.gxx"), _flag),
     **dict.fromkeys(("torch.installing", "launcher.linger", "launcher.manager"), _flag),
     **dict.fromkeys(("storage.free", "storage.usr", "storage.var", "storage.boot"), _mib("free")),

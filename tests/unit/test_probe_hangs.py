@@ -119,7 +119,7 @@ def forge(_: Host) -> None:
     """Write what the owner might, who owns the process, to whatever is open."""
     for each in [*Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):
-            os.write(int(each.name), b'system.uid 0\nowner "x"\n')
+            os.write(int(each.name), b'system.ram_mib 0\nowner "x"\n')
 
 
 def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:

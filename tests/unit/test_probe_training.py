@@ -12,14 +12,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import NOBODY, ROOT, Tree, checkout, git, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.fields import Unknown, as_json
+from pyinfra_gpu.facts.fields import Unknown
 
 
-def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree) -> None:
+def test_a_clean_checkout_tells_its_commit(tree: Tree) -> None:
     folder = checkout(tree)
     training = tree.look().training
     assert training.commit == git(folder, "rev-parse", "HEAD")
-    assert training.remote == "https://example.org/train.git"
     assert (training.dirty, training.dirty_count) == ((), 0)
     assert training.requirements_sha256 == hashlib.sha256(b"numpy\n").hexdigest()
     assert training.stamp_text is None
@@ -98,16 +97,6 @@ def test_a_broken_repository_is_unknown_in_gits_own_words(tree: Tree) -> None:
     commit = tree.look().training.commit
     assert isinstance(commit, Unknown)
     assert commit.reason.startswith("git: fatal: ")
-
-
-def test_a_remote_with_a_password_is_shown_without_it(tree: Tree) -> None:
-    folder = checkout(tree)
-    git(folder, "remote", "set-url", "origin", "https://me:s3cret@example.org/a.git")
-    training = tree.look().training
-    assert training.remote == "https://me:s3cret@example.org/a.git"
-    shown = as_json(training)
-    assert isinstance(shown, dict)
-    assert shown["remote"] == "https://me:***@example.org/a.git"
 
 
 def test_without_a_training_repository_nothing_is_looked_at(tree: Tree) -> None:

@@ -273,7 +273,6 @@ FACTS: Facts = {
     "system.init": _init,
     "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.user": user_of,
-    "system.uid": lambda host: host.uid,
     "system.secure_boot": _secure_boot,
     "system.preload": _preloads,
     "system.preload_problem": preload_problem,

@@ -50,8 +50,8 @@ def _git_said(host: Host, *words: str) -> str:
 
 
 def _checkout(host: Host) -> tuple[Any, ...]:
-    """Return commit, remote, changes, their number, changed submodules and damage."""
-    nothing: tuple[Any, ...] = (None, None, [], 0, [], None)
+    """Return commit, changes, their number, changed submodules and damage."""
+    nothing: tuple[Any, ...] = (None, [], 0, [], None)
     if not host.asked["training"]:
         return nothing
     try:
@@ -65,14 +65,12 @@ def _checkout(host: Host) -> tuple[Any, ...]:
     except GitError as error:
         reason = str(error)
         damage = reason if any(each in reason for each in _DAMAGED) else None
-        return (*({"?": reason},) * 5, damage)
+        return (*({"?": reason},) * 4, damage)
     commit, changes, changed = changes_in(said.split("\n"))
     changes += _unwatched(host)
-    status, said = _git(host, "config", "--get", "remote.origin.url")
-    remote: Any = said if status == 0 else None if status == 1 else {"?": f"git: {said}"}
     first = changes[:_MOST]
     few = [each for each in changed if any(row[3:] == each for row in first)]
-    return commit, remote, first, len(changes), few, None
+    return commit, first, len(changes), few, None
 
 
 def _unwatched(host: Host) -> list[str]:
@@ -164,7 +162,7 @@ FACTS: Facts = {
     "training.stamp_text": _of("training_stamp"),
     "training.requirements_sha256": _requirements,
     "launcher.own_masked": _own_masked,
-    "training.commit training.remote training.dirty training.dirty_count training.dirty_submodules"
+    "training.commit training.dirty training.dirty_count training.dirty_submodules"
     " training.damaged": _checkout,
     "training.submodules": _submodules,
     "training.lfs": _large_files,
