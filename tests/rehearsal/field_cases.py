@@ -123,7 +123,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "a link to libcuda lies in /usr/local/lib": Case(
         inject=f"ln -s {LIB}/libcuda.so.1 /usr/local/lib/libcuda.so.1; ldconfig",
-        ids=("libcuda.another", "libcuda.unproven"),
+        ids=("libcuda.unproven",),
         undo="rm -f /usr/local/lib/libcuda.so.1; ldconfig",
     ),
     "root alone may open the devices": Case(
