@@ -90,8 +90,8 @@ class Package:
                 self._compile(ON_HOST / content[2:], path)
             else:
                 path.write_text(self._filled(content))
-            if "/bin/" in name and not path.is_symlink():
-                path.chmod(0o755)
+            if not path.is_symlink():
+                path.chmod(0o755 if "/bin/" in name else 0o644)
 
     def _filled(self, content: str) -> str:
         text = (ON_HOST / content[2:]).read_text() if content.startswith("< ") else content
