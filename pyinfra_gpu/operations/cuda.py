@@ -51,10 +51,11 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 def _again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
     record = look(spec)
-    if record is None or drift.judge.unread(spec, record):
+    if record is None:
         return True  # which is said when the host is judged again
     names = drift.compiler_packages(spec, record)
-    if drift.declared(spec) and drift.broken(spec, record):
+    told = not drift.judge.unread(spec, record)  # else nothing is done about the toolkit by a guess
+    if told and drift.declared(spec) and drift.broken(spec, record):
         lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
         found = [*dict.fromkeys((*lost, *drift.damaged(spec, record)))]
         names += found or drift.nvcc_packages(spec, record)
