@@ -165,11 +165,12 @@ def screen(run: Run, width: int) -> str:
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
     drawn = draws(sys.stdout) and columns() >= NARROW and not plain
-    shown, printed, ends, clear = (-1, ""), float("-inf"), False, ""
+    shown: object = None
+    printed, ends, clear = float("-inf"), False, ""
     try:
         while not ends:
             run = runs.read(folder)
-            now, ends = (run.history.lines, run.outcome), once or run.over
+            now, ends = (run.history.last, run.outcome), once or run.over
             if drawn:
                 print(clear + screen(run, columns()), flush=True)
                 clear = "\x1b[H\x1b[J"

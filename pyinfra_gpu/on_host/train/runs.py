@@ -68,7 +68,6 @@ class Run:
     preset: str | None = None
     overrides: dict[str, str] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
     gpus: list[str] = field(default_factory=list)
     commit: str = ""
     dirty: bool = False
@@ -167,6 +166,11 @@ class Run:
     def wants(self) -> int:
         """How many of its devices it takes."""
         return 1 if self.devices == [CPU] else self.ranks
+
+    @property
+    def returns(self) -> bool:
+        """Whether it goes on by itself after a boot."""
+        return self.settings.resume_after_reboot and not self.across
 
     @property
     def settings(self) -> presets.Preset:
