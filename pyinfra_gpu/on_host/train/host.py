@@ -36,6 +36,10 @@ class TrainError(Exception):
     """Something is in the way; its text says what, and what helps."""
 
 
+class NoRunError(TrainError):
+    """There is no run such as is meant."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """What the deploy declared; see `drift.launcher_files`."""

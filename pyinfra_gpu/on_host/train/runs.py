@@ -20,7 +20,7 @@ from typing import Any
 from ..smoke import files
 from ..terminal import some
 from . import code, presets, units
-from .host import CPU, Site, TrainError, boot_id, moment, now
+from .host import CPU, NoRunError, Site, TrainError, boot_id, moment, now
 from .metrics import History, history
 
 SCHEMA = 1
@@ -333,10 +333,10 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
         several = some([run.run for run in reversed(found)], 8)
         raise TrainError(f"{name or 'that'} may be {len(found)} runs ({several}): say which one")
     if name is not None:
-        raise TrainError(f"there is no run {name}: see `train list`")
+        raise NoRunError(f"there is no run {name}: see `train list`")
     kind = "run of several hosts" if across else "run"
     what = f"no {kind} is running" if going else f"there is no {kind} yet"
-    raise TrainError(f"{what}: see `train list`, or {begin_one(site)}")
+    raise NoRunError(f"{what}: see `train list`, or {begin_one(site)}")
 
 
 def whole(run: Run) -> Run:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import checks, claims, code, host, presets, runs, units
-from .host import CPU, Site, TrainError, now
+from .host import CPU, NoRunError, Site, TrainError, now
 from .presets import Checkpoint, Preset
 from .runs import Run
 
@@ -65,7 +65,7 @@ def start(
     elif run.part:
         run.commit = old.commit if old else code.head(Path(site.checkout)) or ""
         run.run = runs.new_name(run.settings.name)
-        _answer(run)
+        _answer(run, {})
     return 0
 
 
@@ -161,13 +161,14 @@ def part_of(text: str | None) -> Part | None:
     return None if text is None else {**json.loads(text), "host": os.environ["PYINFRA_GPU_HOST"]}
 
 
-def _answer(run: Run, **more: Any) -> None:
+def _answer(run: Run, more: dict[str, str]) -> None:
     """Print what must be alike on all hosts, and where this one can be met."""
     said = host.call("hostname", "-I").stdout
     known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
     with socket.create_server(("", 0)) as server:
         place = {"address": next(known, ""), "port": int(server.getsockname()[1])}
-    print(json.dumps({"run": run.run, "ranks": run.ranks, "commit": run.commit, **more, **place}))
+    same = {"number of ranks": run.ranks, "commit": run.commit, **more}
+    print(json.dumps({"run": run.run, "same": same, **place}))
 
 
 # -- resume
@@ -185,7 +186,8 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
         print(f"{run.run} would go on from {point.path}", flush=True)
     checks.refuse(site, _asked(site, run, part=part, **more))
     if part:
-        _answer(run, newest=run.run, checkpoint=point.path.name, across=run.across)
+        newest = "newest complete checkpoint"
+        _answer(run, {"newest run of several hosts": run.run, newest: point.path.name})
     return 0
 
 
@@ -196,6 +198,8 @@ def _point(run: Run, part: Part | None) -> Checkpoint:
         hosts = ", ".join(run.across or ["this host alone"])
         remedy = "resume it with --across" if run.across else "leave out --across"
         raise TrainError(f"run {run.run} is of {hosts}: {remedy}")
+    if part and run.across and {*part["hosts"]} != {*run.across}:
+        raise TrainError(f"run {run.run} is of {', '.join(run.across)}: name a group of those")
     if not run.over and not run.waits_for_boot:
         raise TrainError(f"run {run.run} is {run.outcome}: see `train watch {run.run}`")
     if run.outcome == "finished":
@@ -259,7 +263,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     if across and not run.across and not run.damaged:
         raise TrainError(f"run {run.run} is of this host alone: leave out --across")
     if run.over:
-        raise TrainError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
+        raise NoRunError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
     if run.across and not across:
         others = ", ".join(run.across)
         say(f"warning: {run.run} is one of {others} together, and fails there: see `stop --across`")

@@ -6,21 +6,17 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
 from pyinfra_gpu.completion import is_asked, offer
-from pyinfra_gpu.on_host.train import cli as launcher
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of, typed
-from pyinfra_gpu.report.check.running import known, members
-from pyinfra_gpu.report.train.across import lead
-from pyinfra_gpu.report.train.answer import TrainAnswer
-from pyinfra_gpu.report.train.asking import LISTS, ask_all
-from pyinfra_gpu.report.train.render import printed, render
+from pyinfra_gpu.report.check.running import known
+from pyinfra_gpu.report.train.answer import TrainAnswer, printed, render
+from pyinfra_gpu.report.train.asking import LISTS, ask_all, lead
 from pyinfra_gpu.text import columns, draws, some
 
 VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
@@ -33,11 +29,6 @@ _ACROSS = ("start", "stop", "resume")
 _ALL = (*_ACROSS, "try")
 _MISTAKE, _INTERRUPTED = 2, 130
 _WATCH_EVERY_S = 5.0
-_COLOURS = {
-    **dict.fromkeys(("running", "finished"), "green"),
-    **dict.fromkeys(("failed", "lost", "damaged", "stalled"), "red"),
-    **dict.fromkeys(("queued", "stopped"), "yellow"),
-}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,7 +51,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     if is_asked():
         offer(add("name", nargs="?"), _presets)
     add("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
-    add("--once", action="store_true", help="watch: show it once and exit")
     parser.set_defaults(handler=handle, words=[])
 
 
@@ -74,41 +64,31 @@ def _presets(words: argparse.Namespace) -> list[str]:
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse `train INVENTORY ...`; a mistake ends with 2, as on the host."""
     at = words.index("--") if "--" in words else len(words)
-    ours, theirs = [*words[:at]], [*words[at + 1 :]]
-    if theirs and theirs[0] in VERBS and not {*VERBS} & {*ours[1:]}:
-        ours.append(theirs.pop(0))  # the action stands behind the dashes
+    own, others = [*words[:at]], [*words[at + 1 :]]
+    if others and others[0] in VERBS and not {*VERBS} & {*own[1:]}:
+        own.append(others.pop(0))  # the action stands behind the dashes
     try:
-        options, further = parser.parse_known_args(ours)
+        options, further = parser.parse_known_args(own)
     except SystemExit as ended:
         raise SystemExit(_MISTAKE if ended.code else 0) from None
-    options.words = [*further, *theirs]
-    for text in _mistakes(options):
+    options.words = [*further, *others]
+    if text := _mistake(options):
         _tell(f"pyinfra-gpu train: {text}")
         raise SystemExit(_MISTAKE)
     return options
 
 
-def _mistakes(options: argparse.Namespace) -> Iterator[str]:
-    """Yield what cannot be meant, by the words alone or by the hosts that there are."""
-    action, words, across = options.action, options.words, options.across
-    if action == "logs" and {"-f", "--follow"} & {*words}:
-        yield "logs are followed on their host: run `train logs -f` there"
-    if across is not None and action not in _ACROSS:
-        yield f"--across is for start, stop and resume, not for {action}: give --limit {across}"
-    if across is not None and options.limit:
-        yield "--across names all hosts of the run: leave out --limit"
-    if action in LISTS and words:
-        yield f"{action} shows the runs of all hosts: leave out {words[0]}"
+def _mistake(options: argparse.Namespace) -> str | None:
+    """Return what cannot be meant, by the words alone or by the hosts that there are."""
+    action, across = options.action, options.across
+    if action == "logs" and {"-f", "--follow"} & {*options.words}:
+        return "logs are followed on their host: run `train logs -f` there"
+    if across is not None and (action not in _ACROSS or options.limit):
+        return f"--across is for {', '.join(_ACROSS)}, and names all hosts: leave out --limit"
     unnamed = action in _ALL and not (options.limit or across or options.all)
     if unnamed and len(hosts := known(typed(options))[1]) > 1:
-        yield f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all"
-    own = [*words[: words.index("--")]] if "--" in words else [*words]
-    try:
-        launcher.train.commands[action].make_context(f"train {action}", own)
-    except click.exceptions.Exit:
-        raise SystemExit(0) from None
-    except click.UsageError as error:
-        yield f"{error.format_message()} See `train {action} --help` on a host"
+        return f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all"
+    return None
 
 
 def _tell(text: str) -> None:
@@ -119,17 +99,11 @@ def handle(options: argparse.Namespace) -> int:
     """Ask the hosts, and return the exit code; Ctrl-C says that what is on goes on."""
     if KeyboardInterrupt not in Hub.NOT_ERROR:
         Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
-    typed = f"pyinfra-gpu train {options.inventory}"
     try:
         return _handled(options)
     except KeyboardInterrupt:
-        if options.action == "watch":
-            _tell(f"\nthe runs go on: `{typed} watch` shows them again")
-            return 0
-        if options.action not in ("start", "resume"):
-            raise
-        _tell(f"\ninterrupted; what was started already continues: `{typed} list` shows what")
-        return _INTERRUPTED
+        _tell(f"\nruns continue: `pyinfra-gpu train {options.inventory} list` shows them")
+        return 0 if options.action == "watch" else _INTERRUPTED
 
 
 def _handled(options: argparse.Namespace) -> int:
@@ -138,33 +112,19 @@ def _handled(options: argparse.Namespace) -> int:
         request = replace(request, limit=(options.across,))
         if action in ("start", "resume"):
             return _shown(lead(request, action, words), options)
-        names = members(request, options.across, "--across")
-        if isinstance(names, str):
-            return _shown(TrainAnswer(inventory=request.inventory, reasons=(names,)), options)
         words = ["--across", *words]
-    again = action == "watch" and not (options.once or options.json)
-    if again:
-        _tell(f"asking the hosts of {request.inventory} ...")
     while True:
-        answer = ask_all(request, action, words)
-        code = _shown(answer, options)
-        if not again or not any(run.on for host in answer.hosts for run in host.runs):
+        code = _shown(answer := ask_all(request, action, words), options)
+        on = any(run.on for host in answer.hosts for run in host.runs)
+        if action != "watch" or options.json or not on:
             return code
         time.sleep(_WATCH_EVERY_S)
 
 
 def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
-    if options.json:
-        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    elif options.action not in LISTS:
-        text = printed(answer)
-    elif draws(sys.stdout):
-        clear = "\x1b[H\x1b[2J" if options.action == "watch" and not options.once else ""
-        text = clear + render(answer, _colour, columns())
-    else:
-        text = render(answer, width=columns())
+    text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    if not options.json:
+        lists = options.action in LISTS
+        clear = "\x1b[H\x1b[2J" if options.action == "watch" and draws(sys.stdout) else ""
+        text = clear + (render(answer, columns()) if lists else printed(answer))
     return show(text, "train") or answer.exit_code
-
-
-def _colour(text: str, word: str) -> str:
-    return click.style(text, fg=_COLOURS.get(word))
