@@ -66,8 +66,8 @@ _KINDS = (  # in this order; what is replaced is the last group, or all
 def command(request: Request, folder: Path) -> int:
     """Gather what hosts report, masked, to ask for help.
 
-    Driver, packages and GPUs; read-only, one text file per host, in which names, addresses, serial numbers and secrets are
-    replaced. Nothing is sent.
+    Driver, packages and GPUs; read-only, one text file per host, in which names, addresses, serial
+    numbers and secrets are replaced. Nothing is sent.
     """
     found: dict[str, tuple[str, Counter[str], str]] = {}
     names, reasons = visit(request, gather, lambda one, _: found.update([one]))

@@ -49,8 +49,8 @@ _STATES = {  # of a stage: symbol and word
 def command(request: Request, output: str) -> int:
     """Write what `check` shows as one HTML page.
 
-    The page needs no network. It has a table of all hosts, then each host's deviations, versions, smoke test, training runs and
-    package history.
+    The page needs no network. It has a table of all hosts, then each host's deviations, versions,
+    smoke test, training runs and package history.
     """
     target = Path(output).resolve()
     prints = output == "-"
