@@ -210,7 +210,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         LOWER + install("libcuda1", OLD, V), {"installed": {"libcuda1": V}}, "driver_version",
     ),
     "a downgrade of something else": (
-        "DOWNGRADING:\n  dkms\n" + install("dkms", "2.8", "3.0", DEBIAN), {}, "downgrade dkms from 3.0 to 2.8",
+        "DOWNGRADING:\n  dkms\n" + install("dkms", "2.8", "3.0", DEBIAN), {},
+        "downgrade dkms from 3.0 to 2.8",
     ),
     "the distribution's driver": (install("libcuda1", V, None, DEBIAN), {}, "another origin"),
     "a driver without a label": (install("libcuda1", V, None, "[amd64]"), {}, "another origin"),
