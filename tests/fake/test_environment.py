@@ -104,7 +104,7 @@ def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
     host = FakeHost(
         data=data, plain=dict.fromkeys(("torch.python", "torch.base", "torch.declared"))
     )
-    commands = FakeRun(host).prepare().execute().executed("ws1")
+    commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
     (made,) = (each for each in commands if " venv " in each)
     assert "UV_PYTHON_INSTALL_DIR=/opt/pyinfra-gpu/cache/python" in made
     assert f"UV_PYTHON_INSTALL_MIRROR={mirror}" in made
