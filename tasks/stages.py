@@ -72,4 +72,4 @@ def smoke(wanted: HostSpec) -> None:
     then, where data says so, one step on all hosts of a group together.
     """
     operations.smoke.proven(name="Run the smoke test", spec=wanted)
-    operations.smoke_across.proven(name="Run the multi-node smoke test", spec=wanted)
+    operations.smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)
