@@ -139,7 +139,7 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
         assert (made.failed() == set()) is (version == VERSION)
         assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
         if version != VERSION:
-            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the pins and the"
+            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the driver"
             assert said in told.problem
 
 
