@@ -121,6 +121,7 @@ WELCOME: dict[str, GpuHost] = {
     "a declared Python that is to be installed": changed({
         "pytorch_python": "3.13", "packages_extra": ["python3.13-venv"],
     }, bare=True),
+    "a Python that uv downloads": changed({"pytorch_python": "3.13"}, bare=True),
     "inodes that cannot be told": changed({"storage.inodes": ["?it broke"]}, bare=True),
 }  # fmt: skip
 
@@ -236,8 +237,15 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
     ),
     "a Python that is not there": (
-        bare_gpu_host(data={"pytorch_python": "3.13"}, plain={"torch.python": None}),
+        bare_gpu_host(data={"pytorch_python": "python3.13"}, plain={"torch.python": None}),
         ("there is no /usr/bin/python3.13", "declare `pytorch_python = 'python3'`, which is 3.1"),
+    ),
+    "a Python that cannot be downloaded": (
+        bare_gpu_host(
+            data={"pytorch_python": "3.13", "pytorch_wheels": "/srv/wheels"},
+            plain={"torch.python": None},
+        ),
+        ("there is no /usr/bin/python3.13", "give a mirror as `pytorch_python_url`"),
     ),
     "gcc that nvcc refuses": (
         changed({"cuda.gcc": "16.1.0"}), ("gcc 16", "set host_compiler = 'gcc-15'"),
