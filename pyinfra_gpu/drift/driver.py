@@ -21,13 +21,13 @@ from pyinfra_gpu.drift.driver_inventory import (
     target,
     trusts_nvidia,
 )
-from pyinfra_gpu.drift.files import File, lost_files, packages_of, told
+from pyinfra_gpu.drift.files import File, lost_files
 from pyinfra_gpu.drift.finding import CannotTell, Effect, Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files as apt_files
-from pyinfra_gpu.packages.names import LIBRARIES, driver_version, of_kernel
+from pyinfra_gpu.packages.names import LIBRARIES, driver_version, matching, of_kernel
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import shortened, some
@@ -131,17 +131,6 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 # -- packages
 
 
-def _known(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Ask for what has to be known before anything is installed."""
-    kernel = record.kernel
-    installed = (record.nvidia.packages, record.packages.half_configured)
-    for each in (*installed, kernel.headers, kernel.installed, record.system.kernel):
-        known(each)
-    if not packages(spec, record).wanted:
-        raise CannotTell(none_known(spec, record))
-    yield from ()
-
-
 def none_known(spec: HostSpec, record: Record) -> str:
     """Say that nobody knows what the declared driver's packages are called here."""
     of = "for" if from_nvidia(spec) else "in the archive of"
@@ -150,52 +139,51 @@ def none_known(spec: HostSpec, record: Record) -> str:
 
 
 def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Compare what is installed with the declared flavour, and all of it with one version."""
+    """Judge each package: of the flavour, of the one version, whole, and on hold as declared.
+
+    What is wrong is told by package, and all that is wrong in the same way is one finding.
+    """
     known(record.nvidia.packages)
-    found, driver = packages(spec, record), spec.driver
-    names, version = found.names, target(spec, found)
-    expected = f"driver {version or f'of branch {driver.branch}, {driver.minimum} or newer'}"
-    other = tuple(name for name in names if name in found.other)
-    missing = tuple(name for name in found.wanted if name not in names)
-    if other or missing:
-        there = f"{', '.join(other)} installed" if other else f"{', '.join(missing)} not installed"
-        there = there if found.installed else "no driver installed"
-        action, named = f"install {', '.join(missing or found.wanted)}", (*other, *found.wanted)
-        flavour = f"{expected} with {driver.modules} kernel modules"
-        yield repair(Id.DRIVER_NOT_INSTALLED, there, flavour, action, named)
-    versions = {each.name: driver_version(each.version) for each in found.following}
-    if odd := {name: each for name, each in versions.items() if each not in (None, version)}:
-        there = some([f"{name} {other}" for name, other in odd.items()], _NAMED)
-        there = there if len(found.versions) > 1 else f"driver {found.versions[0]}"
-        named = (*odd, *found.telling)
-        yield repair(Id.DRIVER_VERSION_DIFFERS, there, expected, f"install {expected}", named)
+    found, driver, names = packages(spec, record), spec.driver, packages(spec, record).names
+    if not found.wanted:
+        raise CannotTell(none_known(spec, record))
+    version, hold = target(spec, found), driver.hold
+    right = f"driver {version or f'of branch {driver.branch}, {driver.minimum} or newer'}"
+    flavoured, whole = f"{right} with {driver.modules} modules", "whole packages, as they came"
+    other = {name: f"{name} installed" for name in names if name in found.other}
+    missing = {name: f"{name} not installed" for name in found.wanted if name not in names}
+    odd, held, damaged = dict[str, str](), dict[str, str](), dict[str, str]()
+    for each in found.following:
+        there = driver_version(each.version)
+        if there not in (None, version):
+            odd[each.name] = f"{'driver' if len(found.versions) == 1 else each.name} {there}"
+        if each.held is not hold:
+            held[each.name] = f"{each.name} {'not on hold' if hold else 'on hold'}"
+    if libraries := " and ".join(foreign_libraries(record, found)):
+        damaged |= dict.fromkeys(matching(names, LIBRARIES), libraries)
+    damaged |= {each.package: str(each) for each in lost_files(record, names.__contains__)}
+    half = [each.name for each in found.installed if not each.complete]
+    damaged |= {name: f"{name} only partly installed" for name in half}
+    for id_, wrong, expected, action, named in (
+        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install it", found.wanted),
+        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install it", found.telling),
+        (Id.DRIVER_FILES_DAMAGED, damaged, whole, "install them again", ()),
+        (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", "set it so with apt-mark", ()),
+    ):
+        if wrong:
+            said = some([*dict.fromkeys(wrong.values())], _NAMED)
+            yield repair(id_, said, expected, action, (*wrong, *named))
 
 
 def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    headers = if_known(record.kernel.headers, {})
+    headers = known(record.kernel.headers)
+    for each in (record.system.kernel, record.packages.half_configured):
+        known(each)
     for kernel in () if archive(spec, record) else kernels(record):
         if headers.get(kernel) is False:
             found, expected = f"no headers for kernel {kernel}", "headers, to build a module with"
             name = catalogue().headers_package(kernel)
             yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, f"install {name}", (name,))
-
-
-def _damaged(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what packages of one version cannot explain; its packages are installed again."""
-    known(record.nvidia.packages)
-    found, id_ = packages(spec, record), Id.DRIVER_FILES_DAMAGED
-    if half := tuple(each.name for each in found.installed if not each.complete):
-        there, action = f"{', '.join(half)} only partly installed", "finish their installation"
-        yield repair(id_, there, "whole packages", action, half)
-    if wrong := foreign_libraries(record, found):
-        expected = f"the libraries of driver {found.versions[0]}"
-        action = "keep what no package brought under another name, and install the libraries'"
-        action += " packages again"
-        yield repair(id_, " and ".join(wrong), expected, action, LIBRARIES)
-    if lost := lost_files(record, found.names.__contains__):
-        names = tuple(packages_of(lost))
-        expected = "every file of the driver's packages as they brought it"
-        yield repair(id_, told(lost), expected, f"install {', '.join(names)} again", names)
 
 
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
@@ -213,8 +201,8 @@ def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
 
     Also where DKMS has forgotten it, and would build none for a kernel to come.
     """
-    modules, versions = known(record.kernel.modules), packages(spec, record).versions
-    if len(versions) != 1:
+    modules, versions = if_known(record.kernel.modules, None), packages(spec, record).versions
+    if modules is None or len(versions) != 1:
         return {}
     there = {each: modules.get(each) for each in kernels(record)}
     wrong = {each: it for each, it in there.items() if it != versions[0]}
@@ -222,12 +210,6 @@ def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
     if not wrong and not archive(spec, record) and versions[0] not in sources:
         return dict.fromkeys(kernels(record)[:1], "DKMS has no source of the module")
     return {each: f"module {it}" if it else "no module" for each, it in wrong.items()}
-
-
-def wrongly_held(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return the driver's packages that are not on hold, or are, against `driver_hold`."""
-    following = packages(spec, record).following
-    return tuple(each.name for each in following if each.held is not spec.driver.hold)
 
 
 def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -244,17 +226,9 @@ def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _holds(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.nvidia.packages)
-    if names := wrongly_held(spec, record):
-        hold = spec.driver.hold
-        found = f"{some(names, _NAMED)} {'not on hold' if hold else 'on hold'}"
-        action = "put them on hold" if hold else "take them off hold"
-        yield repair(Id.DRIVER_HOLD_DIFFERS, found, f"driver_hold = {hold}", action)
-
-
 def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.kernel.installed)
+    for each in (record.kernel.installed, record.kernel.modules):
+        known(each)
     found = packages(spec, record)
     for kernel, there in unbuilt(spec, record).items():
         running = kernel == record.system.kernel
@@ -407,8 +381,8 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
 judge = Rules(
     *where(
         ours,
-        *(_keyring, _files, _known, _packages, _headers, _damaged),
-        *(_module_name, _holds, _modules, _initramfs),
+        *(_keyring, _files, _packages, _headers),
+        *(_module_name, _modules, _initramfs),
     ),
     *where(of_gpus, _loaded),
     *where(ours, _persistenced),

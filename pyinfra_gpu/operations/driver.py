@@ -40,9 +40,8 @@ from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.names import driver_version, matching, plain
+from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
-from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
 _TRIED = 4
@@ -146,23 +145,26 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
         Id.DRIVER_VERSION_DIFFERS,
         Id.DRIVER_FILES_DAMAGED,
         Id.DRIVER_HEADERS_MISSING,
+        Id.DRIVER_MODULE_NOT_BUILT,
+        Id.DRIVER_INITRAMFS_STALE,
+        Id.DRIVER_HOLD_DIFFERS,
     ),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the declared driver is installed: its branch, flavour, all of one version.
+    """Ensure that the declared driver is installed, all of one version, and ready for each boot.
 
     The headers of the running kernel come first, for without them DKMS builds nothing and says
     nothing. A driver of another branch is brought back, which is a downgrade where it is a newer
     one: the declared branch is what asks for it. Within the branch nothing is ever downgraded
     unless ``driver_version`` says so or the rest of the driver is at the older version.
+
+    The module is there for the running and for the next kernel: a DKMS build that failed leaves
+    packages that count as installed. The initramfs knows that nouveau and nova are blacklisted. The
+    packages are on hold as ``driver_hold`` says.
     """
-    running, newest = record.system.kernel, record.kernel.newest
     for each in found.of(Id.DRIVER_HEADERS_MISSING):
-        hint = each.found
-        if catalogue().headers_package(str(running)) in each.packages:
-            newer = f"reboot into {newest} first" if newest not in (None, running) else ""
-            hint = f"no headers for the running kernel {running}; "
-            hint += newer or "install a newer kernel and reboot"
+        hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
+        hint += f" {record.kernel.newest})"
         # A file that somebody deleted comes back only by installing the package again.
         yield from install(STAGE, spec, each.packages, reinstall=True, hint=hint)
     if found.of(Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS):
@@ -171,8 +173,34 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
             yield from install(STAGE, spec, requests(spec, record))
         else:
             yield FunctionCommand(_from_archive, (spec, record), {})
-    if _damaged(spec, fresh(spec, record)):
+    record = fresh(spec, record)
+    if _named(spec, record, Id.DRIVER_FILES_DAMAGED):
         yield FunctionCommand(_complete, (spec,), {})
+    yield from _ready_for_boot(spec, fresh(spec, record), found)
+
+
+def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    root, own = as_root(spec), archive(spec, record)
+    for kernel in drift.unbuilt(spec, record):
+        if own is not None:
+            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
+            yield from install(STAGE, spec, (name,), reinstall=True)
+            continue
+        (version,) = packages(spec, record).versions
+        what = f"build module {version} for kernel {kernel}"
+        command = program("driver/build_module.sh", version, kernel)
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
+    record = fresh(spec, record)
+    # A kernel's own package stays half configured where its hook could not build our module.
+    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
+        yield transaction.finish_interrupted(STAGE, spec)
+    if record.kernel.initramfs == "stale":
+        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
+        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
+    if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
+        command = apt.hold(names, on=spec.driver.hold)
+        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
 
 
 def requests(
@@ -219,11 +247,10 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
     return transaction.run(state, host, next(likely, tried[0]))
 
 
-def _damaged(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is to be installed again: what is incomplete, or has other files."""
-    found = Findings(drift.judge(spec, record)).of(Id.DRIVER_FILES_DAMAGED)
-    patterns = [name for each in found for name in each.packages]
-    return sorted(matching(packages(spec, record).names, patterns))
+def _named(spec: HostSpec, record: Record, id_: Id) -> tuple[str, ...]:
+    """Return the packages that findings of an id name by now."""
+    found = Findings(drift.judge(spec, record)).of(id_)
+    return tuple(name for each in found for name in each.packages)
 
 
 def _complete(state: State, host: Host, spec: HostSpec) -> bool:
@@ -248,52 +275,18 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
         forget()
         if not answer.ok:
             return failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")
-    return transaction.again(state, host, STAGE, spec, _damaged(spec, record))
+    damaged = _named(spec, record, Id.DRIVER_FILES_DAMAGED)
+    return transaction.again(state, host, STAGE, spec, sorted(damaged))
 
 
 @converging(
     drift,
     repairs=(
-        Id.DRIVER_HOLD_DIFFERS,
-        Id.DRIVER_MODULE_NOT_BUILT,
-        Id.DRIVER_INITRAMFS_STALE,
         Id.DRIVER_MODULE_NAME_DIFFERS,
+        Id.DRIVER_MODULE_DIFFERS,
+        Id.DRIVER_REBOOT_NOTED,
+        Id.DRIVER_CLOSED,
     ),
-)
-def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that every boot finds this driver, and no other, ready.
-
-    The module is there, in the packages' version, for the running and for the next kernel: a DKMS
-    build that failed leaves packages that count as installed. The initramfs knows that nouveau and
-    nova are blacklisted. The packages are on hold as ``driver_hold`` says.
-    """
-    root, own = as_root(spec), archive(spec, record)
-    for kernel in drift.unbuilt(spec, record):
-        if own is not None:
-            # A file that somebody deleted comes back only by installing the package again.
-            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
-            yield from install(STAGE, spec, (name,), reinstall=True)
-            continue
-        (version,) = packages(spec, record).versions
-        what = f"build module {version} for kernel {kernel}"
-        command = program("driver/build_module.sh", version, kernel)
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
-    record = fresh(spec, record)
-    # A kernel's own package stays half configured where its hook could not build our module.
-    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
-        yield transaction.finish_interrupted(STAGE, spec)
-    if record.kernel.initramfs == "stale":
-        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
-        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
-    if names := drift.wrongly_held(spec, record):
-        command = apt.hold(names, on=spec.driver.hold)
-        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
-
-
-@converging(
-    drift,
-    repairs=(Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_REBOOT_NOTED, Id.DRIVER_CLOSED),
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
