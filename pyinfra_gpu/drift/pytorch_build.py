@@ -60,32 +60,33 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Nothing is built where nobody knows what is there, or whether a build goes on. With a fallback
     the run that cannot build it goes on, and the next one tries again.
     """
-    state, _ = known(record.build.state), known(record.torch.version)
-    wanted, stamp, torch = fingerprint(spec, record), record.build.stamp, spec.pytorch
-    if is_installed(spec, record) or has_wheel(spec, record):
+    state, _, torch = known(record.build.state), known(record.torch.version), spec.pytorch
+    stamp, built = record.build.stamp, _is_of(spec, record, record.build.stamp)
+    if has_wheel(spec, record) or (built and is_whole(record, torch.full_version)):
         if isinstance(stamp, Manifest) and stamp.stand_in:
             found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
             action = "left alone: the declared source is a stand-in"
             yield note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)
         return
-    running, same = state is not None and state.running, state and state.fingerprint == wanted
-    expected = f"torch {torch.full_version} built from {_commit(spec)}"
+    expected, found = (
+        f"torch {torch.full_version} built from {_commit(spec)}",
+        "no wheel of this build",
+    )
     id_, action = Id.PYTORCH_BUILD_MISSING, f"build torch {torch.full_version}"
-    if state and running and not same:
+    same = state is not None and state.fingerprint == fingerprint(spec, record)
+    if state and state.running and not same:
         found = f"another torch is being built here: {state.phase}"
         action = f"let it end, or end it there: `systemctl stop {UNIT}`"
         yield stop(Id.PYTORCH_BUILD_OCCUPIED, found, expected, action)
         return
-    if state and running:
+    if state and state.running:
         id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
         found = f"torch is being built: {state.phase} ({log(spec)} there shows it)"
     elif state and same:
         found = f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
-    else:
-        found = "no wheel of this build"
-    least = torch.fallback is not None
-    effect: Effect = "report" if least else "repair"
-    yield replace(repair(id_, found, expected, action, effect=effect), repeats=least)
+    falls_back = torch.fallback is not None
+    effect: Effect = "report" if falls_back else "repair"
+    yield replace(repair(id_, found, expected, action, effect=effect), repeats=falls_back)
 
 
 def log(spec: HostSpec) -> str:
@@ -93,22 +94,20 @@ def log(spec: HostSpec) -> str:
     return f"`journalctl {'--user ' if spec.privilege == 'none' else ''}-u {UNIT}`"
 
 
-def is_installed(spec: HostSpec, record: Record) -> bool:
-    """Tell whether the torch of the environment is this build's, and whole."""
-    torch, stamp = record.torch, record.build.stamp
-    return (
-        isinstance(stamp, Manifest)
-        and stamp.fingerprint == fingerprint(spec, record)
-        and torch.version == spec.pytorch.full_version
-        and not torch.damaged
-        and torch.installing is False
-    )
+def is_whole(record: Record, version: str | None) -> bool:
+    """Tell whether a torch of just this version is installed, all of its files with it."""
+    torch = record.torch
+    whole = torch.installing is False and not torch.damaged
+    return version is not None and torch.version == version and whole
+
+
+def _is_of(spec: HostSpec, record: Record, manifest: object) -> bool:
+    return isinstance(manifest, Manifest) and manifest.fingerprint == fingerprint(spec, record)
 
 
 def has_wheel(spec: HostSpec, record: Record) -> bool:
     """Tell whether the wheel of this build lies on the host, proven."""
-    wheel = record.build.wheel
-    return isinstance(wheel, Manifest) and wheel.fingerprint == fingerprint(spec, record)
+    return _is_of(spec, record, record.build.wheel)
 
 
 def differs(spec: HostSpec, record: Record) -> Finding | None:

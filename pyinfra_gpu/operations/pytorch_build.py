@@ -27,7 +27,7 @@ from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, Plan
+from pyinfra_gpu.on_host.build.steps import FAILED, PRINTED, Plan
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
@@ -168,10 +168,9 @@ def plan(spec: HostSpec, record: Record) -> Plan:
         settings=build.settings,
         archs=build.archs,
         cuda=home(spec) if build.cuda else None,
-        compiler=[f"{name}-{major}", f"{second}-{major}"] if name else None,
+        compilers=[f"{name}-{major}", f"{second}-{major}"] if name else [],
         python=paths.python,
-        uv=paths.uv,
-        cache=paths.cache,
+        uv=[paths.uv, "--no-config", "--cache-dir", paths.cache],
         sources=sources(spec),
         tools=catalogue().build_tools,
         memory_mib=drift.memory_mib(spec, record),
