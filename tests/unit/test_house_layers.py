@@ -19,7 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
-    "completion", "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
+    "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
     "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
     "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
