@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.pytorch_build import Manifest
@@ -22,7 +22,6 @@ BUILD = (
     Id.PYTORCH_BUILD_MISSING,
     Id.PYTORCH_BUILD_RUNNING,
     Id.PYTORCH_BUILD_OCCUPIED,
-    Id.PYTORCH_BUILD_STAND_IN,
 )
 """What `pytorch_build.built` answers for."""
 
@@ -48,10 +47,8 @@ def _commit(spec: HostSpec) -> str:
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what is installed of a build, where nothing differs."""
-    stamp = record.build.stamp
-    if spec.pytorch.building is None or not isinstance(stamp, Manifest):
-        return ""
-    return f"built{' of a stand-in' if stamp.stand_in else ''} from {_commit(spec)}"
+    built = spec.pytorch.building is not None and isinstance(record.build.stamp, Manifest)
+    return f"built from {_commit(spec)}" if built else ""
 
 
 def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -61,12 +58,8 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
     the run that cannot build it goes on, and the next one tries again.
     """
     state, _, torch = known(record.build.state), known(record.torch.version), spec.pytorch
-    stamp, built = record.build.stamp, _is_of(spec, record, record.build.stamp)
-    if has_wheel(spec, record) or (built and is_whole(record, torch.full_version)):
-        if isinstance(stamp, Manifest) and stamp.stand_in:
-            found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
-            action = "left alone: the declared source is a stand-in"
-            yield note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)
+    installed = is_whole(record, torch.full_version) and _is_of(spec, record, record.build.stamp)
+    if installed or has_wheel(spec, record):
         return
     expected, found = (
         f"torch {torch.full_version} built from {_commit(spec)}",
@@ -156,6 +149,7 @@ def declared(spec: HostSpec) -> dict[str, Any]:
         "architectures": list(build.archs),
         "CUDA": spec.cuda.release if build.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
+        "rehearsal": spec.rehearsal,  # then nothing is proven that only PyTorch has
     }
 
 

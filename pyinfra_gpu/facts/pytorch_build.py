@@ -47,5 +47,4 @@ class Manifest(Note):
     file: _File
     sha256: _Digest
     size: Annotated[int, Field(ge=0)]
-    stand_in: bool
     proven: dict[str, Any]

@@ -61,6 +61,5 @@ _MANIFEST: dict[str, Any] = {
     "file": "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
     "sha256": "ab" * 32,
     "size": 123456789,
-    "stand_in": False,
     "proven": {},
 }

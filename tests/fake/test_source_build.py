@@ -102,10 +102,6 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         ),
         {"pytorch.version-differs": "torch 2.11.0+cpu"}, [INSTALL],
     ),
-    "a stand-in is installed": (
-        built_host(stamp={"stand_in": True}),
-        {"pytorch.build-stand-in": "the rehearsal's stand-in"}, [],
-    ),
 }  # fmt: skip
 
 
@@ -211,7 +207,7 @@ class Build:
         monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answer)
         monkeypatch.setattr(operations, "look", lambda spec: self.after)
         monkeypatch.setattr(operations, "forget", lambda: None)
-        say = lambda topic, name, value: self.told.append(value and value.manifest)  # noqa: E731
+        say = lambda topic, name, value: self.told.append(value[1].build.wheel)  # noqa: E731
         monkeypatch.setattr(operations, "together", lambda: SimpleNamespace(say=say))
         monkeypatch.setattr(operations, "executing", lambda: True)
         for module in (operations, torch_install):

@@ -31,9 +31,8 @@ PLAN = Plan(
     archs=("9.0", "12.0"),
     cuda="/usr/local/cuda-13.0",
     compilers=(),
-    python="/opt/x/venv/bin/python",
-    uv=("/opt/x/tools/bin/uv",),
-    sources=(),
+    venv=(),
+    install=(),
     tools=(),
     memory_mib=32768,
     rehearsal=False,
@@ -166,11 +165,9 @@ def test_the_backend_is_what_the_tree_names(build: Build, text: str, scikit: boo
 # -- after configuring
 
 VERSION = "-- Building version 2.14.1+cu130\n"
-STAND_IN = "STAND-IN"
 CHECKED: dict[str, tuple[Plan, str, str, str | None]] = {
     "as it is declared": (PLAN, LIBUV + CODE, VERSION, None),
     "as it is declared, without CUDA": (CPU, LIBUV, "", None),
-    "not for ninja": (PLAN, "", VERSION, "left no build/build.ninja"),
     "no libuv": (PLAN, CODE, "", "no command in build.ninja defines TORCH_USE_LIBUV"),
     "an architecture too many": (
         PLAN, LIBUV + CODE + "  F = -gencode arch=compute_80,code=sm_80\n", "",
@@ -181,8 +178,6 @@ CHECKED: dict[str, tuple[Plan, str, str, str | None]] = {
         CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",
         r"would build torch 2\.6\.0\+debian, and 2\.14\.1\+cu130 is declared: it does not take",
     ),
-    "a stand-in, in a rehearsal": (replace(PLAN, rehearsal=True), LIBUV + CODE, STAND_IN, None),
-    "a stand-in": (PLAN, LIBUV + CODE, STAND_IN, "calls itself a stand-in for rehearsals"),
 }  # fmt: skip
 
 
@@ -192,8 +187,6 @@ def test_what_is_not_as_declared_is_one_sentence_before_anything_is_compiled(
 ) -> None:
     plan, ninja, said, sentence = CHECKED[what]
     (build.build / "build.ninja").write_text(ninja)
-    if said == STAND_IN:
-        (build.source / STAND_IN).touch()
     if sentence is None:
         Build(plan, build.root).check(said)
     else:
@@ -396,7 +389,7 @@ def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_p
     said = ["plan", "failed in fetch: of the build before", "plan", "compile"]
     said += ["failed in compile: x", "| x.c:1:2: error: odd"]
     lines = [f"{SAYS}{line}" for line in said]
-    lines.insert(4, "[1/302] stand-in, Building C object x.o")
+    lines.insert(4, "[1/302] 1:02 left, Building C object x.o")
     (tmp_path / "journal").write_text("".join(f"{each}\n" for each in lines))
     fakes = {
         "sleep": f"echo >>{tmp_path}/slept",
@@ -411,7 +404,7 @@ def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_p
     words = ["sh", "-c", program("build/follow.sh", "unit", "owner")]
     known = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     told = subprocess.run(words, env=known, capture_output=True, text=True).stdout.splitlines()
-    shown = ["[1/302] stand-in, Building C object x.o", "plan", "compile"]
+    shown = ["[1/302] 1:02 left, Building C object x.o", "plan", "compile"]
     assert told == [f"torch: {each}" for each in (*shown, *said[4:])]
 
 
@@ -425,12 +418,12 @@ FOUND: dict[str, Any] = {
 
 
 def test_a_torch_as_it_is_declared_is_proven() -> None:
-    proven = prove.judge(PLAN, FOUND, stand_in=False)
+    proven = prove.judge(PLAN, FOUND)
     assert proven == {
         "libraries": 12, "commit": COMMIT, "store": ["pt_tcpstore_uv"],
         "archs": ["sm_120", "sm_90"], "nccl": "2.30.7",
     }  # fmt: skip
-    assert "store" not in prove.judge(PLAN, {**FOUND, "store": []}, stand_in=True)
+    assert "store" not in prove.judge(replace(PLAN, rehearsal=True), {**FOUND, "store": []})
 
 
 @pytest.mark.parametrize(
@@ -448,7 +441,7 @@ def test_a_torch_that_is_not_what_was_declared_is_not_proven(
     wrong: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BuildError, match=sentence):
-        prove.judge(PLAN, {**FOUND, **wrong}, stand_in=False)
+        prove.judge(PLAN, {**FOUND, **wrong})
 
 
 def test_a_library_that_lacks_a_symbol_cannot_be_loaded_though_nobody_calls_it(

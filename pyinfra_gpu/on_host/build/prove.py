@@ -35,15 +35,14 @@ def prove(build: Build, program: str) -> None:
         "file": wheel.name,
         "sha256": digest(wheel),
         "size": wheel.stat().st_size,
-        "stand_in": build.is_stand_in,
-        "proven": judge(build.plan, json.loads(answers[-1]), stand_in=build.is_stand_in),
+        "proven": judge(build.plan, json.loads(answers[-1])),
     }
     remove(clean)
     build.sync()
     write_whole(build.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
-def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:
+def judge(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     """Return what is proven; raise BuildError where it is not what is declared."""
     for name, wanted in (("version", plan.version), ("git_version", plan.commit)):
         if found[name] != wanted:
@@ -52,7 +51,7 @@ def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any
         path, why = found["unloadable"][0]
         raise BuildError(f"the built torch's library {path} cannot be loaded", (why,))
     proven = {"libraries": found["libraries"], "commit": plan.commit}
-    if stand_in:
+    if plan.rehearsal:
         return proven
     made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
     if made != plan.code:

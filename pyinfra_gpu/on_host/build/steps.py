@@ -32,9 +32,6 @@ PRINTED = "| "
 BUILDING = "building"
 """A file in the folder, locked by the program while it is at work: which build, which phase."""
 
-STAND_IN = "STAND-IN"
-"""A file of this name says that a tree is none of PyTorch's, but one of our rehearsals."""
-
 MIB_PER_JOB = 2048
 MIB_PER_CUDA_JOB = 4096
 MIB_PER_FLASH_JOB = 6144
@@ -88,12 +85,11 @@ class Plan:
     archs: Sequence[str]  # compute capabilities, e.g. ["12.0"]; empty without CUDA
     cuda: str | None  # the toolkit's folder
     compilers: Sequence[str]  # of C and of C++; empty for the host's own
-    python: str  # the interpreter that the wheel is for
-    uv: Sequence[str]  # its command, with the options of every use
-    sources: Sequence[str]  # uv's options for where packages come from
+    venv: Sequence[str]  # uv's command that makes an environment of the wheel's Python
+    install: Sequence[str]  # uv's command that installs into one
     tools: Sequence[str]  # requirements of the build beside the tree's own, with their versions
     memory_mib: int  # that the build may use
-    rehearsal: bool  # a tree that calls itself a stand-in is allowed
+    rehearsal: bool  # what is built is the lab's stand-in, which has nothing of PyTorch
 
     @property
     def text(self) -> str:
@@ -190,11 +186,6 @@ class Build:
         self.configured = self.build / ".pyinfra-gpu-configured"
         self.wheels, self.manifest = root / "wheels", root / "wheel.json"
         self.current = f"{plan.fingerprint} {text_of(_BOOT_ID)}"
-
-    @property
-    def is_stand_in(self) -> bool:
-        """Whether the tree says of itself that it is a rehearsal's."""
-        return (self.source / STAND_IN).exists()
 
     @property
     def is_scikit(self) -> bool:
@@ -322,13 +313,11 @@ class Build:
 
     def environment_with(self, folder: Path, what: str, *wanted: str) -> None:
         """Make a virtual environment of the declared Python with requirements, or wheels."""
-        make = ("venv", "--quiet", "--clear", "--no-managed-python", "--python", self.plan.python)
-        self.run(what, *self.plan.uv, *make, str(folder))
+        self.run(what, *self.plan.venv, str(folder))
         self._install(folder, what, *wanted)
 
     def _install(self, folder: Path, what: str, *wanted: str) -> None:
-        into = ("pip", "install", "--python", f"{folder}/bin/python", *self.plan.sources)
-        self.run(what, *self.plan.uv, *into, *wanted)
+        self.run(what, *self.plan.install, "--python", f"{folder}/bin/python", *wanted)
 
     def install_tools(self) -> None:
         """Have CMake, ninja and what the tree asks for in an environment of their own."""
@@ -336,10 +325,7 @@ class Build:
         what = "installing what builds torch"
         self.environment_with(self.tools, what, *self.plan.tools)
         asks = self.run(what, f"{self.tools}/bin/python", "-c", _REQUIRES, str(self.source))
-        more = self.source / "requirements-build.txt"
-        wanted = [*filter(None, asks), *(["--requirement", str(more)] if more.exists() else [])]
-        if wanted:
-            self._install(self.tools, what, *wanted)
+        self._install(self.tools, what, *asks)
 
     def configure(self) -> None:
         """Have a build folder made by this very plan, from the tree as it was fetched.
@@ -374,16 +360,6 @@ class Build:
         made, found = sorted(set(_CODE.findall(text))), version[1] if version else plan.version
         for wrong, sentence in (
             (
-                not text,
-                "configuring left no build/build.ninja: the tree was not configured for ninja, with"
-                " which it is built here",
-            ),
-            (
-                self.is_stand_in and not plan.rehearsal,
-                "the source calls itself a stand-in for rehearsals, and this host is declared as a"
-                " real one: set pytorch_git_url to PyTorch's repository, or rehearsal = True",
-            ),
-            (
                 found != plan.version,
                 f"the tree would build torch {found}, and {plan.version} is declared: it does not"
                 " take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
@@ -409,8 +385,7 @@ class Build:
         Where memory runs out half as many compilers go on. Their number is counted anew each time:
         the limit may have been raised.
         """
-        plan, label = self.plan, "stand-in" if self.is_stand_in else "%W left"
-        each = MIB_PER_JOB if plan.cuda is None else MIB_PER_CUDA_JOB
+        plan, each = self.plan, MIB_PER_JOB if self.plan.cuda is None else MIB_PER_CUDA_JOB
         number = max(1, min(len(os.sched_getaffinity(0)), plan.memory_mib // each))
         words = [f"{self.tools}/bin/python", "-m", "build", "--wheel", "--no-isolation"]
         words += ["-Cbuild-dir=build"] if self.is_scikit else []
@@ -419,7 +394,7 @@ class Build:
         remove(self.wheels)
         while True:
             jobs = dict.fromkeys(("MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"), str(number))
-            status, lines = self.tried(words, NINJA_STATUS=f"[%f/%t] {label}, ", **jobs)
+            status, lines = self.tried(words, NINJA_STATUS="[%f/%t] %W left, ", **jobs)
             if status == 0:
                 break
             if not any(map(_KILLED.search, lines)):
@@ -476,7 +451,7 @@ def build(folder: Path, prove: Callable[[Build], None]) -> int:
                     continue
                 # In place, always as long: whoever reads it meanwhile reads the one or the other.
                 os.pwrite(held.fileno(), f"{of.plan.fingerprint} {phase:<12}\n".encode(), 0)
-                say(f"{phase} (stand-in)" if of.is_stand_in else phase)
+                say(phase)
                 work()
     except Exception as error:  # whatever it is, whoever asks is to hear of it
         if not isinstance(error, BuildError):
