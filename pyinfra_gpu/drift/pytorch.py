@@ -82,6 +82,12 @@ def has_fallback(spec: HostSpec, record: Record) -> bool:
     return pytorch_build.is_whole(record, spec.pytorch.full_fallback)
 
 
+def held(spec: HostSpec, record: Record) -> str:
+    """Return what asks for the torch that stays, whatever else is installed: a fallback does."""
+    torch = spec.pytorch
+    return f"torch=={torch.full_fallback}" if has_fallback(spec, record) else torch.requirement
+
+
 def is_there(record: Record) -> bool:
     """Tell whether a torch is installed, be it one whose version line is lost."""
     return record.torch.version is not None or "torch" in _versions(record)

@@ -17,7 +17,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import ask, torch_install
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
-from pyinfra_gpu.operations import smoke, training
+from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -121,8 +121,7 @@ def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
     """Held to the declared torch it would be replaced, or nothing could be resolved."""
     for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
         host = HOSTS[what][0]
-        made = training._override(host.spec(), record_of(host))
-        assert made.content.decode() == f"torch=={torch}\n"
+        assert pytorch.held(host.spec(), record_of(host)) == f"torch=={torch}"
 
 
 def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
