@@ -18,17 +18,17 @@ from pyinfra_gpu import spec as declared
 from pyinfra_gpu.errors import SpecError, masked, shown
 from pyinfra_gpu.spec import KEYS, HostSpec
 from pyinfra_gpu.spec.types import times_ten
-from pyinfra_gpu.stacks import DriverBranch, Repository, catalogue
+from pyinfra_gpu.stacks import DriverBranch, catalogue
 from pyinfra_gpu.text import one_line
 
 Due = Literal["driver", "toolkit"]
 Problem = tuple[str, str, str, str]
 """A key, what is wrong with its value, what is allowed, and what to do."""
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of the same machine
 TURING, BLACKWELL = Version("7.5"), Version("10.0")
 ANOTHER_STACK = ""
 """The remedy of a rule for which another stack is looked up."""
+_Bounds = tuple[str | int | None, str | int | None]
 _VERSIONS = ("driver_branch", "cuda_release", "pytorch_version", "pytorch_build")
 """Keys that change a version of the stack."""
 _KEPT = (
@@ -43,7 +43,6 @@ _OF_BUILDS = tuple(key.name for key in KEYS.values() if "building" in key.place)
 class Refusal(NamedTuple):
     """Why a host cannot be what is declared; `found` begins with the key and its value."""
 
-    rule: str
     found: str
     allowed: str
     remedy: str
@@ -80,11 +79,12 @@ class Case:
     + machine: the host's architecture, else the one that the GPU model is built into
     + wheel: the published torch; None where it is a nightly, built, or not known
     + toolkit: the CUDA release whose toolkit is installed; None where none is
-    + branch: what is known of the driver's branch; of an unknown one, of the next older one
+    + driver: how a sentence calls the driver: the loaded one, else the declared branch
+    + another_driver: the remedy for it; to declare one changes nothing where one is loaded
     """
 
     def __init__(self, spec: HostSpec, facts: HostFacts | None, capability: str | None) -> None:
-        known, torch, cuda, driver = catalogue(), spec.pytorch, spec.cuda, spec.driver
+        known, torch, cuda = catalogue(), spec.pytorch, spec.cuda
         self.spec, self.facts, self.capability = spec, facts, capability
         self.known, self.said, self.torch = known, spec.declared, torch
         self.stack, self.nvidia = known.stacks[spec.stack], spec.accelerator == "nvidia"
@@ -93,39 +93,25 @@ class Case:
         self.gpu_name = f"{spec.gpu.model} (compute capability {capability})"
         if self.seen or self.gpu is None:
             self.gpu_name = f"the host's GPU of compute capability {capability}"
-        self.machine = self.gpu.machine if self.gpu else None
-        if facts is not None:
-            self.machine = MACHINES.get(facts.architecture, facts.architecture)
+        self.machine = facts.architecture if facts else self.gpu and self.gpu.machine
         self.wheel = known.torch.get(torch.version) if torch.source == "wheel" else None
         self.toolkit = known.cuda[cuda.release] if cuda.release and cuda.toolkit else None
         self.loaded = facts.driver_loaded if facts else None
-        self.driver_name = f"branch {driver.branch}"
-        self.install_driver, self.branch = ANOTHER_STACK, None
-        if self.loaded:  # to declare another driver changes nothing on the host
-            wanted = driver.version or f"branch {driver.branch}, {driver.minimum} or newer,"
-            self.driver_name = f"the loaded driver {self.loaded}"
-            self.install_driver = f"install driver {wanted} on the host and reboot it"
-        if self.nvidia:
-            major = int((self.loaded or str(driver.branch)).partition(".")[0])
-            older = [number for number in known.driver_branches if number <= major]
-            self.branch = known.driver_branches[max(older)] if older else None
+        self.driver, self.another_driver = f"branch {spec.driver.branch}", ANOTHER_STACK
+        if self.loaded:
+            wanted = f"{self.driver}, {spec.driver.minimum} or newer,"
+            wanted = f"install driver {spec.driver.version or wanted} on the host and reboot it"
+            self.driver, self.another_driver = f"the loaded driver {self.loaded}", wanted
+
+    def branch(self) -> DriverBranch | None:
+        """Return what is known of the driver's branch; of an unknown one, of the next older one."""
+        major = int((self.loaded or str(self.spec.driver.branch or 0)).partition(".")[0])
+        older = [number for number in self.known.driver_branches if number <= major]
+        return self.known.driver_branches[max(older)] if older else None
 
     def installs(self, what: Due) -> bool:
         """Tell whether the next run installs it; by data alone, it does."""
         return self.facts is None or what in self.facts.due
-
-    def repository(self) -> Repository | None:
-        """Return NVIDIA's repository that driver and toolkit come from, if it is one we know.
-
-        A declared URL may name one; else it is that of the host's own distribution.
-        """
-        mirror, releases = self.spec.driver.repository, self.known.repositories.releases
-        if mirror is None or not self.nvidia:
-            return None
-        if "{distro}" in mirror.url:
-            return releases.get((self.facts.distribution if self.facts else None) or "")
-        named = mirror.url.split("/")
-        return next((each for each in releases.values() if each.distro in named), None)
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -145,29 +131,29 @@ def check_host(spec: HostSpec, facts: HostFacts) -> list[Refusal]:
     """Return each reason why this host cannot be what `spec` says; [] if it can.
 
     Leave `driver_loaded`, `open_modules` and `compute_capabilities` empty in `facts` while the
-    driver stage is still to install another driver: what is loaded now says nothing then.
+    driver stage is still to install another driver: what is loaded now says nothing then. Of
+    several reasons with one remedy, the first is returned.
     """
-    return list(dict.fromkeys(refusals(spec, facts)))
+    found: dict[str, Refusal] = {}
+    for each in refusals(spec, facts):
+        found.setdefault(each.remedy, each)
+    return [*found.values()]
 
 
 def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[Refusal]:
-    """Yield the refusal of each rule that refuses `spec` or its host."""
-    for name, case, (key, found, allowed, remedy) in _problems(spec, facts):
+    """Yield why `spec` or its host is refused."""
+    for case, (key, found, allowed, remedy) in _problems(spec, facts):
         value = spec.declared[key] if key in spec.declared else KEYS[key].of(spec)
+        value = list(value) if isinstance(value, tuple) else value
         found = one_line(f"{key} = {shown(key, value)} {found}")
-        remedy = one_line(remedy or _another_stack(case))
-        yield Refusal(name, found, one_line(allowed), remedy)
+        yield Refusal(found, one_line(allowed), one_line(remedy or _another_stack(case)))
 
 
-def _problems(spec: HostSpec, facts: HostFacts | None) -> Iterator[tuple[str, Case, Problem]]:
-    """Yield (rule, case, its first problem), for each kind of GPU there, else for the declared."""
+def _problems(spec: HostSpec, facts: HostFacts | None) -> Iterator[tuple[Case, Problem]]:
+    """Yield what each rule finds, for each kind of GPU that is there, else for the declared."""
     there = dict.fromkeys(facts.compute_capabilities if facts else ())
     cases = [Case(spec, facts, each) for each in there or (spec.gpu.compute_capability,)]
-    for rule in RULES:
-        for case in cases:
-            for problem in rule(case):
-                yield rule.__name__, case, problem
-                break
+    yield from ((case, problem) for rule in RULES for case in cases for problem in rule(case))
 
 
 def _another_stack(case: Case) -> str:
@@ -205,6 +191,21 @@ def _too(there: str, oldest: str | int | None, newest: str | int | None) -> str:
         return "too old"
     last = Version(str(newest)).release if newest is not None else ()
     return "too new" if version.release[: len(last)] > last else ""
+
+
+def _within(
+    key: str, found: str, there: str | None, bounds: _Bounds, what: str, whose: str, remedy: str
+) -> Iterator[Problem]:
+    """Yield what is wrong with a version, `there`, outside of the bounds that another thing has.
+
+    + found: how the sentence goes on from the key to "too old for"
+    + bounds: the oldest and the newest version of `what` that `whose` takes, None = no bound
+    """
+    oldest, newest = bounds
+    if there is not None and (too := _too(there, oldest, newest)):
+        allowed = f"{what} {oldest} to {newest}" if oldest and newest else f"{what} up to {newest}"
+        allowed = allowed if newest else f"{what} {oldest} or newer"
+        yield key, f"{found} {too} for {whose}", f"{allowed} with {whose}", remedy
 
 
 # --- keys that need each other, or that nothing would read ---
@@ -343,14 +344,10 @@ def python(case: Case) -> Iterator[Problem]:
     release = case.known.torch.get(case.torch.version)
     named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", case.torch.python)
     there = (case.facts.python if case.facts else None) or (named[1] if named else None)
-    if release is not None and there is not None:
-        (oldest, newest), torch = release.python, f"torch {release.version}"
-        too = _too(there, oldest, newest)
-        fix = f"install Python {oldest} or newer on the host and set pytorch_python to it"
-        fix = f"set pytorch_python = {newest!r}" if too == "too new" else fix
-        if too:
-            allowed = f"Python {oldest} to {newest} with {torch}"
-            yield "pytorch_python", f"is Python {there}, {too} for {torch}", allowed, fix
+    if release is not None:
+        found, whose = f"is Python {there},", f"torch {release.version}"
+        fix = f"set pytorch_python = {release.python[1]!r}, which has to be on the host"
+        yield from _within("pytorch_python", found, there, release.python, "Python", whose, fix)
 
 
 # --- GPU, driver and toolkit ---
@@ -389,78 +386,72 @@ def versions(case: Case) -> Iterator[Problem]:
         if version and of and not version.startswith(f"{of}."):
             found, allowed = f"is not a version of {named} {of}", f"one that begins with {of}."
             yield key, found, f"{allowed}, or None", f"set {instead}, or {key} = None"
-    if driver.version and driver.minimum and _too(driver.version, driver.minimum, None):
-        found, allowed = f"is too old for CUDA {cuda.release}", f"{driver.minimum} or newer"
-        yield "driver_version", found, allowed, "set driver_version = None"
+    key, bounds, fix = "driver_version", (driver.minimum, None), "set driver_version = None"
+    yield from _within(key, "is", driver.version, bounds, "driver", f"CUDA {cuda.release}", fix)
 
 
-def driver_of_gpu(case: Case) -> Iterator[Problem]:
-    """A driver does not know GPUs that came after it, and newer branches drop old ones."""
-    branch, capability = case.branch, case.capability
-    if branch is None or capability is None:
-        return
+def driver(case: Case) -> Iterator[Problem]:
+    """A driver does not know GPUs that came after it, and newer branches drop old ones. Below its
+    minimum a CUDA release, the toolkit's or torch's own, does not start.
 
-    def too(of: DriverBranch) -> str:
-        return _too(capability, of.oldest, of.newest and Version(of.newest).major)
-
-    serving = [each.branch for each in case.known.driver_branches.values() if not too(each)]
-    if wrong := too(branch):
-        found, allowed = "does not know", f"branch {min(serving)} or newer for this GPU"
-        if wrong == "too old":
-            found, allowed = "no longer serves", f"branch {max(serving)} or older for this GPU"
-        if case.loaded:
-            found = f"is declared, but {case.driver_name} {found}"
-        yield "driver_branch", f"{found} {case.gpu_name}", allowed, case.install_driver
-
-
-def driver_of_cuda(case: Case) -> Iterator[Problem]:
-    """Below its minimum a CUDA release, the toolkit's or torch's own, does not start.
-
-    A declared branch counts as its newest release. Within one CUDA major an older driver runs a
-    newer toolkit's finished code, and no PTX of it: from `strict_cuda` on a newer build is refused,
-    see stacks.yaml. What torch.compile makes is no matter: Triton writes finished code.
+    Within one CUDA major an older driver runs a newer toolkit's finished code, and no PTX of it:
+    from `strict_cuda` on a newer build is refused, see stacks.yaml. What torch.compile makes is no
+    matter: Triton writes finished code.
     """
-    known, driver, release = case.known.cuda, case.spec.driver, case.spec.cuda.release
+    known, ours, loaded, fix = case.known, case.spec.driver, case.loaded, case.another_driver
     if not case.nvidia:
         return
-    build = f"{case.torch.build[2:-1]}.{case.torch.build[-1]}"  # "13.0" of "cu130"
-    major = build.partition(".")[0]
-    like = [each for name, each in known.items() if name.startswith(f"{major}.")]
-    minimum = driver.minimum if case.loaded or release is None else known[release].minimum_driver
-    of_wheel = like[0].minimum_driver if like and case.wheel else None
-    there = Version(case.loaded or f"{driver.branch}.999")
-    for key, cuda, needed in (("cuda_release", release, minimum), (_BUILD, build, of_wheel)):
-        if needed and there < Version(needed):
-            found, allowed = "is too new for", f"driver {needed} or newer with CUDA {cuda}"
-            yield key, f"{found} {case.driver_name}", allowed, case.install_driver
-    newest = (case.branch and case.branch.cuda) or build
-    strict = bool(like) and Version(build) >= Version(case.known.strict_cuda)
-    if strict and Version(newest) < Version(build) and newest.startswith(f"{major}."):
-        found = f"is of CUDA {build}, newer than {case.driver_name} translates code of"
-        found += f" (CUDA {newest}), and NCCL of such a build did not start"
-        allowed = f"builds up to CUDA {newest} with {case.driver_name}"
-        yield _BUILD, found, allowed, case.install_driver
+    key, found = "driver_branch", f"is declared, but {case.driver} is" if loaded else "is"
+    if capability := case.capability:
+        serving = [
+            each.branch
+            for each in known.driver_branches.values()
+            if not _too(capability, each.oldest, each.newest and each.newest.partition(".")[0])
+        ]
+        newest = serving[-1] if serving[-1] < max(known.driver_branches) else None
+        there, bounds = loaded or str(ours.branch), (serving[0], newest)
+        yield from _within(key, found, there, bounds, "branch", case.gpu_name, fix)
+    cuda = f"{case.torch.build[2:-1]}.{case.torch.build[-1]}"  # "13.0" of "cu130"
+    like = [each.minimum_driver for each in known.cuda.values() if each.release[:3] == cuda[:3]]
+    there = loaded or f"{ours.branch}.999"  # a branch's newest release
+    needs = {f"CUDA {case.spec.cuda.release}": ours.minimum}
+    needs |= {f"torch's build {case.torch.build}": each for each in like[:1] if case.wheel}
+    for whose, minimum in needs.items():
+        yield from _within(key, found, there, (minimum, None), "driver", whose, fix)
+    branch = case.branch()
+    if (
+        like
+        and branch
+        and branch.cuda
+        and branch.cuda[:3] == cuda[:3]
+        and cuda >= known.strict_cuda
+    ):
+        key, newest_cuda = "pytorch_build", (None, branch.cuda)
+        yield from _within(key, "is", cuda, newest_cuda, "CUDA", case.driver, fix)
 
 
 def offered(case: Case) -> Iterator[Problem]:
     """NVIDIA's repository of a newer distribution begins with a newer branch and toolkit; a
     distribution's own archive has the branches of its day.
     """
-    driver, toolkit, facts, carried = case.spec.driver, case.toolkit, case.facts, case.repository()
-    where = facts.distribution if facts else None
-    own = case.known.archive_branches(where) if where and case.nvidia else None
-    from_archive = driver.source == "distribution" and case.installs("driver")
-    if carried is not None:
-        found = f"is not in NVIDIA's repository for {carried.distro}"
-        installed = driver.source == "nvidia" and case.installs("driver")
-        if installed and driver.branch is not None and not carried.carries(driver.branch):
-            oldest, newest = carried.branches
-            allowed = f"branch {oldest} {'or newer' if newest is None else f'to {newest}'}"
-            yield "driver_branch", found, f"{allowed} on {carried.distro}", ANOTHER_STACK
-        elif toolkit and case.installs("toolkit") and not carried.carries_toolkit(toolkit.release):
-            allowed = f"CUDA {carried.oldest_toolkit} or newer on {carried.distro}"
-            yield "cuda_release", found, allowed, ANOTHER_STACK
-    if from_archive and own is not None and driver.branch not in own:
+    driver, toolkit, where = (
+        case.spec.driver,
+        case.toolkit,
+        case.facts.distribution if case.facts else None,
+    )
+    if not case.nvidia or where is None:
+        return
+    carried = case.known.repositories.releases.get(where)
+    if carried is not None and driver.repository and "{distro}" in driver.repository.url:
+        whose, fix = f"NVIDIA's repository for {where}", ANOTHER_STACK
+        if driver.source == "nvidia" and case.installs("driver"):
+            key, there, bounds = "driver_branch", str(driver.branch), carried.branches
+            yield from _within(key, "is", there, bounds, "branch", whose, fix)
+        if toolkit and case.installs("toolkit"):
+            key, there, oldest = "cuda_release", toolkit.release, carried.oldest_toolkit
+            yield from _within(key, "is", there, (oldest, None), "CUDA", whose, fix)
+    own = case.known.archive_branches(where) if driver.source == "distribution" else None
+    if own is not None and case.installs("driver") and driver.branch not in own:
         found = f"offers branch {' and '.join(map(str, own))} in the archive of {where}, and"
         fix = f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'"
         allowed = f"a driver_branch that the archive of {where} carries"
@@ -471,8 +462,8 @@ def modules(case: Case) -> Iterator[Problem]:
     """From branch 615 on there are open modules only; Blackwell and Grace need them, and GPUs older
     than Turing cannot use them, for want of a GPU System Processor.
     """
-    branch, flavour, gpu, key = case.branch, case.spec.driver.modules, case.gpu, "driver_modules"
-    if branch is None:
+    branch, flavour, gpu, key = case.branch(), case.spec.driver.modules, case.gpu, "driver_modules"
+    if branch is None or not case.nvidia:
         return
     capability = Version(case.capability or "8.0")  # that works with both
     grace = gpu and gpu.open_modules == "required" and gpu.compute_capability == case.capability
@@ -483,7 +474,7 @@ def modules(case: Case) -> Iterator[Problem]:
         needed, which = "proprietary", "for GPUs older than Turing"
     if flavour not in branch.modules:
         allowed = f"{' or '.join(map(repr, branch.modules))} from branch {branch.branch} on"
-        found = f"does not exist with {case.driver_name}"
+        found = f"does not exist with {case.driver}"
         yield key, found, allowed, "set driver_modules = 'open'"
     elif needed not in (None, flavour):
         found, fix = f"does not bring up {case.gpu_name}", f"set driver_modules = {needed!r}"
@@ -527,19 +518,16 @@ def compiler(case: Case) -> Iterator[Problem]:
     """nvcc stops at a host compiler newer than it knows, and needs the language of newer ones."""
     toolkit, asked = case.toolkit, case.spec.cuda.host_compiler
     there = asked or (f"gcc-{case.facts.gcc}" if case.facts and case.facts.gcc else None)
-    if toolkit is None or there is None:
-        return
-    name, _, number = there.partition("-")
-    oldest, newest = (toolkit.clang if name == "clang" else toolkit.gcc) or (None, None)
-    if too := _too(number, oldest, newest):
-        what = "is" if asked else f"leaves the host its own {name} {number}, which is"
-        allowed = f"{name} {oldest} to {newest} with CUDA {toolkit.release}"
-        found = f"{what} {too} for CUDA {toolkit.release}"
-        yield "host_compiler", found, allowed, f"set host_compiler = '{name}-{newest}'"
+    if toolkit is not None and there is not None:
+        name, _, number = there.partition("-")
+        bounds = (toolkit.clang if name == "clang" else toolkit.gcc) or (None, None)
+        found = "is" if asked else f"leaves the host its own {name} {number}, which is"
+        whose, fix = f"CUDA {toolkit.release}", f"set host_compiler = '{name}-{bounds[1]}'"
+        yield from _within("host_compiler", found, number, bounds, name, whose, fix)
 
 
 RULES: tuple[Callable[[Case], Iterator[Problem]], ...] = (
-    incomplete, not_read, source, gpu, build, published, python, versions, driver_of_gpu,
-    driver_of_cuda, offered, modules, code, compiler,
+    incomplete, not_read, source, gpu, build, published, python, versions, driver, offered,
+    modules, code, compiler,
 )  # fmt: skip
-"""In the order in which a person should learn of problems; of each, the first counts."""
+"""In the order in which a person should learn of problems."""
