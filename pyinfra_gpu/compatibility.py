@@ -343,10 +343,10 @@ def python(case: Case) -> Iterator[Problem]:
     """Each torch release has wheels for a range of Pythons."""
     release = case.known.torch.get(case.torch.version)
     named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", case.torch.python)
-    there = (case.facts.python if case.facts else None) or (named[1] if named else None)
+    there = named[1] if named else (case.facts.python if case.facts else None)
     if release is not None:
         found, whose = f"is Python {there},", f"torch {release.version}"
-        fix = f"set pytorch_python = {release.python[1]!r}, which has to be on the host"
+        fix = f"set pytorch_python = {release.python[1]!r}"
         yield from _within("pytorch_python", found, there, release.python, "Python", whose, fix)
 
 

@@ -1,4 +1,4 @@
-"""Every remote call of a host has a deadline and a bound, and its text is harmless when it arrives.
+"""Every command on a host has a deadline and a bound, and its text is harmless when it arrives.
 
 pyinfra's own `_timeout` bounds nothing but the reading of a command's output: not the opening of
 the channel, not what is sent on standard input, not the wait for the exit status; and it reads
@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from gevent.subprocess import PIPE, STDOUT, Popen  # type: ignore[import-untyped]
+from paramiko import Channel
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
@@ -33,7 +34,7 @@ SETTLE_S = 10.0  # without a byte after a command's end: then something else hol
 _CHUNK = 32768
 _LONGEST_LINE = 1 << 20  # bytes
 _LINE = 128  # bytes that a line costs beyond its text
-_PROGRAMS_OWN = ("_stdin", "_get_pty", "_success_exit_codes")
+_NOT_OURS = ("_timeout", "_get_pty")
 
 
 class TooMuchError(OSError):
@@ -43,9 +44,7 @@ class TooMuchError(OSError):
 class Program:
     """A program that works on a host; what it prints are lines, bounded and harmless."""
 
-    def __init__(
-        self, host: Host, text: str, most: int, *, pty: bool = False, as_one: bool = False
-    ):
+    def __init__(self, host: Host, text: str, most: int, *, as_one: bool = False):
         """Begin it.
 
         + text: as a shell takes it, with sudo and all
@@ -55,8 +54,8 @@ class Program:
         As long as the peer likes: whoever calls this has a deadline. Raises OSError where the
         connection is gone.
         """
-        self._connector, self._most, self._left = host.connector, most, most
-        self._channel = _begin(host.connector, text, pty=pty, as_one=as_one)
+        self._host, self._most, self._left = host, most, most
+        self._channel = _begin(host.connector, text, as_one)
         self._open = True
 
     @property
@@ -85,7 +84,7 @@ class Program:
         """Yield what it prints, line by line. Where that is too much, it ends."""
         receive = self._channel.recv_stderr if errors else self._channel.recv
         rest = b""
-        while chunk := self._chunk(receive):
+        while chunk := self.read(receive):
             *lines, rest = (rest + chunk).split(b"\n")
             self._left -= _LINE * len(lines)
             if len(rest) > _LONGEST_LINE:
@@ -94,9 +93,18 @@ class Program:
         if rest:
             yield _text(rest)
 
-    def read(self) -> bytes:
+    def read(self, receive: Callable[[int], bytes] | None = None) -> bytes:
         """Return what it has printed by now, at its end b""; its errors are passed over."""
-        return self._chunk(self._channel.recv)
+        try:
+            chunk = (receive or self._channel.recv)(_CHUNK)
+        except (OSError, EOFError):
+            return b""
+        self._left -= len(chunk)
+        if self._left >= 0:
+            return chunk
+        abandon(self._host)
+        self.close()
+        return b""
 
     def ended(self) -> int:
         """Return how it ended. Raises TooMuchError where it printed more than it may."""
@@ -117,59 +125,41 @@ class Program:
             gevent.sleep(SETTLE_S)
         self._channel.close()
 
-    def _chunk(self, receive: Callable[[int], bytes]) -> bytes:
-        try:
-            chunk = receive(_CHUNK)
-        except (OSError, EOFError):
-            return b""
-        self._left -= len(chunk)
-        if self._left >= 0:
-            return chunk
-        _beside(lambda: transport.drop(self._connector))
-        self.close()
-        return b""
-
 
 class _Here:
     """A program on this machine, with the calls of paramiko's channel."""
 
-    def __init__(self, text: str, *, as_one: bool) -> None:
+    def __init__(self, text: str, as_one: bool) -> None:
         pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": STDOUT if as_one else PIPE, "bufsize": 0}
-        process = Popen(text, shell=True, **pipes)  # noqa: S604 - as pyinfra's connector does
-        self._process = process
-        self.recv = process.stdout.read
-        self.recv_stderr = None if as_one else process.stderr.read
+        self._process = process = Popen(text, shell=True, **pipes)  # noqa: S604 - as pyinfra does
+        self.recv, self.recv_exit_status = process.stdout.read, process.wait
+        self.recv_stderr = process.stderr and process.stderr.read
         self.shutdown_write = process.stdin.close
-        self.recv_exit_status = process.wait
 
     @property
     def closed(self) -> bool:
         return self._process.poll() is not None
 
     def sendall(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[self._process.stdin.write(left) :]
+        while data:
+            data = data[self._process.stdin.write(data) :]
 
     def close(self) -> None:
         if not self.closed:
             self._process.kill()
-        for each in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if each is not None:
-                each.close()
+        for each in filter(None, (self._process.stdin, self._process.stdout, self._process.stderr)):
+            each.close()
 
 
-def _begin(connector: object, text: str, *, pty: bool, as_one: bool) -> transport.Channel:
+def _begin(connector: object, text: str, as_one: bool) -> Channel:
     if isinstance(connector, LocalConnector):
-        return cast("transport.Channel", _Here(text, as_one=as_one))
+        return cast("Channel", _Here(text, as_one))
     connection = transport.transport_of(connector)
     if connection is None or not connection.is_active():
         raise OSError("the connection is gone")
     try:
         channel = connection.open_session()
         channel.set_combine_stderr(as_one)
-        if pty:
-            channel.get_pty()
         channel.exec_command(transport.one_line(text))
     except Exception as error:  # whatever paramiko stumbled over in what the peer sent
         raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
@@ -206,21 +196,19 @@ def run(
     whole = StringCommand(command) if isinstance(command, str) else command
     given = _arguments(state, host, run_as | arguments)
     with within(seconds, "it did not answer"):
-        if not isinstance(host.connector, SSHConnector | LocalConnector):
+        if not _lasts(host):
             ok, output = host.run_shell_command(
-                whole, print_output=show, print_input=state.print_input, _timeout=seconds, **given
+                whole, print_output=show, print_input=state.print_input, **given
             )
             lines = [util.OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
             return ok, CommandOutput(lines)
-        stdin, pty, codes = (given.pop(key, None) for key in _PROGRAMS_OWN)
-        said = f"{stdin}\n".encode() if stdin else b""
+        stdin, codes = given.pop("_stdin", None), given.pop("_success_exit_codes", None)
 
         def execute() -> tuple[int, CommandOutput]:
             made = util.make_unix_command_for_host(state, host, whole, **given)
             if state.print_input:
                 echo(f"{host.print_prefix}>>> {made}", err=True)
-            program = Program(host, made.get_raw_value(), most, pty=bool(pty))
-            return _to_its_end(program, host, said, show)
+            return _to_its_end(Program(host, made.get_raw_value(), most), host, stdin, show)
 
         status, output = util.execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
         return status in (codes or [0]), output
@@ -243,14 +231,18 @@ def start(
 
     Raises OSError where the connection is gone, or nothing begins within that time.
     """
-    if not isinstance(host.connector, SSHConnector | LocalConnector):
+    if not _lasts(host):
         return None
-    chosen = _arguments(state, host, run_as)
-    for key in _PROGRAMS_OWN:
-        chosen.pop(key, None)
-    command = util.make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    given = _arguments(state, host, run_as)
+    for key in ("_stdin", "_success_exit_codes"):
+        given.pop(key, None)
+    command = util.make_unix_command_for_host(state, host, StringCommand(text), **given)
     with within(seconds, "no program began"):
         return Program(host, command.get_raw_value(), most, as_one=as_one)
+
+
+def _lasts(host: Host) -> bool:
+    return isinstance(host.connector, SSHConnector | LocalConnector)
 
 
 def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any]:
@@ -259,13 +251,17 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
     if known is None:  # outside of any operation
         known, _ = pop_global_arguments(state, host, dict(given))
     ours = {**known, **given}
-    return {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours and key != "_timeout"}
+    keys = (each for each in CONNECTOR_ARGUMENT_KEYS if each not in _NOT_OURS)
+    return {key: ours[key] for key in keys if key in ours}
 
 
-def _to_its_end(program: Program, host: Host, said: bytes, show: bool) -> tuple[int, CommandOutput]:
+def _to_its_end(
+    program: Program, host: Host, stdin: str | None, show: bool
+) -> tuple[int, CommandOutput]:
     settling = _beside(program.settle)
     try:
-        program.say(said)
+        if stdin:
+            program.say(f"{stdin}\n".encode())
         program.end_input()
         output = util.read_output_buffers(
             program.lines(),

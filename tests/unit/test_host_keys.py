@@ -135,7 +135,6 @@ FILES: dict[str, tuple[str, str | None]] = {
     "changed after @cert-authority": ("@cert-authority * {rsa}\n{name} {other}", "known line 2"),
     "known by its other key": ("{name} {rsa}", None),
     "its other key is changed": ("{name} {other_rsa}", "ssh-rsa key"),
-    "known without its port": ("127.0.0.1 {ed25519}", None),
     "another without its port": ("127.0.0.1 {other}", None),
     "changed by a pattern": ("[127.0.0.?]:* {other}", "known line 1"),
     "hashed": ("{hashed} {ed25519}", None),
@@ -144,11 +143,10 @@ FILES: dict[str, tuple[str, str | None]] = {
     "revoked for others": ("@revoked elsewhere {ed25519}\n{name} {ed25519}", None),
     "nothing": ("", None),
     # ssh would take a new key here
-    "revoked without its port": ("@revoked 127.0.0.1 {ed25519}", "revoked by"),
     "damaged": (DAMAGED, "known line 1"),
     "of an authority alone": ("@cert-authority 127.0.0.1,{name} {rsa}", "certificate authority"),
 }
-STRICTER = ["revoked without its port", "damaged", "of an authority alone"]
+STRICTER = ["damaged", "of an authority alone"]
 
 
 def written(served: Served, text: str, path: Path) -> Path:
@@ -183,15 +181,6 @@ def test_a_new_key_is_stored_on_a_line_of_its_own_as_ssh_stores_it(
     assert known.read_text().splitlines()[1] == f"{served.name} {served.ed25519}"
     assert ssh_accepts(served, known, "yes")
     assert refusal(served, "127.0.0.1", config(served, known), "yes") is None
-
-
-def test_a_name_is_hidden_where_that_is_configured(served: Served, tmp_path: Path) -> None:
-    known = tmp_path / "sub" / "known"
-    text = config(served, known) + "HashKnownHosts yes\n"
-    assert refusal(served, "127.0.0.1", text) is None
-    assert "127.0.0.1" not in known.read_text()
-    assert oct(known.stat().st_mode & 0o777) == "0o600"
-    assert ssh_accepts(served, known, "yes")
 
 
 FIRST, SECOND = "UserKnownHostsFile {0}/a {0}/b", 'UserKnownHostsFile {0}/b "{0}/a"'

@@ -199,7 +199,7 @@ def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
         "from pyinfra.connectors.local import LocalConnector\n"
         f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '60', 'x')\n"
         "local = object.__new__(LocalConnector)\n"
-        "holding = wire._begin(local, command, pty=False, as_one=True)\n"
+        "holding = wire._begin(local, command, True)\n"
         "while print(holding.recv(99).decode(), end='', flush=True) is None: pass\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
