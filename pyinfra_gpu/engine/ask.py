@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,35 +50,26 @@ def ask(
 
     A connection that breaks, and a host that does not answer in time, is an answer that is not ok.
     """
+    teller = gevent.spawn(_tell, host, what) if what else None
     try:
-        with _told(host, what):
-            ok, output = wire.run(
-                state, host, command, run_as, seconds=seconds, show=stream, **arguments
-            )
+        ok, output = wire.run(
+            state, host, command, run_as, seconds=seconds, show=stream, **arguments
+        )
     except TimeoutError as error:
         return Answer(ok=False, stdout=(), lines=(str(error),), late=True)
     except Exception as error:  # whatever the transport raises when the peer is gone
         text = f"the connection was lost ({error!r})"
         return Answer(ok=False, stdout=(), lines=(text,), lost=True)
+    finally:
+        if teller is not None:
+            teller.kill(block=False)
     return Answer(ok=ok, stdout=tuple(output.stdout_lines), lines=tuple(output.output_lines))
 
 
-@contextmanager
-def _told(host: Host, what: str | None) -> Iterator[None]:
+def _tell(host: Host, what: str) -> None:
     """Say that a long command is alive: its own output is for errors."""
-    if what is None:
-        yield
-        return
     started = time.monotonic()
-
-    def tell() -> None:
-        host.log(f"{what} ...")
-        while True:
-            gevent.sleep(_TOLD_S)
-            host.log(f"{what}: {time.monotonic() - started:.0f} s")
-
-    teller = gevent.spawn(tell)
-    try:
-        yield
-    finally:
-        teller.kill(block=False)
+    host.log(f"{what} ...")
+    while True:
+        gevent.sleep(_TOLD_S)
+        host.log(f"{what}: {time.monotonic() - started:.0f} s")

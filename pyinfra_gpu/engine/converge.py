@@ -11,7 +11,7 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
 from pyinfra.api.operation import OperationMeta
-from pyinfra.api.state import State, StateStage
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
@@ -19,6 +19,7 @@ from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
+from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
@@ -45,6 +46,10 @@ class ConvergingOperation(Protocol):
 
     def __call__(self, *, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
         """Add it to the run; `arguments` are pyinfra's global ones, over those we need."""
+
+
+class Refusal(FunctionCommand):
+    """A command that fails its host, and does nothing there."""
 
 
 def converging(
@@ -75,42 +80,35 @@ def converging(
             else:
                 host.noop(concern.summary(spec, record) or "nothing is declared for it here")
 
-        def acts(spec: HostSpec, record: Record) -> bool:
-            found = judged(concern, spec, record, ()).of(*repairs)
-            return bool(found.acting) and not found.stopping and not unread(concern, spec, record)
-
-        return looking(concern.STAGE, claims=repairs, documented=body, acts=acts)(converge)
+        return looking(concern.STAGE, claims=repairs, documented=body)(converge)
 
     return decorator
 
 
 def looking(
-    stage: Stage,
-    *,
-    claims: tuple[Id, ...],
-    documented: Callable[..., object] | None = None,
-    acts: Callable[[HostSpec, Record], bool] = lambda spec, record: False,
+    stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
 ) -> Callable[[Body], ConvergingOperation]:
     """Turn a generator of commands into an operation that is handed the host's record.
 
     + claims: the findings that it answers for
     + documented: whose name and docstring the operation gets; the body's where not given
-    + acts: whether the body writes on the host; before it does, the run takes the host's lease
 
     It is a plain pyinfra operation that takes the host's specification as `spec`, run as root
-    where data allows it, with some additions: a host that cannot be looked at is refused; the
-    record is forgotten around every command, since a command changes what the record says; and the
-    time it took goes into the journal.
+    where data allows it, with some additions: a host that cannot be looked at is refused; the host
+    is this run's alone from the first command on; the record is forgotten behind every command,
+    which changes what the record says; and the time it took goes into the journal.
     """
 
     def decorator(body: Body) -> ConvergingOperation:
         def wrapper(spec: HostSpec) -> Commands:
-            planning = state.current_stage != StateStage.Execute
+            planning = not executing()
             if planning and state.inventory.get_host(host.name) in state.failed_hosts:
                 return  # a plan has refused it already; what follows would only repeat that
             with journal.timed(stage):
                 try:
-                    for command in _commands(stage, spec, body, acts):
+                    for command in _commands(stage, spec, body):
+                        if not isinstance(command, Refusal):
+                            lease.ensure(state, host, spec)
                         yield _contained(stage, command)
                         forget()
                 except GeneratorExit:
@@ -120,6 +118,8 @@ def looking(
                         sentence = f"{host.name}: {stage}: {_SEE_ABOVE}"
                         journal.problem(stage, sentence, unless_known=True)
                     raise
+                except lease.LeaseError as error:
+                    yield refuse(stage, f"{host.name}: {error}")
                 except Exception as error:  # one host's failure is one host's failure
                     yield refuse(stage, broken(state, host.name, stage, error))
 
@@ -128,10 +128,7 @@ def looking(
     return decorator
 
 
-def _commands(
-    stage: Stage, spec: HostSpec, body: Body, acts: Callable[[HostSpec, Record], bool]
-) -> Commands:
-    """Yield what the body does of a host that can be looked at, and is this run's to write on."""
+def _commands(stage: Stage, spec: HostSpec, body: Body) -> Commands:
     record = look(spec)
     if record is None and lacks_python() and spec.privilege != "none":
         yield first_package(stage, spec)
@@ -140,16 +137,7 @@ def _commands(
         yield unreadable(stage)
         return
     journal.saw(record)
-    refusal = lease.other_name(host, record)
-    if refusal is None and acts(spec, record):
-        try:
-            lease.ensure(state, host, spec)
-        except lease.LeaseError as error:
-            refusal = str(error)
-    if refusal:
-        yield refuse(stage, f"{host.name}: {refusal}")
-    else:
-        yield from body(spec, record)
+    yield from body(spec, record)
 
 
 def _with_privilege(
@@ -210,8 +198,7 @@ def refused(
     concern: Concern, spec: HostSpec, record: Record, found: Findings
 ) -> PyinfraCommand | None:
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
-    planning = state.current_stage != StateStage.Execute
-    unknown = unread(concern, spec, record, planning=planning)
+    unknown = unread(concern, spec, record, planning=not executing())
     if unknown:
         journal.unreadable(concern.STAGE)
     sentences = [f"{spec.host}: {text}" for text in unknown]
@@ -225,13 +212,13 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
     Raising in an operation would abort the run on every other host.
     """
     sentence = one_line(sentence)
-    if state.current_stage != StateStage.Execute:
+    if not executing():
         # A dry run stops at the first command without running it; the reason must still be seen.
         journal.problem(stage, sentence)
         logger.warning(f"{host.print_prefix}{sentence}")
         # pyinfra exits with 0 after any dry run, unless a host is among the failed ones.
         state.failed_hosts.add(state.inventory.get_host(host.name))
-    return FunctionCommand(lambda state, host: failed(host, stage, sentence), (), {})
+    return Refusal(lambda state, host: failed(host, stage, sentence), (), {})
 
 
 def unreadable(stage: Stage) -> PyinfraCommand:
@@ -243,7 +230,7 @@ def unreadable(stage: Stage) -> PyinfraCommand:
 
 def fresh(spec: HostSpec, record: Record) -> Record:
     """Return the record of now: what this very run did may matter. A plan has done nothing."""
-    if state.current_stage != StateStage.Execute:
+    if not executing():
         return record
     forget()
     return look(spec) or record

@@ -16,14 +16,12 @@ from pyinfra.api import deploy
 from pyinfra_gpu.drift.concern import history_of, judged, unread
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.host import CONCERNS
-from pyinfra_gpu.engine import journal, lease
+from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import note_findings
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.spec import HostSpec
 
-_KEY = (
-    "pyinfra_gpu_nothing_to_do"  # in connector_data, pyinfra's scratch space of this host and run
-)
+_KEY = "pyinfra_gpu_nothing_to_do"  # in connector_data, pyinfra's own of this host and run
 
 
 def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpec], None]]:
@@ -72,20 +70,18 @@ def nothing_to_do(spec: HostSpec) -> bool:
 def _judged(spec: HostSpec, book: journal.Journal) -> bool:
     """Look at the host and judge it; note what is found if no operation would do anything."""
     started = time.monotonic()
-    record = look(spec, beforehand=True)
-    if record is None or lease.other_name(context.host, record) is not None:
+    if (record := look(spec)) is None:
         return False
-    history, found = history_of(record), {}
-    for concern in CONCERNS:
-        findings = judged(concern, spec, record, history)
-        if findings.acting or findings.stopping or unread(concern, spec, record):
-            return False
-        found[concern] = concern.summary(spec, record), findings
+    history = history_of(record)
+    found = {each: judged(each, spec, record, history) for each in CONCERNS}
+    if any(x.acting or x.stopping or unread(each, spec, record) for each, x in found.items()):
+        return False
+    summaries = {each: each.summary(spec, record) for each, x in found.items() if not x}
     journal.saw(record)
     book.entry(context.host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
-    for concern, (summary, findings) in found.items():
-        if not findings:
-            journal.summary(concern.STAGE, summary)
+    for concern, findings in found.items():
+        if concern in summaries:
+            journal.summary(concern.STAGE, summaries[concern])
         note_findings(concern.STAGE, spec, findings)
     book.as_declared.add(context.host.name)
     return True

@@ -14,7 +14,7 @@ from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.deferral import deferred_by
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import journal, lease, reach
+from pyinfra_gpu.engine import journal, reach
 from pyinfra_gpu.engine.across_hosts import Trained, gone, read
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
@@ -117,7 +117,6 @@ def _made(
     + said: what each host of the group said of itself, in the group's order
     """
     _note(spec, why, "note" if "always" in why else "repair")
-    yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
     # As with the test of one host: what is not finished must not look proven.
     if drift.stamp(record) is not None:

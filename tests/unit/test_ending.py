@@ -24,12 +24,13 @@ print("it went on")
 
 
 A_DEPLOY = """
-import os, signal, time
+import os, signal, sys, time
 from pyinfra.api import State
 from pyinfra.context import ctx_state
 from pyinfra_gpu.engine import command_line
 {before}
-command_line._end_honestly()
+sys.argv = ["pyinfra"]
+command_line.begin()
 with ctx_state.use(State()):
     os.kill(os.getpid(), signal.{name})
     time.sleep(0.1)

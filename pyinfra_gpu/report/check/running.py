@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pyinfra_gpu.engine import command_line, lease
+from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
@@ -196,8 +196,6 @@ def probed(state: State, host: Host, use: Callable[[HostSpec, Record], T]) -> T 
             seen = answer(state, host, spec, compare_s=COMPARE_S)
             if isinstance(seen, Unanswered):
                 return seen
-            if other := lease.other_name(host, seen):
-                return Unanswered(reason=other)
             return use(spec, seen)
     except Exception as error:  # one host's failure is one host's failure
         text = f"pyinfra-gpu failed there ({type(error).__name__}: {error}): please report this"
