@@ -17,14 +17,17 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from traceback import extract_tb
+from types import FrameType
 from typing import Any
 
 import click
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger, state
 from pyinfra.api.exceptions import ConnectorDataTypeError, DeployError, PyinfraError
 from pyinfra.api.host import Host
@@ -40,7 +43,6 @@ from pyinfra_cli.util import exec_file, parse_cli_arg
 from pyinfra_gpu import host_names
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence, shown
 from pyinfra_gpu.spec import KEYS
 from pyinfra_gpu.text import without_escapes
@@ -84,6 +86,44 @@ def _interrupt() -> None:
     if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
         journal.interrupt()
         state.pool.kill(block=False)
+
+
+def on_signal(number: signal.Signals, word: str, first: Callable[[], None] = lambda: None) -> None:
+    """Have a signal end this process, with the exit code 128 + its number.
+
+    + word: said on stderr when it comes
+    + first: called before anything is ended
+
+    One that is ignored, as SIGHUP under nohup, stays so. Python runs a handler in whichever
+    greenlet it finds, and under pyinfra that is as often a host's, or the one in which paramiko
+    reads, as the main one. `threading` drops a SystemExit in silence, and the run would go on; so
+    it is raised in the main greenlet.
+    """
+
+    def ended(received: int, frame: FrameType | None) -> None:
+        with suppress(OSError):  # the terminal may be what is gone
+            click.echo(word, err=True)
+        first()
+        end, hub = SystemExit(128 + received), gevent.get_hub()
+        if gevent.getcurrent() is hub.parent:
+            raise end
+        hub.loop.run_callback(hub.parent.throw, end)  # as soon as it waits
+
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, ended)
+
+
+@contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Have each of these signals end what is inside, and say so; then they do what they did."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        on_signal(number, "interrupted")
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -150,14 +190,8 @@ def _wrong_data(host: Host) -> str | None:
         return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
     address = host.data.get("ssh_hostname") or host.name
     if host.connector_cls is SSHConnector and (fault := host_names.unresolvable(address)):
-        return sentence(
-            f"host {host.name}",
-            "ssh_hostname" if host.data.get("ssh_hostname") else "its name",
-            address,
-            fault,
-            allowed="a name of DNS's or of ~/.ssh/config, or an address",
-            remedy="correct it, or give the address as ssh_hostname",
-        )
+        where = "its name" if address is host.name else "ssh_hostname"
+        return f"host {host.name}: {where} = {shown('', address)} {fault}; correct it"
     try:
         kind = host.connector_cls
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)

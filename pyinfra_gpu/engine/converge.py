@@ -1,12 +1,18 @@
-"""What every operation of ours has in common: look, judge, note, act, judge again."""
+"""What every operation of ours has in common: look, judge, note, act, judge again.
+
+A host on which the whole run has nothing to do is judged before its first stage, noted in the
+journal as its operations would have noted it, and gets none.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, cast
+from functools import wraps
+from typing import Any, cast
 
 from pyinfra import host, logger, state
-from pyinfra.api import operation
+from pyinfra.api import deploy, operation
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
@@ -15,6 +21,7 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
+from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
@@ -27,8 +34,12 @@ from pyinfra_gpu.text import one_line
 
 _NO_SPEC = "`spec` has to be what pyinfra_gpu.engine.declared.declared(host) returns"
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
+_KEY = "pyinfra_gpu_nothing_to_do"  # in connector_data, pyinfra's own of this host and run
 Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
+
+Operation = Callable[..., OperationMeta]
+"""An operation of ours: adds itself to the run. Its `repairs` are the findings that it claims."""
 
 Body = Callable[["HostSpec", Record], Commands]
 """What looks for itself: given what is declared and what is there, yields what is to be done."""
@@ -38,23 +49,13 @@ RepairBody = Callable[["HostSpec", Record, Findings], Commands]
 """
 
 
-class ConvergingOperation(Protocol):
-    """An operation that brings one part of a host to what its specification says."""
-
-    repairs: frozenset[Id]
-    """The findings that it claims; each belongs to exactly one operation."""
-
-    def __call__(self, *, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
-        """Add it to the run; `arguments` are pyinfra's global ones, over those we need."""
-
-
 class Refusal(FunctionCommand):
     """A command that fails its host, and does nothing there."""
 
 
 def converging(
     concern: Concern, *, repairs: tuple[Id, ...], hint: str = "", stops: bool = True
-) -> Callable[[RepairBody], ConvergingOperation]:
+) -> Callable[[RepairBody], Operation]:
     """Turn a generator of commands into one of our operations.
 
     + concern: the module of `drift/` that judges what this operation acts on
@@ -69,7 +70,7 @@ def converging(
     finding is still there.
     """
 
-    def decorator(body: RepairBody) -> ConvergingOperation:
+    def decorator(body: RepairBody) -> Operation:
         def converge(spec: HostSpec, record: Record) -> Commands:
             found = note(concern, spec, record, repairs)
             if refusal := refused(concern, spec, record, found):
@@ -87,7 +88,7 @@ def converging(
 
 def looking(
     stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
-) -> Callable[[Body], ConvergingOperation]:
+) -> Callable[[Body], Operation]:
     """Turn a generator of commands into an operation that is handed the host's record.
 
     + claims: the findings that it answers for
@@ -99,7 +100,7 @@ def looking(
     which changes what the record says; and the time it took goes into the journal.
     """
 
-    def decorator(body: Body) -> ConvergingOperation:
+    def decorator(body: Body) -> Operation:
         def wrapper(spec: HostSpec) -> Commands:
             planning = not executing()
             if planning and state.inventory.get_host(host.name) in state.failed_hosts:
@@ -142,7 +143,7 @@ def _commands(stage: Stage, spec: HostSpec, body: Body) -> Commands:
 
 def _with_privilege(
     wrapper: Callable[[HostSpec], Commands], named: Callable[..., object], claims: tuple[Id, ...]
-) -> ConvergingOperation:
+) -> Operation:
     """Make a pyinfra operation that runs as root where data allows it."""
 
     def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
@@ -159,7 +160,7 @@ def _with_privilege(
             setattr(function, attribute, getattr(named, attribute))
     made = operation()(wrapper)
     call.repairs = frozenset(claims)  # type: ignore[attr-defined]
-    return cast(ConvergingOperation, call)
+    return call
 
 
 def _contained(stage: Stage, command: object) -> object:
@@ -262,3 +263,66 @@ def verify(
         return failed(host, concern.STAGE, sentence) or goes_on
 
     return FunctionCommand(again, (), {})
+
+
+def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpec], None]]:
+    """Make a function that composes operations one stage of a deploy.
+
+    + name: what stands before its operations' names
+
+    It is pyinfra's `deploy`, but for hosts on which the whole run has nothing to do: these are
+    judged as `check` judges them, when their first stage is called, and get no operations.
+    """
+
+    def decorate(compose: Callable[[HostSpec], None]) -> Callable[[HostSpec], None]:
+        composed: Callable[[HostSpec], None] = deploy(name)(compose)  # type: ignore[assignment]
+
+        @wraps(compose)
+        def called(wanted: HostSpec) -> None:
+            if not nothing_to_do(wanted):
+                composed(wanted)
+
+        return called
+
+    return decorate
+
+
+def nothing_to_do(spec: HostSpec) -> bool:
+    """Tell whether this run can leave the current host without any operation.
+
+    + spec: the host's resolved specification
+
+    False wherever an operation would act, stop, or could not tell; where others count on this
+    host, since it builds torch or takes part in a step across hosts; where somebody asked to see
+    each operation (`-v`); and where no report is attached. The operations use the same look.
+    """
+    book, known = journal.current(), host.connector_data
+    counted_on = spec.smoke.across is not None or spec.pytorch.building is not None
+    if book is None or state.print_noop_info or counted_on:
+        return False
+    if _KEY not in known:
+        try:
+            known[_KEY] = _judged(spec, book)
+        except Exception:  # the operation that comes to it says so, of this host alone
+            known[_KEY] = False
+    return bool(known[_KEY])
+
+
+def _judged(spec: HostSpec, book: journal.Journal) -> bool:
+    """Look at the host and judge it; note what is found if no operation would do anything."""
+    started = time.monotonic()
+    if (record := look(spec)) is None:
+        return False
+    history = history_of(record)
+    found = {each: judged(each, spec, record, history) for each in CONCERNS}
+    if any(x.acting or x.stopping or unread(each, spec, record) for each, x in found.items()):
+        return False
+    summaries = {each: each.summary(spec, record) for each, x in found.items() if not x}
+    journal.saw(record)
+    book.entry(host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
+    for concern, findings in found.items():
+        if concern in summaries:
+            journal.summary(concern.STAGE, summaries[concern])
+        note_findings(concern.STAGE, spec, findings)
+    book.as_declared.add(host.name)
+    return True

@@ -27,9 +27,9 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.wire import TooMuchError, abandon, run
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -185,7 +185,7 @@ def _why(said: list[str]) -> str:
 def bounded_command(
     state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
 ) -> tuple[bool, CommandOutput]:
-    """Run a command whose answer is at most LONGEST_ANSWER long; see `wire.run`."""
+    """Run a command whose answer is at most LONGEST_ANSWER long; see `ask.run`."""
     return run(state, host, command, given, seconds=seconds, most=LONGEST_ANSWER)
 
 

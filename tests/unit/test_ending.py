@@ -11,7 +11,7 @@ import pytest
 IN_A_THREAD = """
 import os, signal, threading, time
 from pyinfra.api import State  # has gevent replace threads, as any program of ours does
-from pyinfra_gpu.engine.ending import ended_by
+from pyinfra_gpu.engine.command_line import ended_by
 
 def asked():
     os.kill(os.getpid(), signal.{name})  # Python runs the handler here, in the thread's greenlet

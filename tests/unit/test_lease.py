@@ -196,12 +196,12 @@ def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
 
 def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     code = (
-        "from pyinfra_gpu.engine import wire\n"
+        "from pyinfra_gpu.engine import ask\n"
         "from pyinfra_gpu import on_host\n"
         "from pyinfra.connectors.local import LocalConnector\n"
         f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '60', 'x')\n"
         "local = object.__new__(LocalConnector)\n"
-        "holding = wire._begin(local, command, True)\n"
+        "holding = ask._begin(local, command, True)\n"
         "while print(holding.recv(99).decode(), end='', flush=True) is None: pass\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
