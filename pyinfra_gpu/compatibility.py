@@ -395,7 +395,7 @@ def python(case: Case) -> Iterator[Problem]:
     """Each torch release has wheels for a range of Pythons."""
     release = case.known.torch.get(case.spec.pytorch.version)
     named = re.search(r"(?:^|python)(3\.\d+)(?:\.\d+)?$", case.spec.pytorch.python)
-    there = (case.facts.python if case.facts else None) or (named[1] if named else None)
+    there = named[1] if named else (case.facts.python if case.facts else None)
     if release is None or there is None:
         return
     oldest, newest = release.python

@@ -17,8 +17,8 @@ def driver(wanted: HostSpec) -> None:
     operations.driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     operations.driver.installed(name="Install the driver", spec=wanted)
     operations.driver.ready_for_boot(name="Build modules and update the initramfs", spec=wanted)
-    operations.driver_running.running(name="Load the kernel module", spec=wanted)
-    operations.driver_running.persistent(name="Enable nvidia-persistenced", spec=wanted)
+    operations.driver.running(name="Load the kernel module", spec=wanted)
+    operations.driver.persistent(name="Enable nvidia-persistenced", spec=wanted)
 
 
 @stage("Base")

@@ -10,7 +10,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.driver_running import SERVICES, uncured
+from pyinfra_gpu.drift.driver import SERVICES, uncured
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.deadlines import within

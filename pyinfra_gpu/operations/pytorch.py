@@ -81,12 +81,18 @@ def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
     place = (spec.paths.venv, made_for(spec, record))
     command = program("pytorch/place.sh", *place, uses=("files/root_only.sh",))
     yield _roots(spec)(f"make {spec.paths.venv}", command)
-    # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
-    make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config", *options]
-    make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, spec.paths.venv]
+    torch, folder = spec.pytorch, f"{spec.paths.cache}/python"
+    which, downloaded = ["--no-managed-python"], list[str]()
+    if torch.downloads_python:  # by the digest that this uv knows
+        which = ["--python-preference", "system"]
+        downloaded = ["env", f"UV_PYTHON_INSTALL_DIR={folder}", "UV_PYTHON_INSTALL_BIN=0"]
+        downloaded += [f"UV_PYTHON_INSTALL_MIRROR={torch.python_url}"] if torch.python_url else []
+    make = [*downloaded, spec.paths.uv, "venv", "--quiet", *which, "--no-config", *options]
+    make += ["--cache-dir", spec.paths.cache, "--python", torch.python, spec.paths.venv]
     yield _owners(spec, record)(
-        f"make a virtual environment of {spec.pytorch.python}",
+        f"make a virtual environment of {torch.python}",
         f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
+        seconds=deadlines.INSTALL if torch.downloads_python else deadlines.SERVICE,
     )
 
 

@@ -240,8 +240,12 @@ class PytorchSpec(Section):
         None, "the torch build", example="cu126", derived=_STACKS,
         allowed="'cpu' or 'cu' and three digits")
     python: t.Interpreter = key(
-        "python3", "the host's Python that the virtual environment is made from", example="3.12",
+        "python3", "the host's Python that the virtual environment is made from; of a version that"
+        " the host does not have, uv downloads one", example="3.12",
         allowed="a command, an absolute path or a version such as '3.12'")
+    python_url: t.IndexUrl | None = key(
+        None, "a mirror of the Pythons that uv downloads", allowed=f"{_URL}, or None",
+        example="https://mirror.example.org/python-build-standalone")
     environments_kept: int = key(
         2, "how many virtual environments are kept that newer ones have replaced", example=1, ge=1,
         le=100)
@@ -278,6 +282,11 @@ class PytorchSpec(Section):
         """Where the declared Python has to be; "" where data names none of a version."""
         named = re.fullmatch(r"(?:python)?(3\.\d+)(?:\.\d+)?", self.python)
         return f"/usr/bin/python{named[1]}" if named else self.python * self.python.startswith("/")
+
+    @property
+    def downloads_python(self) -> bool:
+        """Whether uv may download the declared Python, where the host has none of that version."""
+        return self.python[0].isdigit() and (self.wheels is None or self.python_url is not None)
 
     @property
     def nightly(self) -> bool:

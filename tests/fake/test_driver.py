@@ -25,7 +25,7 @@ from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.operations import driver_running
+from pyinfra_gpu.operations import driver as operations
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
@@ -124,7 +124,11 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
 
 
 PINS = {files.PREFERENCES: b"x"}
-ON_OFFER = [f"libcuda1 | {each}-1 | http://x Packages" for each in (OLD, VERSION, "590.48.01")]
+ON_OFFER = [
+    f"{name} | {each}-1 | http://x Packages"
+    for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced")
+    for each in (OLD, VERSION, "590.48.01")
+]
 
 
 def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> None:
@@ -135,7 +139,7 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
         assert (made.failed() == set()) is (version == VERSION)
         assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
         if version != VERSION:
-            said = f"is not on offer; of branch 580 there is {OLD}, {VERSION}; the pins and the"
+            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the pins and the"
             assert said in told.problem
 
 
@@ -203,7 +207,6 @@ def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 BUSY = {"driver.user": ["pid 812 (python3)"]}
-SOMEBODY = {"power.session": ["alice on pts/0"]}
 NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
 OTHER_BOOT = "77777777-1d37-47dd-ab61-25ad81ad7603"
 NEVER = {**GpuHost().data, "driver_reboot": "never"}
@@ -290,27 +293,27 @@ RUNS: dict[str, Shown] = {
         GpuHost(plain=OTHER_LOADED, lists=BUSY), [], ["reboot", "modprobe"],
         "the GPUs are in use by pid 812 (python3): run again when they are idle",
     ),
-    "a person": (
-        GpuHost(plain=NOUVEAU, lists=SOMEBODY), [], ["reboot", "modprobe"], "alice on pts/0",
-    ),
     "nobody knows who is at work": (
         GpuHost(plain={**OTHER_LOADED, "driver.user": "?no right"}, lists={"driver.user": []}),
-        [], ["reboot", "modprobe"], "who uses the GPUs cannot be told (no right)",
+        [], [RESTART, "modprobe"], "who uses the GPUs cannot be told (no right)",
     ),
     # A power cut behind the driver's packages left a trigger of libc-bin's to be run.
-    "an installation that cannot be finished": (
-        GpuHost(plain=NOUVEAU, lists=HALF), ["--configure -a"], [RESTART],
-        "an installation is not done (libc-bin): run `sudo dpkg --configure -a`",
+    "an installation is finished before": (
+        GpuHost(
+            plain=NOUVEAU, lists=HALF,
+            responses=told_by_the_host(done="busy", against=["an installation that is not done"]),
+        ),
+        ["--configure -a"], [], "an installation that is not done",
     ),
     "nothing is finished for a reboot that is not allowed": (
         GpuHost(plain=NOUVEAU, lists=HALF, data=NEVER), [], ["--configure -a"], "a reboot is owed",
     ),
     "no reboot is owed, and the package is somebody's": (GpuHost(lists=HALF), [], ["apt"], ""),
-    "somebody began to install between our look and the reboot": (
+    "somebody is at work, or installs packages": (
         GpuHost(
-            plain=NOUVEAU, responses=told_by_the_host(done="busy", against=["pid 7 (dpkg)"]),
+            plain=NOUVEAU, responses=told_by_the_host(done="busy", against=["alice on pts/0"]),
         ),
-        [RESTART], [], "pid 7 (dpkg)",
+        [RESTART], [], "it is in use by alice on pts/0",
     ),
     "what one reboot did not cure": (
         GpuHost(plain={**NOUVEAU, "power.reboots": NOTED.replace("7" * 36, OTHER_BOOT)}),
@@ -357,10 +360,10 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
         done_of.append("reboot")
         return False
 
-    monkeypatch.setattr(driver_running, "look", lambda spec: seen[0])
-    monkeypatch.setattr(driver_running, "dpkg_is_idle", dpkg_is_idle)
-    monkeypatch.setattr(driver_running, "restart", reboot)
-    driver_running._load(None, SimpleNamespace(name="ws1"), GpuHost().spec())  # type: ignore[arg-type]
+    monkeypatch.setattr(operations, "look", lambda spec: seen[0])
+    monkeypatch.setattr(operations, "dpkg_is_idle", dpkg_is_idle)
+    monkeypatch.setattr(operations, "restart", reboot)
+    operations._load(None, SimpleNamespace(name="ws1"), GpuHost().spec())  # type: ignore[arg-type]
     assert done_of == ["idle", "reboot"]
 
 
