@@ -1,7 +1,7 @@
 """This lab's policy: what each stage is composed of, in the order in which it is done."""
 
 from pyinfra_gpu import operations
-from pyinfra_gpu.engine.stage import stage
+from pyinfra_gpu.engine.converge import stage
 from pyinfra_gpu.spec import HostSpec
 
 
