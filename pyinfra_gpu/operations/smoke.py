@@ -25,7 +25,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.rules import if_known
-from pyinfra_gpu.engine import deadlines, journal, lease
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
     Commands,
@@ -292,7 +292,10 @@ def _failure(verdict: Verdict) -> str:
 # -- with the other hosts of the group
 
 
-@looking(STAGE, claims=(Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE))
+_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+
+
+@looking(STAGE, claims=_ACROSS)
 def proven_across(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the hosts of this host's group have trained one step together as they are now.
 
@@ -311,7 +314,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
     across = drift.declared_across(spec)
     if across is None:
         return
-    found = Findings(drift.judge(spec, record)).of(*proven_across.repairs)
+    found = Findings(drift.judge(spec, record)).of(*_ACROSS)
     if refusal := refused(drift, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal
@@ -377,7 +380,6 @@ def _step_across(
     + fingerprints: host -> its own, in the group's order
     """
     _note(spec, across, why, "note" if "always" in why else "repair")
-    yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
     # As with the test of one host: what is not finished must not look proven.
     if drift.across_stamp(record) is not None:
