@@ -3,7 +3,6 @@
 from pyinfra_gpu.operations import (  # noqa: F401 - who imports the package has them all
     cuda,
     driver,
-    driver_running,
     environment,
     launcher,
     layout,

@@ -25,7 +25,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.rules import if_known
-from pyinfra_gpu.engine import deadlines, journal, lease
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
     Commands,
@@ -287,7 +287,10 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
 # -- with the other hosts of the group
 
 
-@looking(STAGE, claims=(Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE))
+_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+
+
+@looking(STAGE, claims=_ACROSS)
 def proven_across(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the hosts of this host's group have trained one step together as they are now.
 
@@ -305,7 +308,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
     """
     if spec.smoke.run == "skip" or spec.smoke.across is None:
         return
-    found = Findings(drift.judge(spec, record)).of(*proven_across.repairs)
+    found = Findings(drift.judge(spec, record)).of(*_ACROSS)
     if refusal := refused(drift, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal
@@ -371,7 +374,6 @@ def _step_across(
     + fingerprints: host -> its own
     """
     journal.found(STAGE, drift.unproven_across(spec, why, "note" if "always" in why else "repair"))
-    yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
     # As with the test of one host: what is not finished must not look proven.
     if drift.across_stamp(record) is not None:
