@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from pyinfra_gpu.facts.document import Note
-from pyinfra_gpu.facts.fields import Unknown
 
 _Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -22,18 +20,8 @@ class BuildState(Note):
     """
 
     fingerprint: _Digest
-    phase: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    phase: Annotated[str, Field(pattern=r"^[a-z]{1,12}$")]
     running: bool
-
-    @classmethod
-    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
-        """Return what the look tells in words."""
-        if not isinstance(text, str):
-            return text
-        said = re.fullmatch(r"([0-9a-f]{64}) ([a-z]{1,12}) +(at work|ended)", text)
-        if said is None:
-            return Unknown("it does not say which build it is")
-        return cls(fingerprint=said[1], phase=said[2], running=said[3] == "at work")
 
 
 class Manifest(Note):
