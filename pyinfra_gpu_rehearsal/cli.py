@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import click
 
 from pyinfra_gpu_rehearsal.base_image import RELEASES
 from pyinfra_gpu_rehearsal.commands import remove_tree
@@ -16,36 +17,6 @@ from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
 from pyinfra_gpu_rehearsal.run import run as rehearse
 from pyinfra_gpu_rehearsal.state import cache_folder
-
-
-def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> int:
-    """Run one command of the lab and return its exit code: 0 done, 1 failed, 130 interrupted.
-
-    + parser: an empty one, which knows how the program is called
-    + words: what stands after that; None = what this process was called with
-
-    A LabError is shown as its one sentence.
-    """
-    directory = "the lab's folder (default: %(default)s)"
-    parser.add_argument("--directory", default=".rehearsal", help=directory)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (_, help_, arguments, _) in COMMANDS.items():
-        command = commands.add_parser(name, help=help_, description=help_)
-        for argument in arguments.split():
-            command.add_argument(argument, **ARGUMENTS[argument])
-    asked = vars(parser.parse_args(words))
-    lab, (act, *_, said) = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
-    try:
-        answer = act(lab, **asked)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
-        return 130
-    if said:
-        print(said.format(answer=answer, **asked))
-    return answer if isinstance(answer, int) else 0
 
 
 def _up(lab: Lab, count: int, machine: str | None, os: str) -> str:
@@ -123,20 +94,53 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "the simulated repository (rehearsal) has the driver {answer} as well",
     ),
 }  # fmt: skip
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "name": {"help": "gpu1, gpu2 ..."},
-    "snapshot": {"help": "the name of the snapshot"},
-    "network": {"choices": ("cut", "restore", "delay")},
-    "ms": {"nargs": "?", "type": int, "default": 100, "help": "delay in milliseconds"},
-    "disk": {"choices": ("full", "free")},
-    "count": {"nargs": "?", "type": int, "default": 2, "help": "how many (default: 2)"},
-    "--machine": {
-        "choices": tuple(MACHINES),
-        "help": "make those that are new with simulated GPUs (default: without)",
-    },
-    "--os": {
-        "choices": tuple(RELEASES),
-        "default": "",
-        "help": "what runs on them (default: what runs on those that are there, else here)",
-    },
-}
+ARGUMENTS: dict[str, click.Parameter] = {
+    "name": click.Argument(["name"]),
+    "snapshot": click.Argument(["snapshot"]),
+    "network": click.Argument(["network"], type=click.Choice(["cut", "restore", "delay"])),
+    "ms": click.Argument(["ms"], type=int, default=100),
+    "disk": click.Argument(["disk"], type=click.Choice(["full", "free"])),
+    "count": click.Argument(["count"], type=int, default=2),
+    "--machine": click.Option(
+        ["--machine"], type=click.Choice([*MACHINES]),
+        help="make those that are new with simulated GPUs (default: without)",
+    ),
+    "--os": click.Option(
+        ["--os"], type=click.Choice([*RELEASES]), default="",
+        help="what runs on them (default: what runs on those that are there, else here)",
+    ),
+}  # fmt: skip
+
+
+@click.group("rehearsal")
+@click.option("--directory", default=".rehearsal", show_default=True, help="the lab's folder")
+@click.pass_context
+def command(context: click.Context, directory: str) -> None:
+    """Make throwaway hosts with simulated GPUs, to try a deploy."""
+    context.obj = Lab(Path(directory))
+
+
+def _added(name: str) -> None:
+    act, help_, arguments, said = COMMANDS[name]
+
+    def run(lab: Lab, /, **asked: Any) -> int:
+        try:
+            answer = act(lab, **asked)
+        except LabError as error:
+            raise click.ClickException(str(error)) from None
+        except KeyboardInterrupt:
+            print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
+            return 130
+        if said:
+            print(said.format(answer=answer, **asked))
+        return answer if isinstance(answer, int) else 0
+
+    params = [ARGUMENTS[each] for each in arguments.split()]
+    called = click.pass_obj(run)
+    command.add_command(
+        click.Command(name, params=params, help=f"{help_[0].upper()}{help_[1:]}.", callback=called)
+    )
+
+
+for _name in COMMANDS:
+    _added(_name)

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from pyinfra_gpu.facts.document import Note
 
-_Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^torch-[A-Za-z0-9_.+-]{1,150}\.whl$")]
 
@@ -28,7 +27,7 @@ class Manifest(Note):
     """What a wheel is that was built and proven, as wheel.json beside it says.
 
     + ingredients: what its fingerprint is made of, by name
-    + observed: what else went into it; proven: what was tried of it
+    + proven: what was tried of it
     """
 
     fingerprint: _Digest
@@ -36,7 +35,4 @@ class Manifest(Note):
     file: _File
     sha256: _Digest
     size: Annotated[int, Field(ge=0)]
-    built: _Text
-    stand_in: bool
-    observed: dict[str, Any]
     proven: dict[str, Any]

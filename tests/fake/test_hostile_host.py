@@ -153,7 +153,7 @@ def test_the_answer_of_a_healthy_host_is_the_same_beside_hostile_ones(tmp_path: 
 
 # What a deploy says of a host that ends the connection before a login, and of no other.
 BEFORE_LOGIN = {
-    "hangs up": "no greeting of an SSH server came",
+    "hangs up": "Error reading SSH protocol banner",
     "endless greeting": "it sent more than 128 KiB before the login",
     "floods behind its greeting": "it sent more than 128 KiB before the login",
     "unreadable farewell": "Could not connect (UnicodeDecodeError",

@@ -150,8 +150,8 @@ def test_why_is_told_what_a_look_at_the_host_shows(
 
 # A command line that cannot be meant -> words of the sentence.
 MISTAKES = {
-    ("trian", "x.py", "list"): "there is no command 'trian': did you mean train?",
-    ("train", "x.py", "begin"): "invalid choice: 'begin'",
+    ("trian", "x.py", "list"): "No such command 'trian'. Did you mean 'train'?",
+    ("train", "x.py", "begin"): "'begin' is not one of",
     ("train", "x.py", "--", "stop", "2026", "--force"): "No such option '--force'",
     ("train", "x.py", "logs", "-x", "--rank", "1", "--", "-f"): "run `train logs -f` there",
     ("train", "x.py", "list", "2026"): "list shows the runs of all hosts: leave out 2026",
@@ -164,9 +164,7 @@ MISTAKES = {
 def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    assert ended.value.code == (1 if words[0] == "trian" else 2)
+    assert cli.main(words) == (1 if words[0] == "trian" else 2)
     assert MISTAKES[words] in capsys.readouterr().err
 
 

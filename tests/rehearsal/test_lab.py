@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import secrets
 import signal
@@ -16,8 +15,8 @@ import pytest
 from reaching import answers, ssh
 from running import PATIENCE_S, quietly, until
 
+from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
-from pyinfra_gpu_rehearsal.cli import run_command
 from pyinfra_gpu_rehearsal.control_group import lab_group, labs
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
 from pyinfra_gpu_rehearsal.state import LabRecord
@@ -137,8 +136,7 @@ def rehearsal(lab: Lab, *words: str, code: int = 0) -> str:
     """Run a command of the command line in this process, and return what it printed."""
     printed = io.StringIO()
     with redirect_stdout(printed):
-        words = ("--directory", str(lab.directory), *words)
-        assert run_command(argparse.ArgumentParser(), words) == code
+        assert main(["rehearsal", "--directory", str(lab.directory), *words]) == code
     return printed.getvalue()
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
-from pyinfra_gpu.completion import is_asked, offer
 from pyinfra_gpu.on_host.train import cli as launcher
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request, request_of, typed
-from pyinfra_gpu.report.check.running import known, members
+from pyinfra_gpu.report.check.cli import known_of, of_hosts
+from pyinfra_gpu.report.check.running import Request, known, members
 from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import LISTS, ask_all
@@ -31,7 +30,7 @@ EXIT_CODES_TEXT = (
 )
 _ACROSS = ("start", "stop", "resume")
 _ALL = (*_ACROSS, "try")
-_MISTAKE, _INTERRUPTED = 2, 130
+_INTERRUPTED = 130
 _WATCH_EVERY_S = 5.0
 _COLOURS = {
     **dict.fromkeys(("running", "finished"), "green"),
@@ -40,67 +39,95 @@ _COLOURS = {
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``train``."""
-    parser = subparsers.add_parser(
-        "train",
-        help="start, follow, stop, resume and explain training runs on the hosts",
-        description="Run the launcher on every host at once and show what each answers. Words that"
-        " are not among these options go to the launcher unchanged.",
-        usage="%(prog)s INVENTORY [options] [--] ACTION [NAME] [launcher's options] [-- ARGS]",
-        epilog=EXIT_CODES_TEXT,
-        allow_abbrev=False,
-    )
-    add_request(parser)
-    add = parser.add_argument
-    add("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
-    add("--json", action="store_true", help="print one JSON document")
-    text = f"{', '.join(_ACROSS)}: one run of all hosts of a group"
-    offer(add("--across", metavar="GROUP", help=text), lambda words: known(typed(words))[0])
-    if is_asked():
-        offer(add("name", nargs="?"), _presets)
-    add("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
-    add("--once", action="store_true", help="watch: show it once and exit")
-    parser.set_defaults(handler=handle, words=[])
-
-
-def _presets(words: argparse.Namespace) -> list[str]:
+def _presets(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Return the presets that the hosts declare, where one is to be started."""
-    hosts = known(typed(words))[1].values() if words.action == "start" else ()
-    declared = (data.get("training_presets") for data in hosts)
-    return [*dict.fromkeys(name for each in declared if isinstance(each, Mapping) for name in each)]
+    given = context.params
+    if given.get("action") != "start" or given.get("words"):
+        return []
+    declared = (data.get("training_presets") for data in known_of(context)[1].values())
+    names = [name for each in declared if isinstance(each, Mapping) for name in each]
+    return [name for name in dict.fromkeys(names) if name.startswith(begun)]
 
 
-def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse `train INVENTORY ...`; a mistake ends with 2, as on the host."""
-    at = words.index("--") if "--" in words else len(words)
-    ours, theirs = [*words[:at]], [*words[at + 1 :]]
-    if theirs and theirs[0] in VERBS and not {*VERBS} & {*ours[1:]}:
-        ours.append(theirs.pop(0))  # the action stands behind the dashes
+def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    return [each for each in known_of(context)[0] if each.startswith(begun)]
+
+
+@click.command(
+    "train",
+    epilog=EXIT_CODES_TEXT,
+    options_metavar="[OPTIONS] [--]",
+    context_settings={"ignore_unknown_options": True},
+)
+@of_hosts
+@click.argument("action", type=click.Choice(VERBS), metavar="ACTION")
+@click.argument(
+    "words",
+    metavar="[NAME] [launcher's options] [-- ARGS]",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=_presets,
+)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.option(
+    "--across",
+    metavar="GROUP",
+    shell_complete=_groups,
+    help=f"{', '.join(_ACROSS)}: one run of all hosts of a group",
+)
+@click.option("--all", "everywhere", is_flag=True, help=f"{', '.join(_ALL)}: on all hosts")
+@click.option("--once", is_flag=True, help="watch: show it once and exit")
+def command(request: Request, **given: Any) -> int:  # fmt: skip
+    """Start, follow, stop and explain training runs.
+
+    Runs the launcher on every host at once and shows what each answers. ACTION is one of start,
+    try, list, watch, stop, resume, logs, why and presets; words that are not among the options
+    below go to the launcher unchanged.
+    """
+    asked = _Asked(request=request, **given)
+    for text in _mistakes(asked):
+        raise click.UsageError(text)
+    if KeyboardInterrupt not in Hub.NOT_ERROR:
+        Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
+    typed = f"pyinfra-gpu train {request.inventory}"
     try:
-        options, further = parser.parse_known_args(ours)
-    except SystemExit as ended:
-        raise SystemExit(_MISTAKE if ended.code else 0) from None
-    options.words = [*further, *theirs]
-    for text in _mistakes(options):
-        _tell(f"pyinfra-gpu train: {text}")
-        raise SystemExit(_MISTAKE)
-    return options
+        return _handled(asked)
+    except KeyboardInterrupt:
+        if asked.action == "watch":
+            _tell(f"\nthe runs go on: `{typed} watch` shows them again")
+            return 0
+        if asked.action not in ("start", "resume"):
+            raise
+        _tell(f"\ninterrupted; what was started already continues: `{typed} list` shows what")
+        return _INTERRUPTED
 
 
-def _mistakes(options: argparse.Namespace) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What was typed, as click has read it."""
+
+    request: Request
+    action: str
+    words: tuple[str, ...]
+    as_json: bool
+    across: str | None
+    everywhere: bool
+    once: bool
+
+
+def _mistakes(asked: _Asked) -> Iterator[str]:
     """Yield what cannot be meant, by the words alone or by the hosts that there are."""
-    action, words, across = options.action, options.words, options.across
+    action, words, across = asked.action, asked.words, asked.across
     if action == "logs" and {"-f", "--follow"} & {*words}:
         yield "logs are followed on their host: run `train logs -f` there"
     if across is not None and action not in _ACROSS:
         yield f"--across is for start, stop and resume, not for {action}: give --limit {across}"
-    if across is not None and options.limit:
+    if across is not None and asked.request.limit:
         yield "--across names all hosts of the run: leave out --limit"
     if action in LISTS and words:
         yield f"{action} shows the runs of all hosts: leave out {words[0]}"
-    unnamed = action in _ALL and not (options.limit or across or options.all)
-    if unnamed and len(hosts := known(typed(options))[1]) > 1:
+    unnamed = action in _ALL and not (asked.request.limit or across or asked.everywhere)
+    if unnamed and len(hosts := known(asked.request)[1]) > 1:
         yield f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all"
     own = [*words[: words.index("--")]] if "--" in words else [*words]
     try:
@@ -115,51 +142,34 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def handle(options: argparse.Namespace) -> int:
-    """Ask the hosts, and return the exit code; Ctrl-C says that what is on goes on."""
-    if KeyboardInterrupt not in Hub.NOT_ERROR:
-        Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
-    typed = f"pyinfra-gpu train {options.inventory}"
-    try:
-        return _handled(options)
-    except KeyboardInterrupt:
-        if options.action == "watch":
-            _tell(f"\nthe runs go on: `{typed} watch` shows them again")
-            return 0
-        if options.action not in ("start", "resume"):
-            raise
-        _tell(f"\ninterrupted; what was started already continues: `{typed} list` shows what")
-        return _INTERRUPTED
-
-
-def _handled(options: argparse.Namespace) -> int:
-    request, action, words = request_of(options), options.action, options.words
-    if options.across is not None:
-        request = replace(request, limit=(options.across,))
+def _handled(asked: _Asked) -> int:
+    request, action, words = asked.request, asked.action, [*asked.words]
+    if asked.across is not None:
+        request = replace(request, limit=(asked.across,))
         if action in ("start", "resume"):
-            return _shown(lead(request, action, words), options)
-        names = members(request, options.across, "--across")
+            return _shown(lead(request, action, words), asked)
+        names = members(request, asked.across, "--across")
         if isinstance(names, str):
-            return _shown(TrainAnswer(inventory=request.inventory, reasons=(names,)), options)
+            return _shown(TrainAnswer(inventory=request.inventory, reasons=(names,)), asked)
         words = ["--across", *words]
-    again = action == "watch" and not (options.once or options.json)
+    again = action == "watch" and not (asked.once or asked.as_json)
     if again:
         _tell(f"asking the hosts of {request.inventory} ...")
     while True:
         answer = ask_all(request, action, words)
-        code = _shown(answer, options)
+        code = _shown(answer, asked)
         if not again or not any(run.on for host in answer.hosts for run in host.runs):
             return code
         time.sleep(_WATCH_EVERY_S)
 
 
-def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
-    if options.json:
+def _shown(answer: TrainAnswer, asked: _Asked) -> int:
+    if asked.as_json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    elif options.action not in LISTS:
+    elif asked.action not in LISTS:
         text = printed(answer)
     elif draws(sys.stdout):
-        clear = "\x1b[H\x1b[2J" if options.action == "watch" and not options.once else ""
+        clear = "\x1b[H\x1b[2J" if asked.action == "watch" and not asked.once else ""
         text = clear + render(answer, _colour, columns())
     else:
         text = render(answer, width=columns())

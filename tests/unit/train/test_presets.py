@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.on_host.train import presets
 from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.on_host.train.presets import Preset
-from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.presets import Presets
 
 PROJECT = Path(__file__).resolve().parents[3]
