@@ -18,6 +18,7 @@ from gpu_host import (
     GpuHost,
     GpuRun,
     bare_gpu_host,
+    logged,
 )
 from pyinfra.context import ctx_state
 
@@ -367,16 +368,12 @@ def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.Monkey
     assert done_of == ["idle", "reboot"]
 
 
-UPDATED = [
-    f"2026-11-21  06:12:03|Upgrade|libcuda1|{OLD}-1, {VERSION}-1||/usr/bin/unattended-upgrade",
-]
-
-
 def test_what_happened_is_told_by_apts_own_log() -> None:
-    _, told = executed(GpuHost(plain=OTHER_LOADED, lists={"nvidia.change": UPDATED}))
+    history = {"nvidia.history": [logged("libcuda1", "2")]}
+    _, told = executed(GpuHost(plain=OTHER_LOADED, lists=history))
     (since,) = {each.since for entry in told.journal.of("@fake/ws1") for each in entry.findings}
     assert since is not None
-    assert (since.name, since.old, since.new) == ("libcuda1", f"{OLD}-1", f"{VERSION}-1")
+    assert (since.name, since.old, since.new) == ("libcuda1", "1.0-1", "2")
     assert "unattended-upgrade" in str(since.command)
 
 
