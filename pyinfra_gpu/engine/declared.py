@@ -10,7 +10,7 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
 from pyinfra_gpu.drift.pytorch_build import declared as kind
-from pyinfra_gpu.drift.smoke_across import RANKS
+from pyinfra_gpu.drift.smoke import ACROSS_RANKS as RANKS
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.on_host.smoke.options import MAX_RANKS

@@ -17,7 +17,7 @@ from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import Answer as Told
@@ -77,12 +77,6 @@ def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -
         return str(error)
     ask(state, host, _BOOTED, root, seconds=90)
     return None
-
-
-def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
-    """Have the host forget the reboots that were asked for: what they were for is cured."""
-    command = quoted("rm", "-f", system_files.REBOOTS)
-    ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN)
 
 
 def program(spec: HostSpec, reason: str) -> str:

@@ -146,7 +146,7 @@ class FakeHost:
         wanted = self.spec()
         record = parse(self._lines(wanted, stamped=False))
         noted = {
-            "training.stamp": json.dumps(stamp(wanted, record)),
+            "training.stamp": stamp(record).model_dump_json(),
             "smoke.stamp": json.dumps(
                 {
                     "fingerprint": fingerprint(wanted, record, smoke_digest()),
