@@ -151,19 +151,16 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     assert not [each for each in run.executed("ws1") if "start.sh" in each]
 
 
-def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -> None:
-    host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}, "pytorch_build_memory_gib": 3})
+def test_a_build_is_started_with_its_plan_and_four_fifths_of_the_memory() -> None:
+    host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}})
     made = plan(host.spec(), record_of(host))
     assert (made.git, made.commit) == ("https://github.com/pytorch/pytorch", TORCH_COMMIT)
     assert made.settings["USE_MKLDNN"] == made.settings["USE_MPI"] == "0"
     assert made.settings["USE_TENSORPIPE"] == "1"
-    assert (made.cuda, made.code) == (None, [])
-    assert (made.version, made.memory_mib) == ("2.13.0+cpu", 3072)
-
-
-def test_a_build_may_use_four_fifths_of_the_memory() -> None:
-    host = built_host()
-    assert pytorch_build.memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
+    assert (made.cuda, made.code, made.version) == (None, [], "2.13.0+cpu")
+    assert made.memory_mib == 65842092 // 1024 * 4 // 5
+    host = built_host(data={"pytorch_build_memory_gib": 3})
+    assert plan(host.spec(), record_of(host)).memory_mib == 3072
 
 
 GPU = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090"}
