@@ -151,6 +151,14 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     assert not [each for each in run.executed("ws1") if "start.sh" in each]
 
 
+def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
+    host = built_host(
+        stamp={}, data={"pytorch_python": "3.12"}, plain={"torch.declared": "/usr/bin/python3.12"}
+    )
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert any("switch.sh" in each for each in run.executed("ws1"))
+
+
 def test_a_build_is_started_with_its_plan_and_four_fifths_of_the_memory() -> None:
     host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}})
     made = plan(host.spec(), record_of(host))
