@@ -10,7 +10,6 @@ from pyinfra.api.state import State
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.cuda import home
-from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
@@ -42,11 +41,7 @@ _SHOWN = "torch: "
 """Begins each line that `follow.sh` prints."""
 
 
-def _acts(spec: HostSpec, record: Record) -> bool:
-    return bool(Findings(drift.judge(spec, record)).acting)
-
-
-@looking(STAGE, claims=drift.BUILD, acts=_acts)
+@looking(STAGE, claims=drift.BUILD)
 def built(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the wheel of the declared build lies on the host, proven, where it is needed.
 

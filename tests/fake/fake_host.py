@@ -21,7 +21,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
-from pyinfra_gpu.engine import stage
+from pyinfra_gpu.engine import converge as stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest

@@ -32,7 +32,7 @@ from pyinfra_gpu.spec import system_files
 from tasks.stages import driver, environment
 
 TRUST = "Driver | Add NVIDIA's apt repository"
-INSTALL, SETTLE = "Driver | Install the driver", "Driver | Build modules and update the initramfs"
+INSTALL = "Driver | Install the driver"
 LOAD, PERSIST = "Driver | Load the kernel module", "Driver | Enable nvidia-persistenced"
 ALL = [TRUST, INSTALL, LOAD]
 OLD = "580.82.07"
@@ -103,10 +103,10 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "unattended-upgrades": (GpuHost(texts={files.UNATTENDED: None}), [TRUST]),
     "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
     "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
-    "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
+    "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [INSTALL]),
     "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [TRUST]),
-    "the initramfs": (GpuHost(plain={"kernel.initramfs": "stale"}), [SETTLE]),
-    "the module": (GpuHost(plain={"driver.on_disk": None, "driver.license": None}), [SETTLE]),
+    "the initramfs": (GpuHost(plain={"kernel.initramfs": "stale"}), [INSTALL]),
+    "the module": (GpuHost(plain={"driver.on_disk": None, "driver.license": None}), [INSTALL]),
     "nothing loaded": (GpuHost(plain=NOT_LOADED), [LOAD]),
     "nouveau": (GpuHost(plain={**NOT_LOADED, "driver.nouveau": "1"}), [LOAD]),
     "persistenced": (GpuHost(plain={"driver.persistenced": "inactive"}), [PERSIST]),
@@ -139,7 +139,7 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
         assert (made.failed() == set()) is (version == VERSION)
         assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
         if version != VERSION:
-            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the pins and the"
+            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the driver"
             assert said in told.problem
 
 
@@ -281,7 +281,7 @@ RUNS: dict[str, Shown] = {
             responses=apt("E: Unable to locate package linux-headers"),
         ),
         [], ["Pre-Install-Pkgs"],
-        f"no headers for the running kernel {KERNEL}; reboot into {FOLLOWING}",
+        f"no headers for kernel {KERNEL}; boot a kernel whose headers are on offer (the newest",
     ),
     "an idle host with another module": (
         GpuHost(plain=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is owed",
@@ -390,7 +390,7 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     made.execute()
     (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
     results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
-    assert (results.error_ops, results.success_ops) == (0, 6)
+    assert (results.error_ops, results.success_ops) == (0, 5)
     assert made.state.op_meta[last].names == {"Environment | Write the environment files"}
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem
