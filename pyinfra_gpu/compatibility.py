@@ -450,7 +450,9 @@ def offered(case: Case) -> Iterator[Problem]:
         if toolkit and case.installs("toolkit"):
             key, there, oldest = "cuda_release", toolkit.release, carried.oldest_toolkit
             yield from _within(key, "is", there, (oldest, None), "CUDA", whose, fix)
-    own = case.known.archive_branches(where) if driver.source == "distribution" else None
+    (os_id, _, os_version), own = where.partition(" "), None
+    if (archive := case.known.archives.get(os_id)) and driver.source == "distribution":
+        own = archive.releases.get(os_version)
     if own is not None and case.installs("driver") and driver.branch not in own:
         found = f"offers branch {' and '.join(map(str, own))} in the archive of {where}, and"
         fix = f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'"

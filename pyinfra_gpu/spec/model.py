@@ -276,7 +276,7 @@ class PytorchSpec(Section):
         Where data declares no index of its own, that is PyTorch's, which names the build.
         """
         known = catalogue()
-        pytorchs = {None, known.index_of(self.build), known.nightly_index_of(self.build)}
+        pytorchs = {None, known.index_of(self.build), known.index_of(self.build, nightly=True)}
         if self.wheels or {self.index_url, self.extra_index_url} - pytorchs:
             plain = known.serves(self.fallback or "", self.build)
             return (f"torch=={self.fallback if plain else self.full_fallback}",)

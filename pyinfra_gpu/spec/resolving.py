@@ -181,7 +181,7 @@ def _pytorch(torch: model.PytorchSpec, stack: Stack, capability: str | None) -> 
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
     index, extra = torch.index_url, torch.extra_index_url
     if index is None and torch.nightly:
-        index = known.nightly_index_of(build)
+        index = known.index_of(build, nightly=True)
     elif index is None and not known.serves(version, build):
         extra = extra or known.index_of(build)  # beside an index that data names no other is asked
     if building is not None:

@@ -15,6 +15,7 @@ import yaml
 from pyinfra_gpu import spec as declared
 from pyinfra_gpu.compatibility import HostFacts, check_host, refusals, resolve
 from pyinfra_gpu.spec import SpecError
+from pyinfra_gpu.stacks import catalogue
 
 GOLDEN = Path(__file__).with_name("compatibility_golden.yaml")
 ROWS = [
@@ -131,3 +132,10 @@ def test_a_refusal_says_what_was_found_what_is_allowed_and_what_to_do(
         said = str(error)
         assert found is None
     assert said == f"host lab-1: {sentence}"
+
+
+@pytest.mark.parametrize("distribution", catalogue().repositories.releases)
+def test_every_release_that_is_supported_has_a_stack_that_fits(distribution: str) -> None:
+    facts = HostFacts(**{**HOST, **BARE, "distribution": distribution})
+    stacks = [each.name for each in catalogue().stacks.values() if each.driver]
+    assert any(check_host(resolve({"stack": name}, "h"), facts) == [] for name in stacks)
