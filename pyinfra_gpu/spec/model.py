@@ -21,7 +21,6 @@ from pyinfra_gpu.spec import types as t
 from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import Paths
 from pyinfra_gpu.spec.presets import Command, Presets
-from pyinfra_gpu.spec.variables import Variables
 from pyinfra_gpu.stacks import catalogue
 
 Accelerator = Literal["nvidia", "cpu"]
@@ -316,7 +315,7 @@ class EnvironmentSpec(Section):
     name: t.Name = key(
         "training", "names the env file and the training checkout", example="nanochat",
         allowed="at most 40 of a-z, 0-9 and -, not starting with -")
-    variables: Variables = key(
+    variables: t.Variables = key(
         {}, "added to the env file", allowed="a dict of names and texts",
         example={"NCCL_DEBUG": "WARN"})
     dynamo: bool = key(True, "False switches torch.compile off for programs of this environment")
