@@ -226,8 +226,7 @@ class Archive(DriverPackages):
 
     def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str:
         """Return the package with the modules for a kernel (`uname -r`)."""
-        name = self.prebuilt[modules].kernel
-        return name.format(branch=branch).replace("{kernel}", kernel)
+        return self.prebuilt[modules].kernel.format(branch=branch, kernel=kernel)
 
     def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
         """Return the package that leads to the modules for the newest kernel of the same series.
