@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from pyinfra.api.exceptions import DeployError
 
@@ -80,20 +79,6 @@ def masked(text: str) -> str:
     """Return a text without what stands for a user or a secret in URLs and as NAME=VALUE."""
     text = _USER_AND_PASSWORD.sub("***@", _URL_USER.sub("://***@", text))
     return _OPTION_VALUE.sub(r"\g<name>***", text)
-
-
-class Problem(NamedTuple):
-    """What is wrong: the key to blame, a clause about its value, what is allowed, what to do."""
-
-    key: str
-    found: str
-    allowed: str
-    remedy: str
-
-    def sentence(self, host: str, value: object) -> str:
-        """Return it as one sentence about a host."""
-        found, allowed, remedy = self.found, self.allowed, self.remedy
-        return sentence(f"host {host}", self.key, value, found, allowed=allowed, remedy=remedy)
 
 
 def sentence(

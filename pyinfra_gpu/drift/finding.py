@@ -92,7 +92,6 @@ class Id(StrEnum):
     PYTORCH_BUILD_RUNNING = "pytorch.build-running"
     PYTORCH_BUILD_OCCUPIED = "pytorch.build-occupied"
     PYTORCH_FALLBACK = "pytorch.fallback"
-    PYTORCH_BUILD_STAND_IN = "pytorch.build-stand-in"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"

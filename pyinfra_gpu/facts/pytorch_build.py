@@ -10,7 +10,6 @@ from pydantic import Field
 from pyinfra_gpu.facts.document import Note
 from pyinfra_gpu.facts.fields import Unknown
 
-_Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^torch-[A-Za-z0-9_.+-]{1,150}\.whl$")]
 
@@ -40,7 +39,7 @@ class Manifest(Note):
     """What a wheel is that was built and proven, as wheel.json beside it says.
 
     + ingredients: what its fingerprint is made of, by name
-    + observed: what else went into it; proven: what was tried of it
+    + proven: what was tried of it
     """
 
     fingerprint: _Digest
@@ -48,7 +47,4 @@ class Manifest(Note):
     file: _File
     sha256: _Digest
     size: Annotated[int, Field(ge=0)]
-    built: _Text
-    stand_in: bool
-    observed: dict[str, Any]
     proven: dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -37,7 +36,6 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     it installs a project that asks for another one. With a lock it is the file that the lock
     names, by its digest. A host that has to have a lock, and has none, stops here.
     """
-    del found
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
     command = program(
         "pytorch/installer.sh",
@@ -145,19 +143,29 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if refusal := _lock_missing(spec, record, lock):
         yield refusal
         return
-    yield from _aside(spec, record, if_known(record.torch.foreign, ()))
-    del found
-    wrong = list(drift.of_torch(spec, record))
-    if wrong:
-        yield from _aside(spec, record, drift.unlisted(spec, record))
-    if wrong and not record.torch.damaged:
-        yield from install(spec, record, lock, wrong[0].found)
+    wrong = [each.found for each in drift.of_torch(spec, record)]
+    for again in (False, True):
+        names = drift.damaged(spec, record)
+        yield from _aside(spec, record)
+        if again:
+            # uv links a wheel's files into the environment, so what overwrote one of them has
+            # overwritten uv's own copy as well: it is to fetch the wheels again.
+            distrusted = [*(["torch"] if wrong else []), *names]
+            clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache)
+            drop = f"{clean} {quoted(*distrusted)}"
+            yield _owners(spec, record)(f"drop {', '.join(distrusted)}", drop, lock=None)
+        if wrong:
+            yield from install(spec, record, lock, wrong[0])
+        if names:
+            command = install_command(spec, "--no-deps", *constraint(spec, record))
+            command += [word for name in names for word in ("--reinstall-package", name)]
+            command += drift.requirements(record, names)
+            what = f"reinstall {', '.join(names)}"
+            yield long_step(spec, record, what, marked(spec, command))
         record = look(spec) or record
-    if damaged := if_known(record.torch.damaged, ()):
-        yield _cleaned(spec, record, ["torch"])
-        yield from install(spec, record, lock, f"damaged: {damaged[0]}")
-        record = look(spec) or record
-    yield from _whole(spec, record)
+        wrong = [f"damaged: {each}" for each in if_known(record.torch.damaged, ())]
+        if not wrong and not drift.damaged(spec, record):
+            return
 
 
 def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
@@ -168,38 +176,8 @@ def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraC
     return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
 
 
-def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand:
-    """Return the step that has uv fetch wheels again.
-
-    It links a wheel's files into the environment, so what overwrote one of them has overwritten
-    uv's own copy as well.
-    """
-    clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, *names)
-    return _owners(spec, record)(f"drop the damaged {', '.join(names)}", clean, lock=None)
-
-
-def _aside(spec: HostSpec, record: Record, paths: Sequence[str]) -> Commands:
+def _aside(spec: HostSpec, record: Record) -> Commands:
     """Rename what lies among the packages and no installer can remove, if there is any."""
-    if paths:
+    if paths := [*if_known(record.torch.foreign, ()), *drift.unlisted(spec, record)]:
         aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
         yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)
-
-
-def _whole(spec: HostSpec, record: Record) -> Commands:
-    """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
-    if left := drift.unlisted(spec, record, of_two=True):
-        yield from _aside(spec, record, left)
-        record = look(spec) or record
-    for fetched in (False, True):
-        names = drift.damaged(spec, record)
-        if not names:
-            return
-        if fetched:
-            yield _cleaned(spec, record, names)
-        command = install_command(spec, "--no-deps", *constraint(spec, record))
-        for name in names:
-            command += ["--reinstall-package", name]
-        command += drift.requirements(record, names)
-        what = f"reinstall {', '.join(names)}"
-        yield long_step(spec, record, what, marked(spec, command))
-        record = look(spec) or record

@@ -222,13 +222,7 @@ _BY_CHANCE = {
 
 
 class PytorchSpec(Section):
-    """Which torch, from where, on which Python.
-
-    `fallback_from` is what the fallback is asked for by, as words for the installer.
-    `local_version` is whether the index names the build in the version ("2.13.0+cpu"). The
-    package index does not, so asking it for "2.14.1+cu130" would find nothing. `locks` are those
-    that there are for this torch, one for each platform.
-    """
+    """Which torch, from where, on which Python; `locks` are those of this torch, one a platform."""
 
     source: Literal["wheel", "nightly", "source"] = key(
         "wheel", "where torch comes from; 'nightly' keeps its files, 'source' builds it once per"
@@ -268,14 +262,25 @@ class PytorchSpec(Section):
         allowed="a final torch release with three numbers, or None")
     building: BuildSpec | None = BuildSpec()
     uv_version: str = ""
-    local_version: bool = True
-    fallback_from: tuple[str, ...] = ()
     locks: tuple[Lock, ...] = ()
 
     @property
     def full_fallback(self) -> str | None:
         """What `torch.__version__` says where the fallback is installed; None without one."""
         return None if self.fallback is None else f"{self.fallback}+{self.build}"
+
+    @property
+    def fallback_from(self) -> tuple[str, ...]:
+        """What the fallback is asked for by, as words for the installer.
+
+        Where data declares no index of its own, that is PyTorch's, which names the build.
+        """
+        known = catalogue()
+        pytorchs = {None, known.index_of(self.build), known.nightly_index_of(self.build)}
+        if self.wheels or {self.index_url, self.extra_index_url} - pytorchs:
+            plain = known.serves(self.fallback or "", self.build)
+            return (f"torch=={self.fallback if plain else self.full_fallback}",)
+        return (f"torch=={self.full_fallback}", "--extra-index-url", known.index_of(self.build))
 
     @property
     def interpreter(self) -> str:
@@ -300,8 +305,9 @@ class PytorchSpec(Section):
 
     @property
     def requirement(self) -> str:
-        """What the installer is asked for."""
-        return f"torch=={self.full_version if self.local_version else self.version}"
+        """What the installer is asked for: the package index does not name the build."""
+        plain = catalogue().serves(self.version, self.build)
+        return f"torch=={self.version if plain else self.full_version}"
 
 
 class EnvironmentSpec(Section):
@@ -347,7 +353,7 @@ class TrainingSpec(Section):
         50, "ended runs whose logs are kept; 0 = all. Checkpoints are never deleted", example=200,
         ge=0, le=100_000)
     retry_wait_s: int = key(
-        30, "seconds before a run begins again by `--retries`; twice as long each further time",
+        30, "seconds before a run begins again by `--retries`",
         example=120, ge=1, le=3600)
     reboot_wait_s: int = key(
         86_400, "seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
@@ -404,9 +410,13 @@ class SmokeSpec(Section):
 
 
 class HostSpec(Section):
-    """Everything one host should be; `ignored` are keys that a host without GPU does not read."""
+    """Everything one host should be; `ignored` are keys that a host without GPU does not read.
+
+    `declared` is the data it follows from, as it was given.
+    """
 
     host: str = ""
+    declared: Mapping[str, object] = Field({}, repr=False)
     stack: t.StackName = key(
         catalogue().default_stack, "versions that fit together; every other version key overrides"
         " one of them", example="cpu-torch2.13", allowed="the name of a stack")

@@ -21,7 +21,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
-from pyinfra_gpu.engine import stage
+from pyinfra_gpu.engine import converge as stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
@@ -146,7 +146,7 @@ class FakeHost:
         wanted = self.spec()
         record = parse(self._lines(wanted, stamped=False))
         noted = {
-            "training.stamp": json.dumps(stamp(wanted, record)),
+            "training.stamp": stamp(record).model_dump_json(),
             "smoke.stamp": json.dumps(
                 {
                     "fingerprint": fingerprint(wanted, record, smoke_digest()),

@@ -17,7 +17,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import ask, torch_install
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import pytorch_build as operations
-from pyinfra_gpu.operations import smoke, training
+from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -102,10 +102,6 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         ),
         {"pytorch.version-differs": "torch 2.11.0+cpu"}, [INSTALL],
     ),
-    "a stand-in is installed": (
-        built_host(stamp={"stand_in": True}),
-        {"pytorch.build-stand-in": "the rehearsal's stand-in"}, [],
-    ),
 }  # fmt: skip
 
 
@@ -125,8 +121,7 @@ def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
     """Held to the declared torch it would be replaced, or nothing could be resolved."""
     for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
         host = HOSTS[what][0]
-        made = training._override(host.spec(), record_of(host))
-        assert made.content.decode() == f"torch=={torch}\n"
+        assert pytorch.held(host.spec(), record_of(host)) == f"torch=={torch}"
 
 
 def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +206,7 @@ class Build:
         monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answer)
         monkeypatch.setattr(operations, "look", lambda spec: self.after)
         monkeypatch.setattr(operations, "forget", lambda: None)
-        say = lambda topic, name, value: self.told.append(value and value.manifest)  # noqa: E731
+        say = lambda topic, name, value: self.told.append(value[1].build.wheel)  # noqa: E731
         monkeypatch.setattr(operations, "together", lambda: SimpleNamespace(say=say))
         monkeypatch.setattr(operations, "executing", lambda: True)
         for module in (operations, torch_install):

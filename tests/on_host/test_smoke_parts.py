@@ -22,7 +22,6 @@ from pyinfra_gpu.on_host.smoke import (
     links,
     options,
     precision,
-    ranks,
 )
 from pyinfra_gpu.on_host.smoke.journal import HOST, Journal, Writer
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
@@ -141,9 +140,8 @@ def test_the_first_cause_of_an_end_is_named(row: str) -> None:
     }
     facts = {} if codes == "late" else {"codes": json.loads(codes)}
     own = Journal(HOST, pid=9, steps=["import"], facts=facts)
-    ended = Ranks(["x"], {}, Path("/x"), 2, own, journals, code=1)
-    ended.reason = ranks.DEADLINE if codes == "late" else None
-    found = ended.ending("5 s")
+    run = Ranks(["x"], {}, Path("/x"), 2, own=own, journals=journals, code=1)
+    found = run.late("5 s") if codes == "late" else run.ending()
     assert (found.sentence, found.rank) == (sentence, json.loads(named))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -171,6 +172,7 @@ def test_who_does_not_get_it_is_told_who_has_it(run: Any, tmp_path: Path) -> Non
             "bob@desk has been working here since 7",
         ),
         ("true", "it did not answer"),
+        (f"printf '{MARK}busy %s since 7\n' {shlex.quote(lease.who())}", "declared by two names"),
     ],
 )
 def test_whatever_a_host_says_comes_to_an_end_in_words_that_can_be_shown(
@@ -194,12 +196,12 @@ def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
 
 def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     code = (
-        "from pyinfra_gpu.engine import wire\n"
+        "from pyinfra_gpu.engine import ask\n"
         "from pyinfra_gpu import on_host\n"
         "from pyinfra.connectors.local import LocalConnector\n"
         f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '60', 'x')\n"
         "local = object.__new__(LocalConnector)\n"
-        "holding = wire._begin(local, command, True)\n"
+        "holding = ask._begin(local, command, True)\n"
         "while print(holding.recv(99).decode(), end='', flush=True) is None: pass\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:

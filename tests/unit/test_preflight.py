@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             "driver_source": "present", "driver.loaded": "550.54.14",
             "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module  550.54.14",
         }),
-        ("is too new for the loaded driver 550.54.14",),
+        ("the loaded driver 550.54.14 is too old for the host's GPU",),
     ),
     "a distribution that NVIDIA has no repository for": (
         changed(system('PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian")),
@@ -230,7 +230,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "a distribution whose repository does not carry the branch": (
         changed(system(*DEBIAN_13), bare=True),
-        ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
+        ("driver_branch = 580 is too old for NVIDIA's repository for debian 13", "'r595-cu132'"),
     ),
     "a Python that is not there": (
         bare_gpu_host(data={"pytorch_python": "python3.13"}, plain={"torch.python": None}),

@@ -240,7 +240,7 @@ def test_a_cpu_host_ignores_what_is_said_of_a_gpus_driver_and_names_the_keys() -
     said = {"driver_hold": False, "cuda_release": "13.0", "libcuda_toolkit_link": True}
     spec = resolve({**CPU, **said, "driver_modules": "open", "driver_version": None}, "h")
     assert spec.ignored == tuple(said)
-    assert spec.but(ignored=()) == resolve(CPU, "h")
+    assert spec.but(ignored=(), declared=CPU) == resolve(CPU, "h")
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(2, 2), (8, 8), (1, 1)])

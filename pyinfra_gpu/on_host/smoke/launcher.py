@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from . import (
-    across,
     environment,
+    exchange,
     files,
     gpus,
     hang,
@@ -29,10 +29,10 @@ from . import (
     verdict,
 )
 from .check import Want, blame, complete, decide, first_failed
-from .document import Failed, Gpu, Listens, Result, Software, Verdict
+from .document import Failed, Gpu, Listens, Mode, Result, Software, Verdict
 from .journal import HOST, Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
-from .ranks import DEADLINE, FAILED, Ranks, under_torchrun
+from .ranks import Ending, Ranks, under_torchrun
 from .table import ALL_REDUCE, checks_of
 from .verdict import Announcer
 from .worker import measurements
@@ -55,8 +55,6 @@ def main(options: Options, bundle: Path) -> int:
         return next(iter(signals), None)
 
     try:
-        if options.across is not None:
-            return across.take_part(options, options.across, bundle, announcer, interruption)
         return Test(options, bundle, interruption).run()
     except OSError as error:
         announcer.say(f"the smoke test could not be run or recorded: {error}")
@@ -75,14 +73,18 @@ class Test:
         self._options, self._bundle, self._interruption = options, bundle, interruption
         self._began, self._started = time.monotonic(), verdict.now()
         self._kernel = host.KernelLog()
-        self._gpus = gpus.read() if options.mode == GPU else None
+        self._asked = options.across
+        alone = self._asked is None
+        self._gpus = gpus.read() if options.mode == GPU and alone else None
         found = len(self._gpus["gpus"]) if self._gpus else 0
         declared = options.gpus or max(found, 1)
-        one = options.mode == GPU and (options.gpus or found) == 1
-        self._mode = REHEARSAL_1GPU if one else options.mode
+        one = options.mode == GPU and alone and (options.gpus or found) == 1
+        self._mode: Mode = REHEARSAL_1GPU if one else options.mode
         self._say = Announcer(self._mode)
+        hosts = self._asked.hosts if self._asked else {}
+        ranks = (options.ranks or 2) if self._gpus is None else declared
         self._want = Want(
-            ranks=(options.ranks or 2) if self._gpus is None else declared,
+            ranks=sum(hosts.values()) or ranks,
             allreduce_mib=options.allreduce_mib,
             mode=self._mode,
             torch_path=libraries.home(),
@@ -90,31 +92,34 @@ class Test:
             gpu_host=self._gpus or {},
             kinds=gpus.kinds() if self._gpus else (),
             compile=options.compile,
+            hosts=hosts,
         )
-        self._checks = checks_of(self._mode)
+        self._checks = checks_of(self._mode, across=not alone)
+        self._label = verdict.label(self._mode, len(hosts))
         self._own, self._results = Journal(HOST), dict[str, Result]()
         self._failed_at: float | None = None
         self._runs: list[Ranks] = []
         self._remark = ""
         self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
-            self._listens = listening.to_whom(listening.ITSELF)
+            self._listens = listening.to_whom(listening.ITSELF if alone else listening.GROUP)
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
         shutil.rmtree(self._options.logs, ignore_errors=True)
         self._options.logs.mkdir()
-        label = verdict.LABELS[self._mode].partition(": ")[2]
-        self._say.say(f"{self._options.host}: {label}")
+        self._say.say(f"{self._options.host}: {self._label.partition(': ')[2]}")
         if self._listens.to == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens.how}")
-        removed = environment.stray(os.environ, self._mode)
-        facts = host.before(self._options.logs, removed, self._mode)
-        self._own.add({**facts, "gpu_host": self._gpus}, self._began)
-        self._decide()
+        if self._asked is None:
+            removed = environment.stray(os.environ, self._mode)
+            facts = host.before(self._options.logs, removed, self._mode)
+            self._own.add({**facts, "gpu_host": self._gpus}, self._began)
+            self._decide()
         if not self._failed:
             self._try_ranks()
-            self._look_back()
+            if self._asked is None:
+                self._look_back()
             self._blame()  # what nobody measured has not passed
         shutil.rmtree(self._options.logs / "compiled", ignore_errors=True)
         return self._conclude()
@@ -149,33 +154,45 @@ class Test:
 
     def _limit(self) -> tuple[float, str]:
         """Return until when the present stage may run, and how that is called."""
+        if self._asked:
+            share = 1.0 if self._journals else exchange.MEETING_SHARE
+            seconds = share * self._options.deadline
+            return self._began + seconds, f"{seconds:.0f} s (the deadline)"
         undecided = (each.id[:2] for each in self._checks if each.id not in self._results)
         stage = min(next(undecided, "S4"), "S4")
         seconds = _UNTIL[stage] * self._options.deadline
         return self._began + seconds, f"{seconds:.0f} s ({stage}'s deadline)"
 
+    def _interrupted(self) -> Ending | None:
+        name = self._interruption()
+        return Ending(f"the test was interrupted by {name}", known=False) if name else None
+
     def _try_ranks(self) -> None:
-        wanted, mib = measurements(self._mode), self._options.allreduce_mib
-        run = self._ranks(self._options.logs, mib, wanted, {})
+        wanted = measurements(self._mode) if self._asked is None else exchange.MEASURE
+        run = self._ranks(self._options.logs, self._options.allreduce_mib, wanted, {})
         run.own = self._own
 
-        def to_end(news: bool) -> str | None:
+        def to_end(news: bool) -> Ending | None:
             if news:
                 self._decide()
-            late = self._failed_at and time.monotonic() > self._failed_at + _AFTER_FAILURE_S
-            hung = not self._failed and time.monotonic() > self._limit()[0]
-            return self._interruption() or (DEADLINE if hung else FAILED if late else None)
+            if ending := self._interrupted():
+                return ending
+            if self._failed_at:
+                late = time.monotonic() > self._failed_at + _AFTER_FAILURE_S
+                return Ending("the ranks were ended by a failed check") if late else None
+            until, name = self._limit()
+            return run.late(name) if time.monotonic() > until else None
 
         run.run(to_end)
-        limit = self._limit()
         if run.finished:
             self._own.add({"ended": run.code}, time.monotonic())
         self._decide(ended=True)
+        ending = run.ending()
         if not run.finished:
-            ending = run.ending(limit[1])
-            known = ending.kind != "interrupted"
-            self._blame(ending.sentence, ending.rank, known=known)
-        if run.reason == DEADLINE or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
+            self._blame(ending.sentence, ending.rank, known=ending.known)
+        if self._asked:
+            return
+        if ending.hung or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
             self._look_for_the_layer()
         elif self._gpus is not None and not self._failed:
             self._after_ranks(self._began + _UNTIL["S4"] * self._options.deadline)
@@ -198,7 +215,7 @@ class Test:
         own_choice = {
             "result": result,
             "interfaces": links.read_logs(run.directory)["interfaces"],
-            "why": run.ending("its time").sentence,
+            "why": run.ending().sentence,
         }
         facts = {
             "transport": links.read_logs(self._options.logs),
@@ -224,8 +241,9 @@ class Test:
         directory.mkdir()
         run = self._ranks(directory, 1, ["all_reduce"], variant.variables)
 
-        def to_end(_: bool) -> str | None:
-            return self._interruption() or (DEADLINE if time.monotonic() > until else None)
+        def to_end(_: bool) -> Ending | None:
+            late = time.monotonic() > until
+            return self._interrupted() or (run.late("its time") if late else None)
 
         run.run(to_end)
         want = replace(self._want, allreduce_mib=1)
@@ -279,13 +297,15 @@ class Test:
     def _verdict(self) -> Verdict:
         options, own = self._options, self._own.facts
         run = self._runs[0] if self._runs else None
-        where = {rank: (options.host, run.log_of(rank)) for rank in self._journals} if run else {}
+        where = (
+            {rank: (self._host_of(rank), run.log_of(rank)) for rank in run.journals} if run else {}
+        )
         results, want = complete(self._checks, self._results), self._want
         listed = self._gpus["gpus"] if self._gpus else []
         torch: Mapping[str, Any] = own.get("identity", {})
         return Verdict(
             **verdict.tested(want, results, self._began, self._journals, where, own),
-            label=verdict.LABELS[self._mode],
+            label=self._label,
             host=options.host,
             fingerprint=options.fingerprint,
             started=self._started,
@@ -302,24 +322,35 @@ class Test:
             evidence=self._evidence(),
             rerun_command=self._rerun_command(),
             logs=str(options.logs),
+            hosts=(*want.hosts,),
         )
+
+    def _host_of(self, rank: int | None) -> str:
+        """Return the host of a rank; this one for what is no rank's."""
+        journal = self._journals.get(-1 if rank is None else rank)
+        return (journal and journal.host) or self._options.host
 
     def _failure(self) -> Failed | None:
         """Return the check that failed first, with the end of the log to look at."""
         if (first := self._failed) is None:
             return None
-        run = self._runs[0] if self._runs else None
+        run, where = self._runs[0] if self._runs else None, self._host_of(first.rank)
+        sentence = "; ".join(filter(None, (first.detail, self._remark)))
+        if self._asked and first.rank is not None and f"on {where}" not in sentence:
+            sentence = f"on {where}: {sentence}"
         return Failed(
             first.id,
-            "; ".join(filter(None, (first.detail, self._remark))),
+            sentence,
             first.rank,
             log=run.log_of(first.rank) if run else None,
             tail=tuple(run.tail(first.rank)) if run and first.status == "fail" else (),
-            host=self._options.host,
+            host=where,
         )
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""
+        if self._asked:
+            return ""  # one host cannot
         output, given = self._options.output, sys.argv[1:]
         for name in ("--fingerprint", "--output"):
             if name in given:

@@ -27,6 +27,11 @@ LABELS = {
     REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU, no GPU was used; this is not proof of a "
     "working GPU host",
 }
+_ACROSS_LABELS = {
+    GPU: "gpu: NCCL across {} hosts",
+    REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU across {} hosts; this is not proof of working "
+    "GPU hosts",
+}
 FAILED, NOT_PROOF = 2, 3
 _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": 3}
 _WIDTH = 72
@@ -38,6 +43,14 @@ _LINES, _BYTES, _ALL_BYTES = 400, 64 * 1024, 480 * 1024
 def now() -> str:
     """Return the time as documents have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def label(mode: str, hosts: int) -> str:
+    """Return what a test in `mode` uses, and what it is no proof of.
+
+    + hosts: how many take one step; 0 for a test of one host
+    """
+    return _ACROSS_LABELS[mode].format(hosts) if hosts else LABELS[mode]
 
 
 def exit_code(status: str, mode: str) -> int:
@@ -90,21 +103,18 @@ def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
             yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-Where = Mapping[int, tuple[str, str | None]]
-"""Rank -> its host, and its log there."""
-
-
 def tested(
     want: Want,
     results: tuple[Result, ...],
     began: float,
     journals: Mapping[int, Journal],
-    where: Where,
+    where: Mapping[int, tuple[str, str | None]],
     own: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the verdicts on one host, and on a step across hosts, say of their ranks.
+    """Return what a verdict says of its ranks.
 
     + results: of all checks; began: on the monotonic clock; own: the host's facts
+    + where: rank -> its host, and its log if that is here
     """
     found = {result.status for result in results}
     status = next(each for each in ("fail", "unknown", "warn", "pass", "skip") if each in found)

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from ..terminal import columns
 from . import host, listing, presets, runs, starting
-from .host import TrainError
+from .host import NoRunError, TrainError
 from .listing import duration, loss_words, step_words
 from .metrics import sampled
 from .runs import Run
@@ -48,6 +48,8 @@ def main(words: Sequence[str]) -> int:
         starting.say(f"train: {error.format_message()}")
         return 2
     except TrainError as error:
+        if isinstance(error, NoRunError) and host.from_controller():
+            print(json.dumps({"no_run": str(error)}))
         starting.say(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -219,7 +221,8 @@ def _told(run: Run) -> dict[str, Any]:
     names = ("across", "outcome", "wrong", "nproc")
     own = {key: value for key, value in asdict(run).items() if key != "folder"}
     more = {name: getattr(run, name) for name in names}
-    return {**own, **more, "last": run.history.last or None, "stalled_seconds": run.stalled}
+    last = {"last": run.history.last or None, "words": listing.words(run.history.last)}
+    return {**own, **more, **last, "stalled_seconds": run.stalled}
 
 
 def _row(run: Run) -> list[str]:

@@ -36,6 +36,10 @@ class TrainError(Exception):
     """Something is in the way; its text says what, and what helps."""
 
 
+class NoRunError(TrainError):
+    """There is no run such as is meant."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """What the deploy declared; see `drift.launcher_files`."""
@@ -109,11 +113,11 @@ def load() -> Site:
 
 def from_controller() -> str:
     """Return who calls from the controller; "" where somebody calls on this host."""
-    there = os.environ.get(_ASKED_BY, "")
-    return there[:80] if there.isprintable() else "somebody"
+    return os.environ.get(_ASKED_BY, "")[:80]
 
 
 def asked_by() -> str:
+    """Return who calls, and from where."""
     if there := from_controller():
         return f"{there}, from the controller"
     return f"{os.environ.get('SUDO_USER') or getpass.getuser()}, on this host"
@@ -167,18 +171,9 @@ class Gpu:
         return " ".join([*told, self.slowed]).rstrip()
 
 
-_SLOWED = {
-    "hw_thermal_slowdown": "too hot",
-    "sw_thermal_slowdown": "too hot",
-    "hw_power_brake_slowdown": "power brake",
-    "hw_slowdown": "slowed down",
-    "sw_power_cap": "power limit",
-}
-
-
 def _slowed(text: str | None) -> str:
-    why = reasons(bitmask(text) or 0)
-    return next((word for name, word in _SLOWED.items() if name in why), "")
+    found = (name for name in reasons(bitmask(text) or 0) if "power" in name or "slow" in name)
+    return ", ".join(found).replace("_", " ")
 
 
 _GPU: nvidia_smi.Fields = {
@@ -232,15 +227,12 @@ def above(path: Path) -> Path:
 def unwritable(folder: Path) -> str | None:
     """Return why nothing can be written in a folder, or in the one that it would be made in."""
     there = above(folder)
-    if there != folder:
-        below = there / folder.relative_to(there).parts[0]
-        if os.path.lexists(below):
-            return f"{below} is no folder"
+    for below in folder.relative_to(there).parts[:1]:
+        if os.path.lexists(there / below):
+            return f"{there / below} is no folder"
     if os.access(there, os.W_OK | os.X_OK):
         return None
-    if os.statvfs(there).f_flag & os.ST_RDONLY:
-        return f"the file system of {there} is mounted read-only"
-    return f"{getpass.getuser()} may not write in {there}"
+    return f"{getpass.getuser()} may not write in {there}, or it is mounted read-only"
 
 
 # -- whether the smoke test that passed is of this host as it is now
@@ -308,22 +300,6 @@ def _libcuda() -> str | None:
         if arrow and name.startswith("libcuda.so.1 ") and abi in name:
             return str(Path(path).resolve())
     return None
-
-
-# -- the environment of a run
-
-
-def declared_variables(site: Site) -> dict[str, str]:
-    """Return the variables of the owner's environment file."""
-    try:
-        text = Path(site.env_file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise TrainError(f"{site.env_file} cannot be read ({error}): {AGAIN}") from None
-    found = {}
-    for name, value in re.findall(r"^[ \t]*([A-Za-z_]\w*)=(.*?)[ \t\r]*$", text, re.MULTILINE):
-        quoted = len(value) > 1 and value[0] == value[-1] == '"'
-        found[name] = re.sub(r'\\([\\"$`])', r"\1", value[1:-1]) if quoted else value
-    return found
 
 
 def plain_variables() -> dict[str, str]:

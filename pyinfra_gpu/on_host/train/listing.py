@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from .host import CPU, TrainError, moment
 from .metrics import sampled
 from .runs import Run, tail_of, unstamped
 
-Style = Callable[[str, str], str]
-"""Colours a text after what a word says."""
 NARROW = 60
 """Columns; below that there are lines in place of a screen."""
 _LINE_EVERY_S = 10.0
@@ -66,24 +64,19 @@ def speed_words(known: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    width: int,
-    style: Style = lambda text, word: text,
-) -> Iterator[str]:
-    """Yield a table's lines; one row after the other where the terminal is too narrow for it.
+def words(known: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a step says, by its names; what it does not say is left out."""
+    found = {"step": step_words(known), "loss": loss_words(known), "speed": speed_words(known)}
+    return {name: text for name, text in found.items() if text}
 
-    + style: for the column "state"
-    """
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield a table's lines; one row after the other where the terminal is too narrow for it."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    state = head.index("state") if "state" in head else None
-    for row in (head, *rows) if fits else rows:
-        cells = [cell.ljust(size if fits else 0) for cell, size in zip(row, widths, strict=True)]
-        if state is not None and row is not head:
-            cells[state] = style(cells[state], row[state])
-        yield "  ".join(cells if fits else filter(None, cells)).rstrip()
+    for row in (head, *rows) if rows and fits else rows:
+        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+        yield "  ".join(cells if fits else filter(None, row)).rstrip()
 
 
 # -- one run
@@ -165,11 +158,12 @@ def screen(run: Run, width: int) -> str:
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
     drawn = draws(sys.stdout) and columns() >= NARROW and not plain
-    shown, printed, ends, clear = (-1, ""), float("-inf"), False, ""
+    shown: object = None
+    printed, ends, clear = float("-inf"), False, ""
     try:
         while not ends:
             run = runs.read(folder)
-            now, ends = (run.history.lines, run.outcome), once or run.over
+            now, ends = (run.history.last, run.outcome), once or run.over
             if drawn:
                 print(clear + screen(run, columns()), flush=True)
                 clear = "\x1b[H\x1b[J"

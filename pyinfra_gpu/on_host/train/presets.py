@@ -171,9 +171,9 @@ def arithmetic(preset: Preset, ranks: int) -> list[tuple[str, str]]:
         if isinstance(total, int) and product > 0 and total % product == 0:
             continue
         below = total // product * product if isinstance(total, int) and product > 0 else 0
-        near = " or ".join(str(n) for n in (below, below + product) if n > 0) or "a multiple"
+        near = " or ".join(str(n) for n in (below, below + product) if n > 0) or "A MULTIPLE"
         problem = f"{name} {total} of preset {preset.name} is no multiple of"
-        found.append((f"{problem} {' x '.join(told)} = {product}", f"set {name} to {near}"))
+        found.append((f"{problem} {' x '.join(told)} = {product}", f"give --set {name}={near}"))
     return found
 
 

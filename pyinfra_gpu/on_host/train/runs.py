@@ -20,7 +20,7 @@ from typing import Any
 from ..smoke import files
 from ..terminal import some
 from . import code, presets, units
-from .host import CPU, Site, TrainError, boot_id, moment, now
+from .host import CPU, NoRunError, Site, TrainError, boot_id, moment, now
 from .metrics import History, history
 
 SCHEMA = 1
@@ -68,7 +68,6 @@ class Run:
     preset: str | None = None
     overrides: dict[str, str] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
     gpus: list[str] = field(default_factory=list)
     commit: str = ""
     dirty: bool = False
@@ -167,6 +166,11 @@ class Run:
     def wants(self) -> int:
         """How many of its devices it takes."""
         return 1 if self.devices == [CPU] else self.ranks
+
+    @property
+    def returns(self) -> bool:
+        """Whether it goes on by itself after a boot."""
+        return self.settings.resume_after_reboot and not self.across
 
     @property
     def settings(self) -> presets.Preset:
@@ -329,10 +333,10 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
         several = some([run.run for run in reversed(found)], 8)
         raise TrainError(f"{name or 'that'} may be {len(found)} runs ({several}): say which one")
     if name is not None:
-        raise TrainError(f"there is no run {name}: see `train list`")
+        raise NoRunError(f"there is no run {name}: see `train list`")
     kind = "run of several hosts" if across else "run"
     what = f"no {kind} is running" if going else f"there is no {kind} yet"
-    raise TrainError(f"{what}: see `train list`, or {begin_one(site)}")
+    raise NoRunError(f"{what}: see `train list`, or {begin_one(site)}")
 
 
 def whole(run: Run) -> Run:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.on_host.train import presets
 from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.on_host.train.presets import Preset
-from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.presets import Presets
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -93,7 +93,7 @@ def test_what_does_not_hold_is_told_with_its_numbers_and_the_nearest_that_do() -
     for ranks, total in ((1, 256), (2, 512), (3, 768), (4, 0)):
         assert wrong(total, ranks) == []
     what = "total 1000 of preset a is no multiple of batch 4 x length 64 x ranks 2 = 512"
-    assert wrong(1000, 2) == [(what, "set total to 512 or 1024")]
+    assert wrong(1000, 2) == [(what, "give --set total=512 or 1024")]
 
 
 # -- what a preset comes to
