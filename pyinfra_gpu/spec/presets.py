@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from pyinfra_gpu.on_host.train import presets as runs
-from pyinfra_gpu.spec.types import Bad, Text, refuse
-from pyinfra_gpu.spec.variables import Variable
+from pyinfra_gpu.spec.types import Bad, Text, Variable, refuse
 
 _LONGEST = 4096  # characters of a value
 _RESUME_PLACES = (*runs.PLACES, "checkpoint", "step")
