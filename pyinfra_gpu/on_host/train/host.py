@@ -8,6 +8,7 @@ import os
 import platform
 import pwd
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -229,8 +230,8 @@ def unproven(site: Site) -> str:
     known = parts(str(passed))
     present = {  # the kernel is the boot's
         "the boot": boot_id(),
-        "the driver": [str(_driver()), str(_libcuda())],
-        "torch": [site.torch, str(_torch(site).get("torch_commit"))],
+        "the driver": [_driver(), str(_libcuda())],
+        "torch": [site.torch, str(_torch(site).get("git_version"))],
     }
     changed = ["pyinfra-gpu"]
     if known is not None:
@@ -240,8 +241,9 @@ def unproven(site: Site) -> str:
 
 def versions(site: Site) -> dict[str, str]:
     """Return what a run is made with, as far as it is known without importing torch."""
-    known = {"kernel": platform.release(), "python": platform.python_version()}
-    return {**_torch(site), **known, "driver": _driver() or ""}
+    torch, names = _torch(site), {"torch": "__version__", "commit": "git_version", "cuda": "cuda"}
+    own = {"kernel": platform.release(), "python": platform.python_version()}
+    return {**{name: torch.get(key, "") for name, key in names.items()}, **own, "driver": _driver()}
 
 
 def packages(site: Site) -> str:
@@ -252,22 +254,14 @@ def packages(site: Site) -> str:
 
 
 def _torch(site: Site) -> dict[str, str]:
-    found = {}
-    names = {"torch": "__version__", "torch_commit": "git_version", "cuda": "cuda"}
     for path in Path(site.python).parents[1].glob("lib/python3*/site-packages/torch/version.py"):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for name, variable in names.items():
-            pattern = rf"""^{variable}\s*(?::[^=]*)?=\s*['"]([^'"]*)['"]"""
-            if match := re.search(pattern, text, re.MULTILINE):
-                found[name] = match[1]
-    return found
+        return {name: str(value) for name, value in runpy.run_path(str(path)).items()}
+    return {}
 
 
-def _driver() -> str | None:
-    try:
-        return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+def _driver() -> str:
+    module = Path("/sys/module/nvidia/version")
+    return module.read_text(encoding="ascii").strip() if module.exists() else "None"
 
 
 def _libcuda() -> str | None:
