@@ -23,8 +23,6 @@ from ..fingerprint import part, parts
 from ..smoke import nvidia_smi
 from ..smoke.nvidia_smi import bitmask, integer, number, reasons
 
-VERSION = 1
-"""Of `site.json`."""
 CPU = "cpu"
 """The device of a host without GPUs."""
 OVERDUE = 124
@@ -91,11 +89,8 @@ def load() -> Site:
     """Return what is declared, for the owner of the runs; raise TrainError for anybody else."""
     path = Path(sys.argv[0]).absolute().parents[1] / "train/site.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document.pop("schema") != VERSION:
-            raise ValueError("it is of another version")
-        site = Site(**document)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        site = Site(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
     state = Path(site.state)
     if state.exists() and state.stat().st_uid != os.getuid():
