@@ -25,7 +25,6 @@ from ..smoke.nvidia_smi import bitmask, integer, number, reasons
 
 CPU = "cpu"
 """The device of a host without GPUs."""
-OVERDUE = 124
 AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
 _ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
 _UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
@@ -72,17 +71,17 @@ def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.Complet
 
     + given: to subprocess.run, beside or over what is usual
 
-    Never raises; the exit code is then 127, or OVERDUE after so many seconds.
+    Never raises; the exit code is then 127.
     """
     usual = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
     usual |= {} if "input" in given else {"stdin": subprocess.DEVNULL}
     try:
         return subprocess.run(words, check=False, **{**usual, **given})
     except subprocess.TimeoutExpired:
-        why, code = f"did not end within {seconds:g} s", OVERDUE
+        why = f"did not end within {seconds:g} s"
     except (OSError, ValueError) as error:
-        why, code = f"cannot be run ({error})", 127
-    return subprocess.CompletedProcess(words, code, "", f"{words[0]} {why}")
+        why = f"cannot be run ({error})"
+    return subprocess.CompletedProcess(words, 127, "", f"{words[0]} {why}")
 
 
 def load() -> Site:

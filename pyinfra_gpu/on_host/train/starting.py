@@ -106,9 +106,13 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
             why = error.strerror or str(error)
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
-    failed, until = units.start(run.run), time.monotonic() + _STARTS_S
+    failed, until = "", time.monotonic() + _STARTS_S
+    try:
+        units.start(run.run)
+    except TrainError as error:
+        failed = str(error)
     while (after := runs.record(run.folder)).state == "starting" and not failed:
-        failed = "it does not begin" if time.monotonic() > until else None
+        failed = "it does not begin" if time.monotonic() > until else ""
         time.sleep(0.1)
     if not failed and not after.refused:
         return
