@@ -169,13 +169,12 @@ def _stop(run: str | None, across: bool) -> int:
 @train.command("list")
 @_JSON
 @click.option("--curves", is_flag=True, help="With --json: the losses as well.")
-@click.option("--all", "everything", is_flag=True, help="Not only the last twenty.")
-def _list(as_json: bool, curves: bool, everything: bool) -> int:
-    """Show the runs of this host."""
+def _list(as_json: bool, curves: bool) -> int:
+    """Show the last twenty runs of this host, and those that are on or failed of late."""
     site = host.load()
     known = runs.all_of(site)
     failed = runs.unresolved(known)
-    newest = known if everything else known[-_SHOWN:]
+    newest = known[-_SHOWN:]
     shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
         documents = [{**listing.document(run), "unresolved": run.run in failed} for run in shown]
@@ -186,8 +185,6 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
     if not shown:
         print(f"there is no run yet: {runs.begin_one(site)}")
     _print(["run", "state", "step", "loss", "devices", "started"], [*map(_row, shown)])
-    if len(shown) < len(known):
-        print(f"{len(known) - len(shown)} more: `train list --all`")
     return 0
 
 

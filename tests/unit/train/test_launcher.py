@@ -225,17 +225,6 @@ def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(site: Site) -> No
     assert history(path, 1).not_finite is None
 
 
-def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
-    summary = (
-        "[0]:\n  time      : 2026-11-22_20:00:00\n  rank      : 0 (local_rank: 0)\n"
-        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-22_19:00:00\n"
-        "  host      : ws1\n  rank      : 5 (local_rank: 1)\n  exitcode  : -9\n"
-    )
-    found = supervise._FIRST.search(summary)
-    assert found is not None
-    assert found.groups() == ("2026-11-22_19:00:00", "5")
-
-
 # -- who has what
 
 
