@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..terminal import columns, paragraph
-from . import checks, host, runs, starting
+from . import checks, host, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words, state_words
 from .runs import Run, rank_of, tail_of
@@ -60,18 +60,6 @@ class Explanation:
         if self.answer:
             lines += ["", *writing.lines(self.answer, width=width)]
         return "\n".join(lines)
-
-
-def why(site: Site, name: str | None) -> Explanation:
-    """Explain a run; without a name the newest, or the newest unresolved one where that is well."""
-    run = runs.chosen(site, name)
-    known = runs.all_of(site) if name is None and not run.wrong else []
-    failed = runs.unresolved(known)
-    for older in (each for each in reversed(known) if each.run in failed):
-        explanation = explain(site, older)
-        explanation.facts.append(f"{run.run}, which is newer, is {run.outcome}")
-        return explanation
-    return explain(site, run)
 
 
 def explain(site: Site, run: Run) -> Explanation:

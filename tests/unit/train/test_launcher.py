@@ -387,14 +387,6 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     assert runs.read(first.folder).outcome == "lost"
 
 
-def test_a_run_is_resumed_by_one_only(site: Site) -> None:
-    run = written(site, outcome="lost")
-    with claims.bound(f"resume/{NAME}") as alone:
-        assert alone is not None
-        with pytest.raises(TrainError, match=f"run {NAME} is being resumed already"):
-            starting.go_on(site, run, None, gpus=None)
-
-
 def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
     names = [written(site, f"{NAME}{end}").run for end in ("", "-2", "-10")]
     assert [runs.chosen(site, name).run for name in (None, "y-2")] == [names[2], names[1]]
