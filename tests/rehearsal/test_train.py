@@ -138,7 +138,7 @@ def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
     assert run["attempts"][0]["outcome"] == "lost"
     assert "since the smoke test passed, changed: the boot" in train("resume", name, code=1)
     why = " ".join(train("why", name).split())
-    assert re.search(r"waits until .* for since the smoke test passed, changed: the boot", why)
+    assert re.search(r"waits until .* since the smoke test passed, changed: the boot", why)
     OnlySmoke(deployer.lab, deployer.folder).converge(limit="gpu1")
     run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
