@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -187,12 +189,11 @@ def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
         for host in answer.hosts
         if (why := host.explained) and why.across and why.ended
     )
-    firsts = {run: (name, outcome) for run, _, name, outcome in reversed(ends)}
     found: dict[str, str] = {}
-    for run, _, name, outcome in ends:
-        first, became = firsts[run]
-        if name != first and outcome != "stopped":
-            stopped = f"it was stopped on {first}, and its ranks here lost those"
-            failed = f"the ranks of {first} failed first, and the cause is told there"
-            found[name] = stopped if became == "stopped" else failed
+    for _, ended in groupby(ends, key=itemgetter(0)):
+        (_, _, first, became), *others = ended
+        text = f"the ranks of {first} failed first, and the cause is told there"
+        if became == "stopped":
+            text = f"it was stopped on {first}, and its ranks here lost those"
+        found |= {name: text for _, _, name, outcome in others if outcome != "stopped"}
     return found

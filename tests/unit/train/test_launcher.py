@@ -233,22 +233,22 @@ def test_devices_are_claimed_all_or_none_and_a_gpu_is_one_for_all_prefixes_of_a_
 ) -> None:
     """Two owners, each with a prefix, trained on the same two GPUs at once."""
     other = changed(site, state=str(tmp_path))
-    first = claims.claim(site, "one", [GPUS[0], CPU], 2, None)
+    first = claims.claim(site, "one", [GPUS[0], CPU], 2, claims.Held())
     assert isinstance(first, claims.Held)
-    assert claims.claim(other, "two", GPUS, 2, None) == ["one"]
+    assert claims.claim(other, "two", GPUS, 2, claims.Held()) == ["one"]
     assert claims.holders(site, GPUS) == {GPUS[0]: "one"}
-    assert isinstance(claims.claim(other, "two", [CPU], 1, None), claims.Held)
+    assert isinstance(claims.claim(other, "two", [CPU], 1, claims.Held()), claims.Held)
     first.release()
     assert claims.holders(site, GPUS) == {}
 
 
 def test_who_waits_comes_first_and_in_order(site: Site) -> None:
-    held = claims.claim(site, "zero", GPUS, 2, None)
+    held = claims.claim(site, "zero", GPUS, 2, claims.Held())
     assert isinstance(held, claims.Held)
     one, two = claims.wait(site, "one", GPUS), claims.wait(site, "two", GPUS)
     held.release()
     assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
-    assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
+    assert claims.claim(site, "jumper", GPUS, 1, claims.Held()) == ["one", "two"]
     got = claims.claim(site, "one", GPUS, 1, one)
     assert isinstance(got, claims.Held)
     one.release()
@@ -257,7 +257,7 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
 
 
 def _race(site: Site, number: int, results: Any, over: Any) -> None:
-    got = claims.claim(site, f"run{number}", GPUS, 1, None)
+    got = claims.claim(site, f"run{number}", GPUS, 1, claims.Held())
     results.put(got.devices if isinstance(got, claims.Held) else [])
     over.wait(60)
 
@@ -282,7 +282,7 @@ def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
 ) -> None:
     """Looking removed tickets, and `why` of a queued run ended with EROFS."""
     on.add(NAME)
-    held = claims.claim(site, "one", GPUS, 2, None)
+    held = claims.claim(site, "one", GPUS, 2, claims.Held())
     queued = written(site, state="queued", outcome=None, devices=GPUS, ranks=1)
     opened = os.open
 
@@ -512,7 +512,7 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
 ) -> None:
     put(Path(site.env_file), "")
     run = written(site, devices=GPUS, **fields)
-    held = claims.claim(site, "other", GPUS[:1], 1, None)
+    held = claims.claim(site, "other", GPUS[:1], 1, claims.Held())
     assert isinstance(held, claims.Held)
     with pytest.raises(TrainError) as caught:
         checks.refuse(site, run)
