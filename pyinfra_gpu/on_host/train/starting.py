@@ -97,12 +97,9 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
         run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if again else 0
         run.begin_from(site, point)
         run.save()
-    except BaseException as error:
+    except BaseException:
         if new:
             shutil.rmtree(run.folder, ignore_errors=True)
-        if isinstance(error, OSError):
-            why = error.strerror or str(error)
-            raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
     failed, until = "", time.monotonic() + _STARTS_S
     try:
@@ -114,11 +111,11 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
         time.sleep(0.1)
     if not failed and not after.refused:
         return
-    if after.state == "starting":
-        after.state = "ended"
-        after.save()
     if after.refused and new:
         shutil.rmtree(run.folder, ignore_errors=True)
+    elif after.state == "starting":
+        after.state = "ended"
+        after.save()
     see = f"journalctl --user -u {units.unit(run.run)}"
     raise TrainError(after.refused or f"the run did not start ({failed}): see `{see}`")
 
