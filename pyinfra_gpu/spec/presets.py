@@ -106,7 +106,8 @@ def _unfit(preset: runs.Preset) -> Iterator[tuple[str, str]]:
     if (preset.module is None) is (preset.file is None):
         names = "neither a module nor a file" if preset.module is None else "a module and a file"
         yield f"names {names}", "give one of 'module' and 'file'"
-    variables = (f"--{name}={value}" for name, value in preset.variables.items())
+    # A variable of such a name is refused however short it is.
+    variables = (f"--{name}={value:*<8}" for name, value in preset.variables.items())
     words = [*runs.argument_words(preset.arguments, {}), *preset.words, *variables]
     if secret := runs.secret_in(words):
         yield f"has a secret in {secret}", runs.ELSEWHERE

@@ -57,7 +57,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"arguments": {"out": "{checkpoint}"}}, ("{checkpoint}",)),
     ({"variables": {"CUDA_VISIBLE_DEVICES": "1"}}, ("CUDA_VISIBLE_DEVICES is not written",)),
     ({"arguments": {"api-key": "0123456789"}}, ("--api-key", "secret")),
-    ({"variables": {"DB_PASSWORD": "0123456789"}}, ("DB_PASSWORD", "secret")),
+    ({"variables": {"DB_PASSWORD": "0123"}}, ("DB_PASSWORD", "secret")),
 ]
 
 
