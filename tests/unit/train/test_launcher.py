@@ -654,25 +654,18 @@ def test_a_mistake_is_one_sentence(
     assert [*site.runs.iterdir()] == []
 
 
-def test_a_shell_completes_commands_presets_arguments_and_runs(
-    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def offered(line: str) -> list[str]:
-        monkeypatch.setenv("COMP_WORDS", f"train {line}")
-        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
-        with pytest.raises(SystemExit):
-            cli.main([])
-        return [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()]
-
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("st", ["start", "stop"]), ("start ", ["tiny", "big"]), ("why 2026", [NAME])],
+)
+def test_a_shell_completes_commands_presets_and_runs(
+    line: str, words: list[str], site: Site, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    written(site)
     monkeypatch.setenv("_TRAIN_COMPLETE", "bash_complete")
-    on.add(f"{NAME}-1")
-    begins = written(site, f"{NAME}-1", state="queued", attempts=[]).run
-    failed = written(site, f"{NAME}-2").run
-    commands = {*offered("")}
-    assert {"start", "stop", "why", "completion"} <= commands
-    assert not {"supervise", "again"} & commands
-    for line, words in (
-        ("start ", ["tiny", "big"]),
-        ("why 2026", [failed, begins]),
-    ):
-        assert offered(line) == words
+    monkeypatch.setenv("COMP_WORDS", f"train {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()] == words

@@ -198,15 +198,6 @@ def test_each_example_is_right_and_says_how_to_resume(path: Path) -> None:
             assert [*presets.arithmetic(preset, ranks)] == []
 
 
-def test_the_small_trainers_examples_name_options_that_it_has() -> None:
-    source = (PROJECT / "examples/tiny-gpt/train.py").read_text(encoding="utf-8")
-    given = json.loads((PROJECT / "examples/presets/tiny-gpt.json").read_text(encoding="utf-8"))
-    for name in given:
-        preset = whole(given, name)
-        for argument in (*preset.arguments, *preset.resume, *preset.try_with):
-            assert f'"--{argument}"' in source
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
