@@ -67,7 +67,7 @@ def warnings(site: Site, run: Run) -> Iterator[str]:
     if run.settings.checkpoints is None:
         yield f"preset {run.preset} names no checkpoints, so this run cannot be resumed"
     if site.notify and not os.access(site.notify[0], os.X_OK):
-        yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
+        yield f"nobody is notified: {site.notify[0]} of training_notify cannot be run"
 
 
 def _several(run: Run, preset: Preset) -> Problems:
@@ -142,7 +142,7 @@ def _room(site: Site, run: Run, preset: Preset) -> Problems:
     for folder, (what, gib) in needs.items():
         if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
             need = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
-            yield need, "delete what nobody needs there"
+            yield need, "delete files there"
 
 
 def _memory(site: Site, run: Run, preset: Preset) -> Problems:

@@ -92,7 +92,7 @@ def state_words(run: Run) -> str:
         return f"stalled: no step for {duration(run.stalled)}"
     if run.outcome == "lost":
         reboot = run.boot_id != host.boot_id()
-        return f"lost: {'the host was started anew' if reboot else 'its supervisor was ended'}"
+        return f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
     return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
 
 

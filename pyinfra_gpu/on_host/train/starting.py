@@ -193,7 +193,7 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
 
 def _point(run: Run, part: Part | None) -> Checkpoint:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
-    anew = f"start it anew with `train start --like {run.run}`"
+    anew = f"start it again with `train start --like {run.run}`"
     if bool(run.across) != bool(part):
         hosts = ", ".join(run.across or ["this host alone"])
         remedy = "resume it with --across" if run.across else "leave out --across"

@@ -282,7 +282,7 @@ class Supervisor:
         try:
             return explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher.write(f"train: why it failed cannot be told: {error!r}")
+            self.launcher.write(f"train: why it failed is not known: {error!r}")
             return None
 
     def notify(self, event: str, why: str | None = None) -> None:

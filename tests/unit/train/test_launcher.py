@@ -597,7 +597,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     on.add(f"{NAME}-5")
     hangs = told(written(site, f"{NAME}-5", state="running", outcome=None), *HANG)
     for run, words in (
-        (moved, "the host was started anew"),
+        (moved, "the host was restarted"),
         (finished, ", nothing has failed"),
         (
             told(written(site, f"{NAME}-7", outcome="finished"), NAN),
