@@ -396,7 +396,7 @@ def _step_across(
     }
     words = [
         *(spec.paths.python, spec.paths.smoke_bundle, "--mode", drift.across_mode(spec)),
-        *("--host", host.name, "--ranks", str(place["ranks"]), "--across", json.dumps(asked)),
+        *("--host", host.name, "--across", json.dumps(asked)),
         *("--deadline", str(first["deadline"]), "--allreduce-mib", str(first["allreduce_mib"])),
         *("--fingerprint", together().run_id, "--output", spec.paths.across_verdict),
     ]
