@@ -292,7 +292,7 @@ def _failure(verdict: Verdict) -> str:
 # -- with the other hosts of the group
 
 
-_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS,)
 
 
 @looking(STAGE, claims=_ACROSS)
