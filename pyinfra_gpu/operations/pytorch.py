@@ -9,6 +9,7 @@ from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.pytorch_build import has_wheel
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
@@ -21,20 +22,19 @@ from pyinfra_gpu.engine.uv import constraint, folder, install_command, marked, s
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
+@converging(drift, repairs=(Id.PYTORCH_INSTALLER_DIFFERS,))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
     it installs a project that asks for another one. With a lock it is the file that the lock
-    names, by its digest. A host that has to have a lock, and has none, stops here.
+    names, by its digest.
     """
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
     command = program(
@@ -53,8 +53,9 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
-    when `import torch` has worked there; whatever fails before leaves the old one as it is. The
-    old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
+    when `import torch` has worked there, unless torch has yet to be built for it; whatever fails
+    before leaves the old one as it is. The old one is kept as ``venv.old-TIME``, as many of them as
+    ``pytorch_environments_kept`` says.
     """
     if record.torch.python is None and not record.torch.python_problem:
         yield from _make(spec, record)
@@ -107,12 +108,14 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         yield unreadable(STAGE)
         return
     lock = lock_of(new, there)
-    if refusal := _lock_missing(new, there, lock):
-        yield refusal
+    if lock is None and spec.pytorch.lock == "required":  # its Python was not known before
+        platform = platform_of(new, there) or "an unknown Python"
+        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    yield from install(new, there, lock, why)
-    works = quoted(new.paths.python, "-I", "-c", "import torch")
-    yield owners("import torch from the new environment", works)
+    if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
+        yield from install(new, there, lock, why)
+        works = quoted(new.paths.python, "-I", "-c", "import torch")
+        yield owners("import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
     yield owners("empty environments that are older than those kept", bound, stream=True)
@@ -126,7 +129,8 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     drift,
     repairs=(
         *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
-        *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
+        *(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_LOCK_DIFFERS),
+        *(Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
     ),
 )
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -135,14 +139,11 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
     everything in the environment is of a version and a digest that the lock names; a file that has
-    another digest fails this host while the environment is still as it was. What torch and the
-    training stand on is compared in the same way, and installed again by itself, in the version
-    that is there.
+    another digest fails this host while the environment is still as it was. A host that has to have
+    a lock, and has none, stops here. What torch and the training stand on is compared in the same
+    way, and installed again by itself, in the version that is there.
     """
     lock = lock_of(spec, record)
-    if refusal := _lock_missing(spec, record, lock):
-        yield refusal
-        return
     wrong = [each.found for each in drift.of_torch(spec, record)]
     for again in (False, True):
         names = drift.damaged(spec, record)
@@ -166,14 +167,6 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         wrong = [f"damaged: {each}" for each in if_known(record.torch.damaged, ())]
         if not wrong and not drift.damaged(spec, record):
             return
-
-
-def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
-    """Refuse a host whose Python was not known before there was an environment."""
-    if lock is not None or spec.pytorch.lock != "required":
-        return None
-    platform = platform_of(spec, record) or "an unknown Python"
-    return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
 
 
 def _aside(spec: HostSpec, record: Record) -> Commands:
