@@ -119,14 +119,7 @@ def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
     across = None if spec.smoke.run == "skip" else spec.smoke.across
     if across is None:
         return
-    if across.impossible:
-        yield stop(
-            Id.SMOKE_ACROSS_IMPOSSIBLE,
-            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
-            "a group of hosts that can train one step together",
-            "correct `smoke_across_hosts`",
-        )
-    elif why := stale_across(spec, record):
+    if why := stale_across(spec, record):
         yield unproven_across(spec, why, "repair")
     elif spec.smoke.run == "always":
         yield unproven_across(spec, 'smoke = "always"', "note")

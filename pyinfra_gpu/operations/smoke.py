@@ -282,7 +282,7 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
 # -- with the other hosts of the group
 
 
-_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS,)
 
 
 @looking(STAGE, claims=_ACROSS)
