@@ -50,55 +50,39 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """What a look found on a host; None = not there, or not known, or about to be changed.
+    """What a look found on a host; None = not there, or not known, or about to be changed."""
 
-    + python: version of the interpreter the virtual environment will be made from, e.g. "3.12.3"
-    + gcc: major version of the host's gcc
-    + architecture: `uname -m`, e.g. "x86_64"
-    + driver_loaded: version of the loaded NVIDIA module; None while another is to come
-    + compute_capabilities: one per GPU, e.g. ("12.0", "12.0"); empty while no driver can be asked
-    + open_modules: whether the loaded module is the open one; None while another is to come
-    + distribution: ID and VERSION_ID of its os-release, as stacks.yaml names releases
-    + due: what the next run would install from the driver's repository
-    """
-
-    python: str | None
-    gcc: int | None
-    architecture: str
-    driver_loaded: str | None
-    compute_capabilities: tuple[str, ...]
-    open_modules: bool | None
-    distribution: str | None = None
-    due: frozenset[Due] = frozenset()
+    python: str | None  # of the interpreter the virtual environment is made from, "3.12.3"
+    gcc: int | None  # major version of the host's gcc
+    architecture: str  # `uname -m`
+    driver_loaded: str | None  # version of the loaded module; None while another is to come
+    compute_capabilities: tuple[str, ...]  # one per GPU; empty while no driver can be asked
+    open_modules: bool | None  # whether the loaded module is the open one
+    distribution: str | None = None  # ID and VERSION_ID of its os-release, "debian 13"
+    due: frozenset[Due] = frozenset()  # what the next run would install from a repository
 
 
 class Case:
-    """One question: does this spec work, on a GPU of this compute capability, on this host?
-
-    + seen: whether the capability was read from the host, not declared
-    + machine: the host's architecture, else the one that the GPU model is built into
-    + wheel: the published torch; None where it is a nightly, built, or not known
-    + toolkit: the CUDA release whose toolkit is installed; None where none is
-    + driver: how a sentence calls the driver: the loaded one, else the declared branch
-    + another_driver: the remedy for it; to declare one changes nothing where one is loaded
-    """
+    """One question: does this spec work, on a GPU of this compute capability, on this host?"""
 
     def __init__(self, spec: HostSpec, facts: HostFacts | None, capability: str | None) -> None:
         known, torch, cuda = catalogue(), spec.pytorch, spec.cuda
         self.spec, self.facts, self.capability = spec, facts, capability
         self.known, self.said, self.torch = known, spec.declared, torch
         self.stack, self.nvidia = known.stacks[spec.stack], spec.accelerator == "nvidia"
+        # Whether the capability was read from the host, not declared.
         self.seen = bool(facts and facts.compute_capabilities)
         self.gpu = known.gpus[spec.gpu.model] if spec.gpu.model else None
         self.gpu_name = f"{spec.gpu.model} (compute capability {capability})"
         if self.seen or self.gpu is None:
             self.gpu_name = f"the host's GPU of compute capability {capability}"
+        # The host's, else the one that the GPU model is built into.
         self.machine = facts.architecture if facts else self.gpu and self.gpu.machine
         self.wheel = known.torch.get(torch.version) if torch.source == "wheel" else None
         self.toolkit = known.cuda[cuda.release] if cuda.release and cuda.toolkit else None
         self.loaded = facts.driver_loaded if facts else None
         self.driver, self.another_driver = f"branch {spec.driver.branch}", ANOTHER_STACK
-        if self.loaded:
+        if self.loaded:  # to declare another one changes nothing on the host
             wanted = f"{self.driver}, {spec.driver.minimum} or newer,"
             wanted = f"install driver {spec.driver.version or wanted} on the host and reboot it"
             self.driver, self.another_driver = f"the loaded driver {self.loaded}", wanted
@@ -450,7 +434,9 @@ def offered(case: Case) -> Iterator[Problem]:
         if toolkit and case.installs("toolkit"):
             key, there, oldest = "cuda_release", toolkit.release, carried.oldest_toolkit
             yield from _within(key, "is", there, (oldest, None), "CUDA", whose, fix)
-    own = case.known.archive_branches(where) if driver.source == "distribution" else None
+    (os_id, _, os_version), own = where.partition(" "), None
+    if (archive := case.known.archives.get(os_id)) and driver.source == "distribution":
+        own = archive.releases.get(os_version)
     if own is not None and case.installs("driver") and driver.branch not in own:
         found = f"offers branch {' and '.join(map(str, own))} in the archive of {where}, and"
         fix = f"set driver_branch = {own[-1]}, or driver_source = 'nvidia'"

@@ -257,17 +257,11 @@ def owed(found: Iterable[Finding]) -> str | None:
 
 
 def uncured(at: int | Unknown) -> str:
-    """Say that a reboot did not help, a clause with its remedy.
-
-    + at: when it was asked for, in seconds since 1970
-    """
-    when = "of before"
+    """Say that a reboot did not help that was asked for at a moment, in seconds since 1970."""
+    when, remedy = "", "see `dkms status` and `dmesg` there, and reboot when the cause is gone"
     if isinstance(at, int) and at < _YEAR_5000:
-        when = f"of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        f"the reboot {when} did not help, so none follows: see `dkms status` and `dmesg` there, and"
-        " reboot when the cause is gone"
-    )
+        when = f" of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"the reboot{when} did not help, so none follows: {remedy}"
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:
@@ -310,7 +304,8 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     reason, boot, action, command = owed(found), record.system.boot_id, "", None
     tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
     if not ours(spec):
-        action = "it is somebody else's driver (driver_source 'present'): load it, or reboot"
+        action = "left alone with driver_source = 'present': have a driver of branch"
+        action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
     elif tried:
         action, command = uncured(tried[0]), "sudo systemctl reboot"
     elif reason is None and record.driver.loaded and reboots:
@@ -346,11 +341,10 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
-    With its devices closed no program of the owner's can begin to use a GPU, so the run stops. The
-    driver makes them with the mode that its module was loaded with, and nvidia-modprobe gives them
-    that mode again: to change it on the device does not last. Files that no package explains lie
-    behind a folder on the way, or have a mode that root chose for good; a link that dangles, and a
-    file of our own packages, has a finding of its own.
+    The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
+    gives them that mode again: to change it on the device does not last. Files that no package
+    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
+    dangles, and a file of our own packages, has a finding of its own.
     """
     shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
     links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
@@ -358,24 +352,21 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     devices = [path for path in shut if path.startswith("/dev/")]
     others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
     if devices:
+        found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
         yield report(
             Id.DRIVER_CLOSED,
-            f"{owner} may not open {some(devices, _NAMED)}",
+            found,
             "devices that the owner may read and write",
-            "take NVreg_DeviceFileMode, -UID and -GID out of modprobe's settings, or the rule of"
-            " udev's away, and reboot; or put the owner into the group that may; see who says so",
-            f"ls -l {devices[0]}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            "take NVreg_DeviceFile* out of modprobe's settings, or the rule of udev's away, and"
+            " reboot; or put the owner into the group that may; see who says so",
+            f"{command}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
             stops=True,
         )
     if others:
-        yield report(
-            Id.DRIVER_CLOSED,
-            f"{owner} may not use {some(others, _NAMED)}",
-            "libraries that the owner may read, and programs that the owner may run",
-            "left alone, since somebody chose that, for a folder on the way or for good by the"
-            " package manager's list of modes: take it back",
-            f"namei -l {others[0]}",
-        )
+        found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
+        expected = "libraries that the owner may read, and programs that the owner may run"
+        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 
 judge = Rules(

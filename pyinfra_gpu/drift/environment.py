@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Hidden
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec, env_file
-from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.spec.types import FORBIDDEN
 from pyinfra_gpu.text import some
 
 STAGE = Stage.ENVIRONMENT

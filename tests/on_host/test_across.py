@@ -95,7 +95,7 @@ def verdicts(launchers: Launchers, folder: Path) -> dict[str, dict[str, Any]]:
     return told
 
 
-def failed(launchers: Launchers, folder: Path) -> dict[str, tuple[str, str, str]]:
+def failed(launchers: Launchers, folder: Path) -> dict[str, tuple[str, str, str | None]]:
     """Return host -> what failed there by its verdict: the check, the sentence and whose it is."""
     found = verdicts(launchers, folder)
     assert not any(each["proof"] or each["status"] == "pass" for each in found.values()), found
@@ -121,7 +121,7 @@ _IMPORT = "        import torch\n    identity"
 _RAISING = _IMPORT.replace("torch\n", 'torch\n    if "RANK" in os.environ: raise OSError\n')
 _HOOK = "return default_hooks.allreduce_hook(group, bucket)"
 _BACKWARD = "        before.backward()\n"
-_ALL_THERE = "sum('gradients' in each.steps for each in self._journals.values()) == 2"
+_ALL_THERE = "sum('gradients' in each.steps for each in run.journals.values()) == 2"
 BROKEN: dict[str, tuple[tuple[Replacement, ...], str, str]] = {
     "one machine under two names": ((machine("one"),), "S6.ranks", "the same machine"),
     "a rank that raises while the other host waits for it": (

@@ -127,9 +127,9 @@ def _has_netrc() -> bool:
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
-    saves = presets.folder_of(run.pattern) if run.pattern else site.runs
+    saves = run.saves or site.runs
     saves = site.runs if saves.is_relative_to(site.runs) else saves
-    if run.pattern and "/~" in run.pattern:
+    if "/~" in (run.pattern or ""):
         yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
     needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:

@@ -18,8 +18,8 @@ from typing import Any
 
 from . import checks, claims, code, host, presets, runs, units
 from .host import CPU, NoRunError, Site, TrainError, now
-from .presets import Checkpoint, Preset
-from .runs import Run
+from .presets import Preset
+from .runs import Checkpoint, Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Part = dict[str, Any]
@@ -49,7 +49,7 @@ def start(
     run = _planned(site, old.settings if old else presets.chosen(site, preset), settings, **more)
     run.words = words or (old.words if old else [])
     if old:
-        run.like, run.overrides = old.run, {**old.overrides, **run.overrides}
+        run.overrides = {**old.overrides, **run.overrides}
     if dry and not presets.secret_in(words):
         run.begin_from(site, None)
         print(f"in a worktree of {site.checkout}")
@@ -114,7 +114,7 @@ def _write(site: Site, run: Run, like: Run | None) -> None:
 
 def _begin(site: Site, run: Run, point: Checkpoint | None) -> None:
     run.begin_from(site, point)
-    run.after_reboot = site.reboot_wait_s if run.returns else 0
+    run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if run.returns else 0
     run.save()
 
 
@@ -304,9 +304,11 @@ def end(site: Site, run: Run, who: str) -> str:
 
 def tried(
     site: Site, name: str, *, settings: Sequence[str], seconds: int, **more: Any
-) -> tuple[Run, tuple[int, int]]:
-    """Train a few steps of a preset; return the run, and how much of its GPUs' MiB it took."""
+) -> tuple[Run, str]:
+    """Train a few steps of a preset; return the run, and how much of its GPUs' memory it took."""
     preset = presets.with_settings(presets.chosen(site, name), settings)
+    if not preset.try_with:
+        raise TrainError("it does not say how it is tried: give it 'try_with', arguments")
     few = {**preset.arguments, **preset.try_with}
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
     run = _planned(site, preset, [], trial=True, **more)
@@ -314,12 +316,13 @@ def tried(
     _write(site, run, None)
     _hand_over(run, new=True)
     say(f"{name}: {run.run} ...")
-    until, most = time.monotonic() + seconds, (0, 0)
+    until, most, memory = time.monotonic() + seconds, 0, "-"
     while not (run := runs.read(run.folder)).over:
-        own = [] if run.gpus in ([], [CPU]) else host.gpus()
-        used = [(gpu.used_mib, gpu.total_mib) for gpu in own if gpu.uuid in run.gpus]
-        most = max([most, *used])
+        for gpu in [] if run.gpus in ([], [CPU]) else host.gpus():
+            if gpu.uuid in run.gpus and gpu.used_mib > most:
+                most = gpu.used_mib
+                memory = f"{most / 1024:.1f} of {gpu.total_mib / 1024:.1f} GiB"
         if time.monotonic() > until:
             end(site, run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    return run, most
+    return run, memory
