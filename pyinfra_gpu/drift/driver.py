@@ -21,13 +21,13 @@ from pyinfra_gpu.drift.driver_inventory import (
     target,
     trusts_nvidia,
 )
-from pyinfra_gpu.drift.files import File, lost_files, packages_of, told
+from pyinfra_gpu.drift.files import File, lost_files
 from pyinfra_gpu.drift.finding import CannotTell, Effect, Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files as apt_files
-from pyinfra_gpu.packages.names import LIBRARIES, driver_version, of_kernel
+from pyinfra_gpu.packages.names import LIBRARIES, driver_version, matching, of_kernel
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import shortened, some
@@ -60,17 +60,10 @@ _YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say any
 
 
 def summary(spec: HostSpec, record: Record) -> str:
-    """Name the driver and where it is from, where nothing differs."""
-    if not of_gpus(spec):
-        return ""
-    loaded = f"driver {record.driver.loaded} loaded"
-    if not ours(spec):
-        return loaded
+    """Name the loaded driver, and where it is from if it is ours; nothing differs."""
     origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    text = f"{loaded}, from {origin}, with a module for every kernel"
-    newest = record.kernel.newest
-    waits = newest not in (None, record.system.kernel)
-    return f"{text}; kernel {newest} comes with the next boot" if waits else text
+    loaded = f"driver {record.driver.loaded} loaded{f', from {origin}' if ours(spec) else ''}"
+    return loaded if of_gpus(spec) else ""
 
 
 # -- where packages come from
@@ -88,32 +81,19 @@ def trusted(spec: HostSpec, record: Record) -> Repository | None:
 
 def declared(spec: HostSpec, record: Record) -> Iterator[File]:
     """Yield our files: pins come before the list of the packages that they are to judge."""
-    driver, own, toolkit, pin = spec.driver, archive(spec, record), None, Id.DRIVER_PINS_DIFFER
-    if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
-        toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
+    driver, cuda, own, toolkit = spec.driver, spec.cuda, archive(spec, record), None
+    if cuda.toolkit and cuda.release and cuda.version:
+        toolkit = (catalogue().toolkit_package(cuda.release), cuda.version)
     apart = own.apart if own else None
-    wanted = driver.version or f"branch {driver.branch}"
-    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    rows = [
-        (
-            *(pin, apt_files.PREFERENCES),
-            apt_files.preferences(driver.branch or 0, driver.version, toolkit, apart=apart),
-            f"pins that hold the driver to {wanted} from {origin}",
-        ),
-        (
-            *(pin, apt_files.UNATTENDED, apt_files.unattended(with_kernels=own is not None)),
-            "unattended-upgrades kept off NVIDIA's packages",
-        ),
-        (
-            *(Id.DRIVER_BLACKLIST_DIFFERS, system_files.MODPROBE),
-            *(system_files.HEADER + BLACKLIST, "nouveau and nova kept off the GPUs"),
-        ),
-    ]
+    pins = apt_files.preferences(driver.branch or 0, driver.version, toolkit, apart=apart)
+    unattended = apt_files.unattended(with_kernels=own is not None)
+    id_, free = Id.DRIVER_PINS_DIFFER, system_files.HEADER + BLACKLIST
+    yield File(id=id_, path=apt_files.PREFERENCES, content=pins.encode())
+    yield File(id=id_, path=apt_files.UNATTENDED, content=unattended.encode())
+    yield File(id=Id.DRIVER_BLACKLIST_DIFFERS, path=system_files.MODPROBE, content=free.encode())
     if source := trusted(spec, record):
-        listed, expected = apt_files.sources(source.url), f"packages from {source.url}"
-        rows.append((Id.DRIVER_SOURCE_DIFFERS, apt_files.SOURCES, listed, expected))
-    for id_, path, text, expected in rows:
-        yield File(id=id_, path=path, content=text.encode(), expected=expected)
+        text, id_ = apt_files.sources(source.url), Id.DRIVER_SOURCE_DIFFERS
+        yield File(id=id_, path=apt_files.SOURCES, content=text.encode())
 
 
 def twice(record: Record, source: Repository) -> list[str]:
@@ -151,17 +131,6 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 # -- packages
 
 
-def _known(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Ask for what has to be known before anything is installed."""
-    kernel = record.kernel
-    installed = (record.nvidia.packages, record.packages.half_configured)
-    for each in (*installed, kernel.headers, kernel.installed, record.system.kernel):
-        known(each)
-    if not packages(spec, record).wanted:
-        raise CannotTell(none_known(spec, record))
-    yield from ()
-
-
 def none_known(spec: HostSpec, record: Record) -> str:
     """Say that nobody knows what the declared driver's packages are called here."""
     of = "for" if from_nvidia(spec) else "in the archive of"
@@ -170,53 +139,51 @@ def none_known(spec: HostSpec, record: Record) -> str:
 
 
 def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Compare what is installed with the declared flavour, and all of it with one version."""
+    """Judge each package: of the flavour, of the one version, whole, and on hold as declared.
+
+    What is wrong is told by package, and all that is wrong in the same way is one finding.
+    """
     known(record.nvidia.packages)
-    found, driver, flavour = packages(spec, record), spec.driver, f"{spec.driver.modules} modules"
-    version = target(spec, found)
-    newest = f"of branch {driver.branch}, {driver.minimum} or newer"
-    expected = f"driver {version or newest}"
-    if found.foreign or found.missing:
-        there = f"{', '.join(found.foreign)} installed" if found.foreign else "no driver installed"
-        if found.versions and not found.foreign:
-            there = f"{', '.join(found.missing)} not installed"
-        action = f"install {', '.join(found.missing or found.wanted)}"
-        named = (*found.foreign, *(found.missing or found.wanted))
-        id_, wanted = Id.DRIVER_NOT_INSTALLED, f"{expected} with {flavour}"
-        yield repair(id_, there, wanted, action, named)
-    versions = {each.name: driver_version(each.version) for each in found.following}
-    if odd := {name: each for name, each in versions.items() if each not in (None, version)}:
-        names, one = (*odd, *found.telling), len(found.versions) == 1
-        each_ = some([f"{name} {other}" for name, other in odd.items()], _NAMED)
-        there = f"driver {found.versions[0]}" if one else each_
-        yield repair(Id.DRIVER_VERSION_DIFFERS, there, expected, f"install {expected}", names)
+    found, driver, names = packages(spec, record), spec.driver, packages(spec, record).names
+    if not found.wanted:
+        raise CannotTell(none_known(spec, record))
+    version, hold = target(spec, found), driver.hold
+    right = f"driver {version or f'of branch {driver.branch}, {driver.minimum} or newer'}"
+    flavoured, whole = f"{right} with {driver.modules} modules", "whole packages, as they came"
+    other = {name: f"{name} installed" for name in names if name in found.other}
+    missing = {name: f"{name} not installed" for name in found.wanted if name not in names}
+    odd, held, damaged = dict[str, str](), dict[str, str](), dict[str, str]()
+    for each in found.following:
+        there = driver_version(each.version)
+        if there not in (None, version):
+            odd[each.name] = f"{'driver' if len(found.versions) == 1 else each.name} {there}"
+        if each.held is not hold:
+            held[each.name] = f"{each.name} {'not on hold' if hold else 'on hold'}"
+    if libraries := " and ".join(foreign_libraries(record, found)):
+        damaged |= dict.fromkeys(matching(names, LIBRARIES), libraries)
+    damaged |= {each.package: str(each) for each in lost_files(record, names.__contains__)}
+    half = [each.name for each in found.installed if not each.complete]
+    damaged |= {name: f"{name} only partly installed" for name in half}
+    for id_, wrong, expected, action, named in (
+        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install it", found.wanted),
+        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install it", found.telling),
+        (Id.DRIVER_FILES_DAMAGED, damaged, whole, "install them again", ()),
+        (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", "set it so with apt-mark", ()),
+    ):
+        if wrong:
+            said = some([*dict.fromkeys(wrong.values())], _NAMED)
+            yield repair(id_, said, expected, action, (*wrong, *named))
 
 
 def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    headers = if_known(record.kernel.headers, {})
+    headers = known(record.kernel.headers)
+    for each in (record.system.kernel, record.packages.half_configured):
+        known(each)
     for kernel in () if archive(spec, record) else kernels(record):
         if headers.get(kernel) is False:
             found, expected = f"no headers for kernel {kernel}", "headers, to build a module with"
             name = catalogue().headers_package(kernel)
             yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, f"install {name}", (name,))
-
-
-def _damaged(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what packages of one version cannot explain; its packages are installed again."""
-    known(record.nvidia.packages)
-    found, id_ = packages(spec, record), Id.DRIVER_FILES_DAMAGED
-    if half := tuple(each.name for each in found.installed if not each.complete):
-        there, action = f"{', '.join(half)} only partly installed", "finish their installation"
-        yield repair(id_, there, "whole packages", action, half)
-    if wrong := foreign_libraries(record, found):
-        expected = f"the libraries of driver {found.versions[0]}"
-        action = "keep what no package brought under another name, and install the libraries'"
-        action += " packages again"
-        yield repair(id_, " and ".join(wrong), expected, action, LIBRARIES)
-    if lost := lost_files(record, found.names.__contains__):
-        names = tuple(packages_of(lost))
-        expected = "every file of the driver's packages as they brought it"
-        yield repair(id_, told(lost), expected, f"install {', '.join(names)} again", names)
 
 
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
@@ -234,8 +201,8 @@ def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
 
     Also where DKMS has forgotten it, and would build none for a kernel to come.
     """
-    modules, versions = known(record.kernel.modules), packages(spec, record).versions
-    if len(versions) != 1:
+    modules, versions = if_known(record.kernel.modules, None), packages(spec, record).versions
+    if modules is None or len(versions) != 1:
         return {}
     there = {each: modules.get(each) for each in kernels(record)}
     wrong = {each: it for each, it in there.items() if it != versions[0]}
@@ -243,12 +210,6 @@ def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
     if not wrong and not archive(spec, record) and versions[0] not in sources:
         return dict.fromkeys(kernels(record)[:1], "DKMS has no source of the module")
     return {each: f"module {it}" if it else "no module" for each, it in wrong.items()}
-
-
-def wrongly_held(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return the driver's packages that are not on hold, or are, against `driver_hold`."""
-    following = packages(spec, record).following
-    return tuple(each.name for each in following if each.held is not spec.driver.hold)
 
 
 def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -265,17 +226,9 @@ def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _holds(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.nvidia.packages)
-    if names := wrongly_held(spec, record):
-        hold = spec.driver.hold
-        found = f"{some(names, _NAMED)} {'not on hold' if hold else 'on hold'}"
-        action = "put them on hold" if hold else "take them off hold"
-        yield repair(Id.DRIVER_HOLD_DIFFERS, found, f"driver_hold = {hold}", action)
-
-
 def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.kernel.installed)
+    for each in (record.kernel.installed, record.kernel.modules):
+        known(each)
     found = packages(spec, record)
     for kernel, there in unbuilt(spec, record).items():
         running = kernel == record.system.kernel
@@ -304,17 +257,11 @@ def owed(found: Iterable[Finding]) -> str | None:
 
 
 def uncured(at: int | Unknown) -> str:
-    """Say that a reboot did not help, a clause with its remedy.
-
-    + at: when it was asked for, in seconds since 1970
-    """
-    when = "of before"
+    """Say that a reboot did not help that was asked for at a moment, in seconds since 1970."""
+    when, remedy = "", "see `dkms status` and `dmesg` there, and reboot when the cause is gone"
     if isinstance(at, int) and at < _YEAR_5000:
-        when = f"of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        f"the reboot {when} did not help, so none follows: see `dkms status` and `dmesg` there, and"
-        " reboot when the cause is gone"
-    )
+        when = f" of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"the reboot{when} did not help, so none follows: {remedy}"
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:
@@ -354,16 +301,11 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     it could say so, leaves a note: with it the same reason would have no reboot in half a year.
     """
     found, reboots = [*_module(spec, record)], if_known(record.power.reboots, ())
-    reason, action, command = owed(found), "", None
-    tried = [
-        each.at
-        for each in reboots
-        if each.reason == reason and each.boot_id != record.system.boot_id
-    ]
+    reason, boot, action, command = owed(found), record.system.boot_id, "", None
+    tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
     if not ours(spec):
-        action = (
-            "it is somebody else's (driver_source 'present'): load the installed one, or reboot"
-        )
+        action = "left alone with driver_source = 'present': have a driver of branch"
+        action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
     elif tried:
         action, command = uncured(tried[0]), "sudo systemctl reboot"
     elif reason is None and record.driver.loaded and reboots:
@@ -378,74 +320,60 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     wanted, id_ = spec.driver.persistence, Id.DRIVER_PERSISTENCED_DIFFERS
     state, enabled = known(record.driver.persistenced), known(record.driver.persistenced_enabled)
-    is_on = state == "active" and enabled is not False
-    is_off = state != "active" and enabled is not True
-    if not packages(spec, record).installed or (is_on if wanted else is_off):
+    active, now, later = state == "active", state or "not there", enabled is not False
+    right = active and later if wanted else not active and enabled is not True
+    if right or not packages(spec, record).installed:
         return
     expected, named = f"driver_persistence = {wanted}", (UNIT, "nvidia-compute-utils*")
     if wanted and state == "masked":
-        action = "left alone: it was masked by hand. Unmask it, or declare"
-        action += " driver_persistence = False"
-        command = f"sudo systemctl unmask {UNIT}"
+        action = "left alone: it was masked by hand, so unmask it or declare"
+        action, command = f"{action} driver_persistence = False", f"sudo systemctl unmask {UNIT}"
         yield report(id_, f"{UNIT} is masked", expected, action, command)
         return
-    what = state or "not there"
-    if wanted and state == "active":
-        what = "not enabled"
-    elif not wanted and state != "active":
-        what = "enabled"
     # An upgrade stops it, and with the old module still loaded it could not start again.
     waits = wanted and enabled is True and any(_module(spec, record))
     effect: Effect = "restart" if waits else "repair"
+    found = f"{UNIT} is {now}, and {'enabled' if enabled else 'not enabled'}"
     action = "enable and start it" if wanted else "stop and disable it"
-    yield repair(id_, f"{UNIT} is {what}", expected, action, named, effect=effect)
+    yield repair(id_, found, expected, action, named, effect=effect)
 
 
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
-    With its devices closed no program of the owner's can begin to use a GPU, so the run stops. The
-    driver makes them with the mode that its module was loaded with, and nvidia-modprobe gives them
-    that mode again: to change it on the device does not last. Files that no package explains lie
-    behind a folder on the way, or have a mode that root chose for good.
+    The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
+    gives them that mode again: to change it on the device does not last. Files that no package
+    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
+    dangles, and a file of our own packages, has a finding of its own.
     """
     shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
+    links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
+    lost = {each.path for each in if_known(record.nvidia.lost, ())} if ours(spec) else set()
     devices = [path for path in shut if path.startswith("/dev/")]
-    others = [path for path in shut if path not in devices and not _told_else(spec, record, path)]
+    others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
     if devices:
+        found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
         yield report(
             Id.DRIVER_CLOSED,
-            f"{owner} may not open {some(devices, _NAMED)}",
+            found,
             "devices that the owner may read and write",
-            "take NVreg_DeviceFileMode, -UID and -GID out of modprobe's settings, or the rule of"
-            " udev's away, and reboot; or put the owner into the group that may; see who says so",
-            f"ls -l {devices[0]}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            "take NVreg_DeviceFile* out of modprobe's settings, or the rule of udev's away, and"
+            " reboot; or put the owner into the group that may; see who says so",
+            f"{command}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
             stops=True,
         )
     if others:
-        yield report(
-            Id.DRIVER_CLOSED,
-            f"{owner} may not use {some(others, _NAMED)}",
-            "libraries that the owner may read, and programs that the owner may run",
-            "left alone, since somebody chose that, for a folder on the way or for good by the"
-            " package manager's list of modes: take it back",
-            f"namei -l {others[0]}",
-        )
-
-
-def _told_else(spec: HostSpec, record: Record, path: str) -> bool:
-    """Tell whether another finding says it: a link that dangles, or a file of our packages'."""
-    link = if_known(record.libcuda.links, {}).get(path)
-    real = link.real if link else path
-    lost = if_known(record.nvidia.lost, ()) if ours(spec) else ()
-    return real is None or real in {each.path for each in lost}
+        found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
+        expected = "libraries that the owner may read, and programs that the owner may run"
+        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 
 judge = Rules(
     *where(
         ours,
-        *(_keyring, _files, _known, _packages, _headers, _damaged),
-        *(_module_name, _holds, _modules, _initramfs),
+        *(_keyring, _files, _packages, _headers),
+        *(_module_name, _modules, _initramfs),
     ),
     *where(of_gpus, _loaded),
     *where(ours, _persistenced),

@@ -11,7 +11,10 @@ from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.facts.record import NvidiaPackage, Record
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_driver, plain
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks import Archive, catalogue
+from pyinfra_gpu.stacks import Archive, Extent, Flavour, catalogue
+
+FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
+EXTENTS: tuple[Extent, ...] = ("compute", "full")
 
 
 def of_gpus(spec: HostSpec) -> bool:
@@ -120,16 +123,6 @@ class Packages:
         return tuple(each for each in self.installed if plain(each.name) not in self.apart)
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """The wanted packages that are not there at all."""
-        return tuple(name for name in self.wanted if name not in self.names)
-
-    @property
-    def foreign(self) -> tuple[str, ...]:
-        """The installed packages of the other flavour."""
-        return tuple(name for name in self.names if name in self.other)
-
-    @property
     def versions(self) -> tuple[str, ...]:
         """The driver versions that are there, oldest first."""
         found = {driver_version(package.version) for package in self.following}
@@ -151,26 +144,25 @@ def packages(spec: HostSpec, record: Record) -> Packages:
     source = own or known.get(str(record.system.os_id))
     declared = source.driver(branch, flavour, spec.driver.packages) if source else None
     names, modules = dict[str, set[str]](), dict[str, list[str]]()
-    for each in ("open", "proprietary"):
-        both = (source.driver(branch, each, kind) for kind in ("compute", "full")) if source else ()
-        names[each] = {name for found in both for name in found or ()}
-        built = kernels(record) if own else ()
-        modules[each] = [own.kernel_package(branch, each, kernel) for kernel in built if own]
-    another = "proprietary" if flavour == "open" else "open"
+    built_for = kernels(record) if own else ()
+    for each in FLAVOURS:
+        both = [source.driver(branch, each, kind) or () for kind in EXTENTS] if source else []
+        names[each] = set().union(*both)
+        modules[each] = [own.kernel_package(branch, each, k) for k in built_for if own]
+    another = next(each for each in FLAVOURS if each != flavour)
     wanted = (*(declared or ()), *modules[flavour])
     other = (names[another] - names[flavour]) | {*modules[another]}
-    of_kernels = {*modules["open"], *modules["proprietary"], *of_series(spec, record)}
+    of_kernels = {*modules[flavour], *modules[another], *of_series(spec, record)}
     apart = of_kernels | {*(own.apart if own else ())}
+    certain = {*wanted, *other, *of_kernels}
+    installed = tuple(
+        each
+        for each in if_known(record.nvidia.packages, ())
+        if plain(each.name) in certain
+        or (plain(each.name) not in apart and is_driver(each.name, each.version))
+    )
     return Packages(
-        wanted=wanted,
-        other=frozenset(other),
-        installed=tuple(
-            each
-            for each in if_known(record.nvidia.packages, ())
-            if plain(each.name) in {*wanted, *other, *of_kernels}
-            or (plain(each.name) not in apart and is_driver(each.name, each.version))
-        ),
-        apart=frozenset(apart),
+        wanted=wanted, other=frozenset(other), installed=installed, apart=frozenset(apart)
     )
 
 
@@ -193,7 +185,7 @@ def target(spec: HostSpec, found: Packages) -> str | None:
     """
     if spec.driver.version is not None:
         return spec.driver.version
-    if len(found.missing) == len(found.wanted):
+    if not any(name in found.names for name in found.wanted):
         return None  # what is there are companions, and no driver to keep to
     votes: Counter[str] = Counter()
     for package in found.following:

@@ -37,7 +37,6 @@ BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
 _MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
-_WHETHER_LOADED = "whether the NVIDIA driver is loaded"
 _OTHER = Id.PREFLIGHT_OTHER_DRIVER
 _OF_KERNELS = "linux-modules-nvidia-"
 
@@ -118,27 +117,9 @@ def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
 # -- the driver
 
 
-def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Somebody else keeps the driver: without one, all that follows would fail later."""
-    loaded = known(record.driver.loaded, _WHETHER_LOADED)
-    if ours(spec) or loaded is not None:
-        return
-    free = [name for name in ("nouveau", "nova") if getattr(record.driver, name) is True]
-    bound = f"; {' and '.join(free)} is loaded and has to go first" if free else ""
-    root = spec.privilege == "sudo"
-    remedy = "declare `driver_source = 'nvidia'`" if root else "ask who has root"
-    yield stop(
-        Id.PREFLIGHT_NO_DRIVER,
-        f"no NVIDIA driver is loaded{bound}",
-        "a driver that somebody else installed, as driver_source = 'present' says",
-        f"install branch {spec.driver.branch} ({spec.driver.minimum} or newer) with"
-        f" {spec.driver.modules} kernel modules and reboot, or {remedy}",
-    )
-
-
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
-    known(record.driver.loaded, _WHETHER_LOADED)
+    known(record.system.os_id, "which distribution it runs")
     source = repository(spec, record) if from_nvidia(spec) else None
     found, expected = driver.none_known(spec, record), "packages of the declared driver"
     action = "install the driver yourself and declare `driver_source = 'present'`"
@@ -255,7 +236,7 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 RULES = (
-    *where(of_gpus, _devices, _loaded),
+    *where(of_gpus, _devices),
     *where(ours, _packages_known, _runfile),
     *where(trusts_nvidia, _other_source),
     *where(ours, _other_driver, _secure_boot, _busy),

@@ -31,8 +31,8 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.reboot import forget_reboots, restart
-from pyinfra_gpu.engine.steps import failed, reason, step
+from pyinfra_gpu.engine.reboot import restart
+from pyinfra_gpu.engine.steps import failed, quoted, reason, step
 from pyinfra_gpu.engine.transaction import Request, dpkg_is_idle, install, possible, update, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
@@ -40,9 +40,8 @@ from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.names import driver_version, matching, plain
+from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
-from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
 _TRIED = 4
@@ -62,13 +61,10 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Then come the pins,
-    what keeps unattended-upgrades off, the blacklist of the free drivers, the source list, and a
-    list of this repository alone. Another list that names the same repository is set aside, since
-    nothing works where their keys differ.
-
-    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and NVIDIA's
-    repository is there only for the toolkit.
+    would point elsewhere. What it holds must be the pinned key and no other. Another list that
+    names the same repository is set aside, since nothing works where their keys differ. With
+    ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and its repository is
+    there only for the toolkit.
 
     **Example:**
 
@@ -77,24 +73,21 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     """
     source, root = drift.trusted(spec, record), as_root(spec)
+    renewed = found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS)
     yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
+    if not renewed:  # else there is nobody yet who could be asked
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
     if source is not None:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
         for file in drift.twice(record, source):
             what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
-    pins, *others = drift.declared(spec, record)
-    # Pins come first, but where they name a version: it has to be on offer before they are written.
-    files = [pins, *others] if spec.driver.version is None else others
-    for ours in files:
+    for ours in drift.declared(spec, record):
         if differs(record, ours):
             yield write(STAGE, ours, root)
-    if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
+    if renewed:
         yield FunctionCommand(update, (STAGE, spec), {})
-    if pins not in files and differs(record, pins):
-        yield FunctionCommand(_is_on_offer, (spec, record), {})
-        yield write(STAGE, pins, root)
 
 
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
@@ -103,23 +96,22 @@ def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list
     answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
     offer = apt.on_offer_in(answer.stdout)
     each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
-    common = (version for version in (set.intersection(*each) if each else ()) if version)
+    common = set.intersection(*each) - {""} if each else set()
     return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
 
 
 def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
-    version, found = spec.driver.version, packages(spec, record)
-    offered = _on_offer(state, host, spec, found)
-    if version not in offered:
-        if not update(state, host, STAGE, spec):
-            return False
-        offered = _on_offer(state, host, spec, found)
+    version = spec.driver.version
+    if version is None:
+        return True
+    if not update(state, host, STAGE, spec):
+        return False
+    offered = _on_offer(state, host, spec, packages(spec, record))
     if version in offered or not offered:
         return True
     said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
-    said += f" {', '.join(offered)}; the pins and the driver are as they were"
-    return failed(host, STAGE, f"{host.name}: {said}")
+    return failed(host, STAGE, f"{host.name}: {said} {', '.join(offered)}; the driver is as it was")
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
@@ -150,34 +142,59 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
         Id.DRIVER_VERSION_DIFFERS,
         Id.DRIVER_FILES_DAMAGED,
         Id.DRIVER_HEADERS_MISSING,
+        Id.DRIVER_MODULE_NOT_BUILT,
+        Id.DRIVER_INITRAMFS_STALE,
+        Id.DRIVER_HOLD_DIFFERS,
     ),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the declared driver is installed: its branch, flavour, all of one version.
+    """Ensure that the declared driver is installed, all of one version, and ready for each boot.
 
-    The headers of the running kernel come first, for without them DKMS builds nothing and says
-    nothing. A driver of another branch is brought back, which is a downgrade where it is a newer
-    one: the declared branch is what asks for it. Within the branch nothing is ever downgraded
-    unless ``driver_version`` says so or the rest of the driver is at the older version.
+    The headers come first, for without them DKMS builds nothing and says nothing. A driver of
+    another branch is brought back; within the branch nothing is ever downgraded unless
+    ``driver_version`` says so or the rest of the driver is at the older version. The module is
+    there for the running and for the next kernel: a DKMS build that failed leaves packages that
+    count as installed. The packages are on hold as ``driver_hold`` says.
     """
-    running, newest = record.system.kernel, record.kernel.newest
     for each in found.of(Id.DRIVER_HEADERS_MISSING):
-        hint = each.found
-        if catalogue().headers_package(str(running)) in each.packages:
-            newer = f"reboot into {newest} first" if newest not in (None, running) else ""
-            hint = f"no headers for the running kernel {running}; "
-            hint += newer or "install a newer kernel and reboot"
+        hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
+        hint += f" {record.kernel.newest})"
         # A file that somebody deleted comes back only by installing the package again.
         yield from install(STAGE, spec, each.packages, reinstall=True, hint=hint)
     if found.of(Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS):
-        if spec.driver.version is not None:
-            yield FunctionCommand(_is_on_offer, (spec, record), {})
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
         if archive(spec, record) is None:
             yield from install(STAGE, spec, requests(spec, record))
         else:
             yield FunctionCommand(_from_archive, (spec, record), {})
-    if _damaged(spec, fresh(spec, record)):
+    record = fresh(spec, record)
+    if _named(spec, record, Id.DRIVER_FILES_DAMAGED):
         yield FunctionCommand(_complete, (spec,), {})
+    yield from _ready_for_boot(spec, fresh(spec, record), found)
+
+
+def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    root, own = as_root(spec), archive(spec, record)
+    for kernel in drift.unbuilt(spec, record):
+        if own is not None:
+            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
+            yield from install(STAGE, spec, (name,), reinstall=True)
+            continue
+        (version,) = packages(spec, record).versions
+        what = f"build module {version} for kernel {kernel}"
+        command = program("driver/build_module.sh", version, kernel)
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
+    record = fresh(spec, record)
+    # A kernel's own package stays half configured where its hook could not build our module.
+    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
+        yield transaction.finish_interrupted(STAGE, spec)
+    if record.kernel.initramfs == "stale":
+        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
+        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
+    if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
+        command = apt.hold(names, on=spec.driver.hold)
+        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
 
 
 def requests(
@@ -194,13 +211,10 @@ def requests(
     """
     found = packages(spec, record)
     version = version or target(spec, found)
-    branches = {name: re.search(r"-(\d{3})(?=-|:|$)", name) for name in found.names}
-    going = [
-        name
-        for name, branch in branches.items()
-        if name in found.foreign or (branch and int(branch[1]) != spec.driver.branch)
-    ]
-    names = dict.fromkeys((*found.wanted, *more, *(each for each in branches if each not in going)))
+    anothers = re.compile(rf"-(?!{spec.driver.branch})\d{{3}}(?=-|:|$)")
+    going = [name for name in found.names if name in found.other or anothers.search(name)]
+    staying = [name for name in found.names if name not in going]
+    names = dict.fromkeys((*found.wanted, *more, *staying))
     exact = {name: version and plain(name) not in found.apart for name in names}
     asked = (f"{name}={version}-*" if exact[name] else name for name in names)
     return (*asked, *(f"{name}-" for name in going))
@@ -218,20 +232,18 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
     companions = own.beside(spec.driver.branch or 0, spec.driver.modules) if own else ()
     chosen = target(spec, found)
     versions = [chosen] if chosen else _on_offer(state, host, spec, found)[:_TRIED]
-    tried = [
-        Request(stage=STAGE, spec=spec, packages=requests(spec, record, version, more))
-        for version in versions
-        for more in ((*companions, *of_series(spec, record)), companions, ())
-    ] or [Request(stage=STAGE, spec=spec, packages=requests(spec, record))]
+    more = ((*companions, *of_series(spec, record)), companions, ())
+    asked = [requests(spec, record, version, each) for version in versions for each in more]
+    asked = asked or [requests(spec, record)]
+    tried = [Request(stage=STAGE, spec=spec, packages=packages_) for packages_ in asked]
     likely = (each for each in tried if possible(state, host, each))
     return transaction.run(state, host, next(likely, tried[0]))
 
 
-def _damaged(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is to be installed again: what is incomplete, or has other files."""
-    found = Findings(drift.judge(spec, record)).of(Id.DRIVER_FILES_DAMAGED)
-    patterns = [name for each in found for name in each.packages]
-    return sorted(matching(packages(spec, record).names, patterns))
+def _named(spec: HostSpec, record: Record, id_: Id) -> tuple[str, ...]:
+    """Return the packages that findings of an id name by now."""
+    found = Findings(drift.judge(spec, record)).of(id_)
+    return tuple(name for each in found for name in each.packages)
 
 
 def _complete(state: State, host: Host, spec: HostSpec) -> bool:
@@ -256,63 +268,27 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
         forget()
         if not answer.ok:
             return failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")
-    return transaction.again(state, host, STAGE, spec, _damaged(spec, record))
+    damaged = _named(spec, record, Id.DRIVER_FILES_DAMAGED)
+    return transaction.again(state, host, STAGE, spec, sorted(damaged))
 
 
 @converging(
     drift,
     repairs=(
-        Id.DRIVER_HOLD_DIFFERS,
-        Id.DRIVER_MODULE_NOT_BUILT,
-        Id.DRIVER_INITRAMFS_STALE,
         Id.DRIVER_MODULE_NAME_DIFFERS,
+        Id.DRIVER_MODULE_DIFFERS,
+        Id.DRIVER_REBOOT_NOTED,
+        Id.DRIVER_CLOSED,
     ),
-)
-def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that every boot finds this driver, and no other, ready.
-
-    The module is there, in the packages' version, for the running and for the next kernel: a DKMS
-    build that failed leaves packages that count as installed. The initramfs knows that nouveau and
-    nova are blacklisted. The packages are on hold as ``driver_hold`` says.
-    """
-    root, own = as_root(spec), archive(spec, record)
-    for kernel in drift.unbuilt(spec, record):
-        if own is not None:
-            # A file that somebody deleted comes back only by installing the package again.
-            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
-            yield from install(STAGE, spec, (name,), reinstall=True)
-            continue
-        (version,) = packages(spec, record).versions
-        what = f"build module {version} for kernel {kernel}"
-        command = program("driver/build_module.sh", version, kernel)
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
-    record = fresh(spec, record)
-    # A kernel's own package stays half configured where its hook could not build our module.
-    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
-        yield transaction.finish_interrupted(STAGE, spec)
-    if record.kernel.initramfs == "stale":
-        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
-        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
-    if names := drift.wrongly_held(spec, record):
-        command = apt.hold(names, on=spec.driver.hold)
-        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
-
-
-@converging(
-    drift,
-    repairs=(Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_REBOOT_NOTED, Id.DRIVER_CLOSED),
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the running kernel has the installed module, and the free drivers do not.
 
     Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
-    are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
-    this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
-    most one reboot in a run, and never a second one for what the first did not cure. Nobody's
-    process is ever ended but by a reboot that data asks for. A run that was cut off behind its
-    reboot has left a note of what that was for: it is forgotten where that is gone.
+    are stopped and started again); otherwise rebooted as ``driver_reboot`` says, at most once in a
+    run, and never a second time for what the first did not cure. Nobody's process is ever ended but
+    by a reboot that data asks for.
     """
     del record, found
     yield FunctionCommand(_load, (spec,), {})
@@ -320,78 +296,62 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _load(state: State, host: Host, spec: HostSpec) -> bool:
     """Load or reload the module; where that is not possible, reboot as declared."""
-    record = look(spec)
+    record, root = look(spec), as_root(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    if (owed := _owed(state, host, spec, record)) is None:
-        return True
-    busy, why_ = users(record), owed
-    exchangeable = _can_be_exchanged(record)
-    if exchangeable and (record.driver.loaded is None or busy == ()):
+    reason_ = why_ = drift.owed(drift.judge(spec, record))
+    built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
+    loadable = built and record.driver.nouveau is False and record.driver.nova is False
+    if reason_ and loadable and (record.driver.loaded is None or users(record) == ()):
         what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
-        answer = ask(state, host, command, as_root(spec), seconds=deadlines.MODULE, what=what)
+        answer = ask(state, host, command, root, seconds=deadlines.MODULE, what=what)
         forget()
         record = look(spec) or record
-        if answer.ok and _owed(state, host, spec, record) is None:
-            return True
-        busy, why_ = users(record), f"{owed}; loading it failed ({reason(answer.lines)})"
-        exchangeable = _can_be_exchanged(record)
-    if busy and spec.driver.reboot != "always" and exchangeable:
+        why_ = f"{reason_}; loading it failed ({reason(answer.lines)})"
+        reason_ = drift.owed(drift.judge(spec, record)) if answer.ok else reason_
+    busy = users(record)
+    if reason_ and loadable and busy and spec.driver.reboot != "always":
         who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
         if isinstance(busy, Unknown):
             who = f"who uses the GPUs cannot be told ({busy.reason})"
         sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
-    return _reboot(state, host, spec, record, owed, why_)
+    if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
+        return False
+    # The reason may come again in half a year, and then one reboot may help.
+    record = look(spec) or record
+    if record.power.reboots and drift.owed(drift.judge(spec, record)) is None:
+        command = quoted("rm", "-f", system_files.REBOOTS)
+        ask(state, host, command, root, seconds=deadlines.PLAIN)
+    return True
 
 
-def _owed(state: State, host: Host, spec: HostSpec, record: Record) -> str | None:
-    """Return what a reload or reboot is owed for; with nothing owed, have old reboots forgotten.
-
-    The reason may come again in half a year, and then one reboot may help.
-    """
-    owed = drift.owed(drift.judge(spec, record))
-    if owed is None and record.power.reboots:
-        forget_reboots(state, host, spec)
-    return owed
-
-
-def _can_be_exchanged(record: Record) -> bool:
-    """Tell whether the installed module could be loaded if nobody used the GPUs."""
-    built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
-    return bool(built) and record.driver.nouveau is False and record.driver.nova is False
-
-
-def _reboot(state: State, host: Host, spec: HostSpec, record: Record, owed: str, why: str) -> bool:
+def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -> bool:
     """Reboot where data and the host allow it, behind whoever installs packages.
 
     Who uses the host, and whether an installation is done, is judged there by the program that
     reboots it. An installation that was cut off behind the driver's packages leaves none of them
     to install, so it is finished here; who installs next comes behind the reboot.
     """
-    obstacle = ""
+    said = f"{host.name}: a reboot is owed ({why_}), and"
     if spec.driver.reboot == "never":
-        obstacle = "driver_reboot = 'never' is declared: run `sudo systemctl reboot` there when it"
-        obstacle += " suits, then run again"
-    elif not dpkg_is_idle(state, host, STAGE, spec):
+        remedy = "run `sudo systemctl reboot` there when it suits, then run again"
+        return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")
+    if not dpkg_is_idle(state, host, STAGE, spec):
         return False
-    record = look(spec) or record
-    kernel, modules = next_kernel(record), if_known(record.kernel.modules, {})
-    if not obstacle and not modules.get(str(kernel)):
-        obstacle = f"kernel {kernel or '(unknown)'}, which boots next, has no NVIDIA module: see"
-        obstacle += " `dkms status` there"
-    if obstacle:
-        return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
-    # With `driver_reboot = "always"` somebody may be at work; who that was is told.
+    if (record := look(spec)) is None:
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
+    following = str(next_kernel(record) or "(unknown)")
+    if not if_known(record.kernel.modules, {}).get(following):
+        has = f"kernel {following}, which boots next, has no NVIDIA module"
+        return failed(host, STAGE, f"{said} {has}: see `dkms status` there")
+    if not restart(state, host, STAGE, spec, why_, reason_):
+        return False
     uses = (users(record), record.power.sessions, record.power.inhibitors)
-    ended = [text for one in uses for text in if_known(one, ())]
-    if not restart(state, host, STAGE, spec, why, owed):
-        return False
-    for who in ended:
-        sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
-        journal.warn(STAGE, f"{host.name}: {sentence}")
-    if after := look(spec):
-        _owed(state, host, spec, after)
+    for each in uses if spec.driver.reboot == "always" else ():
+        for who in if_known(each, ()):
+            sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
+            journal.warn(STAGE, f"{host.name}: {sentence}")
     return True
 
 
@@ -404,10 +364,9 @@ def _reboot(state: State, host: Host, spec: HostSpec, record: Record, owed: str,
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
-    An upgrade of the driver stops it, and nothing starts it again. Comes after the module is
-    loaded: without one it cannot start. GPUs work without it, only that the first program to use
-    them waits for them: where it cannot be started, that is said, the other stages do their work,
-    and the run fails for this host at its end.
+    An upgrade of the driver stops it, and without a loaded module it cannot start. GPUs work
+    without it, only that the first program to use them waits: where it cannot be started, the other
+    stages do their work, and the run fails for this host at its end.
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

@@ -352,7 +352,7 @@ class TrainingSpec(Section):
         50, "ended runs whose logs are kept; 0 = all. Checkpoints are never deleted", example=200,
         ge=0, le=100_000)
     retry_wait_s: int = key(
-        30, "seconds before a run begins again by `--retries`; twice as long each further time",
+        30, "seconds before a run begins again by `--retries`",
         example=120, ge=1, le=3600)
     reboot_wait_s: int = key(
         86_400, "seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",

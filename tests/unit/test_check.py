@@ -270,7 +270,7 @@ def test_a_host_whose_sudo_asks_for_a_password_is_told_and_nobody_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["inventories/lob.py"], "did you mean inventories/lab.py?"),
+        (["inventories/lob.py"], "there is: inventories/lab.py"),
         (["FLEET", "--limit", "dead1", "--limit", "dead2"], "--limit dead2 names no host of"),
         (["FLEET", "--limit", "dead1", "--exclude", "gpu"], "leaves no host"),
         (["FLEET", "--data", "stack=nosuch"], "nosuch"),

@@ -217,10 +217,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         changed({"driver.user": ["?no permission"], "nvidia.package": MIXED}),
         ("who uses the GPUs", "no permission"),
     ),
-    "no driver, and somebody else is to install it": (
-        changed({"driver_source": "present"}, bare=True),
-        ("no NVIDIA driver is loaded; nouveau is loaded", "driver_source = 'nvidia'"),
-    ),
     "a loaded driver of somebody else's that is too old": (
         changed({
             "driver_source": "present", "driver.loaded": "550.54.14",
