@@ -393,8 +393,8 @@ def driver(case: Case) -> Iterator[Problem]:
             if not _too(capability, each.oldest, each.newest and each.newest.partition(".")[0])
         ]
         newest = serving[-1] if serving[-1] < max(known.driver_branches) else None
-        there, bounds = loaded or str(ours.branch), (serving[0], newest)
-        yield from _within(key, found, there, bounds, "branch", case.gpu_name, fix)
+        there, served = loaded or str(ours.branch), (serving[0], newest)
+        yield from _within(key, found, there, served, "branch", case.gpu_name, fix)
     cuda = f"{case.torch.build[2:-1]}.{case.torch.build[-1]}"  # "13.0" of "cu130"
     like = [each.minimum_driver for each in known.cuda.values() if each.release[:3] == cuda[:3]]
     there = loaded or f"{ours.branch}.999"  # a branch's newest release
@@ -402,28 +402,19 @@ def driver(case: Case) -> Iterator[Problem]:
     needs |= {f"torch's build {case.torch.build}": each for each in like[:1] if case.wheel}
     for whose, minimum in needs.items():
         yield from _within(key, found, there, (minimum, None), "driver", whose, fix)
-    branch = case.branch()
-    if (
-        like
-        and branch
-        and branch.cuda
-        and branch.cuda[:3] == cuda[:3]
-        and cuda >= known.strict_cuda
-    ):
-        key, newest_cuda = "pytorch_build", (None, branch.cuda)
-        yield from _within(key, "is", cuda, newest_cuda, "CUDA", case.driver, fix)
+    newest_cuda = ((branch := case.branch()) and branch.cuda) or ""
+    strict = bool(like) and Version(cuda) >= Version(known.strict_cuda)
+    if strict and newest_cuda[:3] == cuda[:3]:
+        key, bounds = "pytorch_build", (None, newest_cuda)
+        yield from _within(key, "is", cuda, bounds, "CUDA", case.driver, fix)
 
 
 def offered(case: Case) -> Iterator[Problem]:
     """NVIDIA's repository of a newer distribution begins with a newer branch and toolkit; a
     distribution's own archive has the branches of its day.
     """
-    driver, toolkit, where = (
-        case.spec.driver,
-        case.toolkit,
-        case.facts.distribution if case.facts else None,
-    )
-    if not case.nvidia or where is None:
+    driver, toolkit, facts = case.spec.driver, case.toolkit, case.facts
+    if not case.nvidia or facts is None or (where := facts.distribution) is None:
         return
     carried = case.known.repositories.releases.get(where)
     if carried is not None and driver.repository and "{distro}" in driver.repository.url:
