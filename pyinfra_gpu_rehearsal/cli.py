@@ -1,4 +1,4 @@
-"""The command line of the lab: throwaway hosts up, down, their faults, and a whole rehearsal."""
+"""The command line of the lab: throwaway hosts up and down, and a whole rehearsal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra_gpu_rehearsal.base_image import RELEASES
-from pyinfra_gpu_rehearsal.commands import remove_tree
+from pyinfra_gpu_rehearsal.commands import LabError, cache_folder, remove_tree
 from pyinfra_gpu_rehearsal.control_group import labs
-from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
-from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
 from pyinfra_gpu_rehearsal.run import run as rehearse
-from pyinfra_gpu_rehearsal.state import cache_folder
 
 
 def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> int:
@@ -29,12 +26,12 @@ def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = N
     directory = "the lab's folder (default: %(default)s)"
     parser.add_argument("--directory", default=".rehearsal", help=directory)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (_, help_, arguments, _) in COMMANDS.items():
+    for name, (_, help_, arguments) in COMMANDS.items():
         command = commands.add_parser(name, help=help_, description=help_)
         for argument in arguments.split():
             command.add_argument(argument, **ARGUMENTS[argument])
     asked = vars(parser.parse_args(words))
-    lab, (act, *_, said) = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
+    lab, (act, *_) = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
     try:
         answer = act(lab, **asked)
     except LabError as error:
@@ -43,12 +40,12 @@ def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = N
     except KeyboardInterrupt:
         print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
         return 130
-    if said:
-        print(said.format(answer=answer, **asked))
+    if isinstance(answer, str):
+        print(answer)
     return answer if isinstance(answer, int) else 0
 
 
-def _up(lab: Lab, count: int, machine: str | None, os: str) -> str:
+def _up(lab: Lab, count: int, machine: str, os: str) -> str:
     lab.up(count, machine=machine, release=os)
     return _list(lab)
 
@@ -62,77 +59,40 @@ def _clean(lab: Lab) -> str:
 
 
 def _list(lab: Lab) -> str:
-    rows = [("name", "address", "state", "machine (rehearsal)", "enter it with")]
+    lines = []
     for host in lab.all_hosts():
         state = "off"
         if host.is_on():
             state = host.run("systemctl is-system-running", check=False).stdout.strip()
-        machine = host.machine.name if host.machine else "no GPU"
+        machine = f"{host.machine.name} (rehearsal)" if host.machine else "no GPU"
         enter = f"ssh -F {lab.shown_ssh_config} {host.name}"
-        rows.append((host.name, host.address, state, machine, enter))
-    if len(rows) == 1:
-        return NONE_UP
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (zip(row, widths, strict=True) for row in rows)
-    return "\n".join("  ".join(word.ljust(w) for word, w in line).rstrip() for line in lines)
+        lines.append(f"{host.name:<6} {host.address:<14} {state:<9} {machine}: {enter}")
+    return "\n".join(lines) or NONE_UP
 
 
-def _host(act: str) -> Callable[..., Any]:
-    """Return what does it with a host."""
-    return lambda lab, name, **asked: getattr(lab.host(name), act)(*asked.values())
+def _newer_driver(lab: Lab) -> str:
+    return f"NVIDIA's repository (rehearsal) has the driver {lab.nvidia.offer_newer()} as well"
 
 
-def _power_on(lab: Lab, name: str) -> None:
-    host = lab.host(name)
-    host.power_on()
-    host.wait_ready()
-
-
-def _disk(lab: Lab, name: str, disk: str) -> None:
-    host = lab.host(name)
-    (host.fill_disk if disk == "full" else host.free_disk)()
-
-
-# What is done with a lab and the arguments, what it is for, those arguments, and what is printed
-# then, with the arguments and the answer in it.
-COMMANDS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "run": (rehearse, "make two throwaway hosts, deploy twice, and show what happened", "", ""),
-    "up": (_up, "make hosts, or switch them on again", "count --machine --os", "{answer}"),
-    "down": (Lab.down, "remove the hosts and everything made for them", "", ""),
-    "clean": (_clean, "remove hosts, base image and downloaded wheels", "", "{answer}"),
-    "list": (_list, "show the hosts and how to enter them", "", "{answer}"),
-    "fresh": (Lab.fresh, "make a host a bare machine again", "name", "{name} is bare again"),
-    "reboot": (_host("reboot"), "reboot a host in good order", "name", "{name} has rebooted"),
-    "power-off": (_host("power_off"), "cut a host's power", "name", "{name} has no power"),
-    "power-on": (_power_on, "switch a host on again", "name", "{name} is on"),
-    "snapshot": (
-        Lab.snapshot, "keep what a host has on its disk", "name snapshot",
-        "{name} is kept as {snapshot}",
+# What is done with a lab and the arguments, what that is for, and those arguments.
+COMMANDS: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "run": (rehearse, "make two throwaway hosts, deploy twice, and show what happened", ""),
+    "up": (_up, "make hosts, or switch them on again", "count --machine --os"),
+    "down": (Lab.down, "remove the hosts and everything made for them", ""),
+    "clean": (_clean, "remove hosts, base image and downloaded wheels", ""),
+    "list": (_list, "show the hosts and how to enter them", ""),
+    "fresh": (
+        lambda lab, name: lab.host(name).fresh(), "make a host a bare machine again", "name"
     ),
-    "restore": (
-        Lab.restore, "bring a host back to a snapshot", "name snapshot",
-        "{name} is again as it was in {snapshot}",
-    ),
-    "network": (
-        _host("network"), "break or restore a host's network", "name network ms",
-        "{name}: network {network}",
-    ),
-    "disk": (_disk, "fill or free the disk under /opt", "name disk", "{name}: /opt {disk}"),
-    "newer-driver": (
-        lambda lab: lab.nvidia.publish_newer(), "have NVIDIA's repository offer a newer driver", "",
-        "the simulated repository (rehearsal) has the driver {answer} as well",
-    ),
+    "power-off": (lambda lab, name: lab.host(name).power_off(), "cut a host's power", "name"),
+    "newer-driver": (_newer_driver, "have NVIDIA's repository offer a newer driver", ""),
 }  # fmt: skip
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "name": {"help": "gpu1, gpu2 ..."},
-    "snapshot": {"help": "the name of the snapshot"},
-    "network": {"choices": ("cut", "restore", "delay")},
-    "ms": {"nargs": "?", "type": int, "default": 100, "help": "delay in milliseconds"},
-    "disk": {"choices": ("full", "free")},
     "count": {"nargs": "?", "type": int, "default": 2, "help": "how many (default: 2)"},
     "--machine": {
-        "choices": tuple(MACHINES),
-        "help": "make those that are new with simulated GPUs (default: without)",
+        "default": "",
+        "help": "make those that are new with simulated GPUs, as in '2x RTX 5090'",
     },
     "--os": {
         "choices": tuple(RELEASES),

@@ -100,8 +100,7 @@ def test_drifts_of_each_mechanism_are_seen_named_and_repaired_in_one_run(
 ) -> None:
     drifts = [DRIFTS[name] for name in TOGETHER]
     with kept.lent() as host:
-        gpu_lab.nvidia.publish(*R580)
-        gpu_lab.nvidia.offer_newer_kernel()
+        gpu_lab.nvidia.offer(*R580, newer_kernel=True)
         for drift in drifts:
             inject(host, drift.inject)
         see(gpu_deployer, drifts)
@@ -116,8 +115,7 @@ def test_a_drift_is_seen_named_and_repaired(
 ) -> None:
     drift = DRIFTS[name]
     with kept.lent() as host:
-        gpu_lab.nvidia.publish(*(drift.publish or R580))
-        gpu_lab.nvidia.offer_newer_kernel(drift.newer_kernel)
+        gpu_lab.nvidia.offer(*(drift.publish or R580), newer_kernel=drift.newer_kernel)
         inject(host, drift.inject)
         if drift.reboots:
             host.reboot()
@@ -147,8 +145,7 @@ def test_two_drifts_at_once_are_both_seen_and_repaired(
 ) -> None:
     drifts = [DRIFTS[name] for name in (one, other)]
     with kept.lent() as host:
-        gpu_lab.nvidia.publish(*R580)
-        gpu_lab.nvidia.offer_newer_kernel(False)
+        gpu_lab.nvidia.offer(*R580)
         for drift in drifts:
             inject(host, drift.inject)
         if len({drift.id for drift in drifts}) == len(drifts):
@@ -178,8 +175,7 @@ def test_what_users_and_power_cuts_do_is_seen_and_repaired(
 ) -> None:
     case = CASES[name]
     with declared.lent() as host:
-        gpu_lab.nvidia.publish(*R580)
-        gpu_lab.nvidia.offer_newer_kernel(False)
+        gpu_lab.nvidia.offer(*R580)
         inject(host, case.inject)
         assert found(gpu_deployer) == set(case.ids)
         deployed = gpu_deployer.deploy(limit=GPU_HOST)
