@@ -6,101 +6,88 @@ end in a traceback of whatever was being imported.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import cast
 
-from pyinfra_gpu import __version__, completion
-from pyinfra_gpu.on_host.train.presets import nearest
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+from pyinfra_gpu import __version__
 from pyinfra_gpu.output import show
 
-REHEARSAL_HELP = "make throwaway hosts with simulated GPUs, to try a deploy"
+_PROGRAM = "pyinfra-gpu"
 _COMMANDS = {
-    "check": "report.check.cli",
-    "report": "report.html.page",
-    "explain": "explain.cli",
-    "train": "report.train.cli",
-    "lock": "locking.cli",
-    "collect": "report.collect.cli",
-    "remove": "remove",
-    "rehearsal": "",
-    "completion": "",
+    "check": "pyinfra_gpu.report.check.cli",
+    "report": "pyinfra_gpu.report.html.page",
+    "explain": "pyinfra_gpu.explain.cli",
+    "train": "pyinfra_gpu.report.train.cli",
+    "lock": "pyinfra_gpu.locking.cli",
+    "collect": "pyinfra_gpu.report.collect.cli",
+    "remove": "pyinfra_gpu.remove",
+    "rehearsal": "pyinfra_gpu_rehearsal.cli",
+    "completion": "pyinfra_gpu.cli",
 }
-"""Command -> the module that adds it, in the order of `--help`."""
+"""Command -> the module whose `command` it is, in the order of `--help`."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Ends with 1 on wrong usage; argparse's own 2 would say "drift" to whoever runs `check`."""
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS]
 
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n")
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        try:
+            found: click.Command = import_module(_COMMANDS[name]).command
+        except ModuleNotFoundError as error:
+            if error.name != "pyinfra_gpu_rehearsal":
+                raise
+            return _not_installed
+        return found
+
+
+_commands = _Commands(
+    _PROGRAM,
+    commands=dict.fromkeys(_COMMANDS, click.Command("")),  # proposed for one that is mistyped
+    help="Commands for machines with NVIDIA GPUs, beside the deploy itself, which is run by"
+    " pyinfra: pyinfra inventories/lab.py deploy.py",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+click.version_option(__version__, prog_name=_PROGRAM)(_commands)
+
+
+@click.command("rehearsal", context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def _not_installed(words: object) -> None:
+    """Make throwaway hosts with simulated GPUs (not installed)."""
+    need = "the throwaway hosts are not installed: run `pip install 'pyinfra-gpu[rehearsal]'`"
+    raise click.ClickException(need)
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> int:
+    """Print the shell's completion of this program."""
+    asks = f"_{_PROGRAM.upper().replace('-', '_')}_COMPLETE"  # as click names it
+    of_shell = cast(type[ShellComplete], get_completion_class(shell))
+    return show(of_shell(_commands, {}, _PROGRAM, asks).source(), "completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 130 interrupted.
 
     `check` and `report` also answer 2 (drift) and 3 (only a restart is pending), `explain` 2
-    (nothing known explains the log), `train` 2 (a run is wrong, or the command line is).
+    (nothing known explains the log), `train` 2 (a run is wrong, or the command line is). Wrong
+    usage of the others is 1: to whoever runs `check`, 2 says "drift".
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        parser = _parser(words)
-        completion.answer(parser)
-        if words[:1] == ["rehearsal"]:
-            return _rehearsal(words[1:])
-        if words and not words[0].startswith("-") and words[0] not in _COMMANDS:
-            hint = nearest(words[0], [*_COMMANDS], "commands are")
-            parser.error(f"there is no command {words[0]!r:.80}: {hint}")
-        if words[:1] == ["train"]:  # what stands behind `--` is for the hosts' launchers
-            from pyinfra_gpu.report.train.cli import parsed
-
-            options = parsed(parser, words)
-        else:
-            options = parser.parse_args(words)
-        return cast(int, options.handler(options))
-    except KeyboardInterrupt:
+        return int(_commands.main(words, _PROGRAM, standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return 2 if words[:1] == ["train"] and isinstance(error, click.UsageError) else 1
+    except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
-
-
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the command that was typed, or of all where none is named."""
-    parser: argparse.ArgumentParser = _Parser(
-        prog="pyinfra-gpu",
-        description="Commands for machines with NVIDIA GPUs, beside the deploy itself, which is"
-        " run by pyinfra: pyinfra inventories/lab.py deploy.py",
-    )
-    parser.add_argument("--version", action="version", version=f"pyinfra-gpu {__version__}")
-    commands = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    alone = words and words[0] in _COMMANDS and not completion.is_asked()
-    for name in [words[0]] if alone else _COMMANDS:
-        _add(name, commands)
-    return parser
-
-
-def _add(name: str, commands: Any) -> None:
-    """Add a command to the parser."""
-    if name == "rehearsal":
-        commands.add_parser(name, help=REHEARSAL_HELP)
-    elif name == "completion":
-        shells = commands.add_parser(name, help=completion.HELP, description=completion.HELP)
-        shells.add_argument("shell", choices=completion.SHELLS)
-        shells.set_defaults(handler=lambda o: show(completion.shell_code(o.shell), name))
-    else:
-        import_module(f"pyinfra_gpu.{_COMMANDS[name]}").add_parser(commands)
-
-
-def _rehearsal(words: Sequence[str]) -> int:
-    """Run a command of the throwaway hosts, which are a package beside this one."""
-    try:
-        from pyinfra_gpu_rehearsal.cli import run_command
-    except ModuleNotFoundError as error:
-        if error.name != "pyinfra_gpu_rehearsal":
-            raise
-        text = "the throwaway hosts are not installed: run `pip install 'pyinfra-gpu[rehearsal]'`"
-        print(text, file=sys.stderr)
-        return 1
-    return run_command(_Parser(prog="pyinfra-gpu rehearsal", description=REHEARSAL_HELP), words)

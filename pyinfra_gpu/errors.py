@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from pyinfra.api.exceptions import DeployError
 
@@ -54,46 +54,29 @@ def shown(key: object, value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
+@dataclass(frozen=True, slots=True)
 class Outline:
     """Stands for a value of which an error shows the names alone; see `HOLD_SECRETS`.
 
     A name that is none may be a value that lost its place.
     """
 
-    def __init__(self, value: object) -> None:
-        self._value = value
+    value: object
 
     def __repr__(self) -> str:
-        if self._value is None:
+        if self.value is None:
             return "None"
-        if not isinstance(self._value, Mapping):
+        if not isinstance(self.value, Mapping):
             return "(not shown, it may hold secrets)"
-        return "{" + ", ".join(f"{_name(each)}: ..." for each in self._value) + "}"
-
-
-def _name(name: object) -> str:
-    plain = isinstance(name, str) and _PLAIN_NAME.fullmatch(name)
-    return repr(name) if plain else "(no name)"
+        names = {each: isinstance(each, str) and _PLAIN_NAME.fullmatch(each) for each in self.value}
+        shown = (repr(each) if plain else "(no name)" for each, plain in names.items())
+        return "{" + ", ".join(f"{each}: ..." for each in shown) + "}"
 
 
 def masked(text: str) -> str:
     """Return a text without what stands for a user or a secret in URLs and as NAME=VALUE."""
     text = _USER_AND_PASSWORD.sub("***@", _URL_USER.sub("://***@", text))
     return _OPTION_VALUE.sub(r"\g<name>***", text)
-
-
-class Problem(NamedTuple):
-    """What is wrong: the key to blame, a clause about its value, what is allowed, what to do."""
-
-    key: str
-    found: str
-    allowed: str
-    remedy: str
-
-    def sentence(self, host: str, value: object) -> str:
-        """Return it as one sentence about a host."""
-        found, allowed, remedy = self.found, self.allowed, self.remedy
-        return sentence(f"host {host}", self.key, value, found, allowed=allowed, remedy=remedy)
 
 
 def sentence(

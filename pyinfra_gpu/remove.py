@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,7 @@ from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.report.check.cli import add_request, request_of
+from pyinfra_gpu.report.check.cli import of_hosts
 from pyinfra_gpu.report.check.running import Request, probed, visit
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
@@ -47,30 +46,24 @@ class RefusedError(Exception):
     """Nothing is removed from a host; the message is a clause."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``remove``."""
-    parser = subparsers.add_parser(
-        "remove",
-        help="take off hosts what a deploy put there, but driver, toolkit, runs and checkouts",
-        description="Show what this project has on each host, ask, and remove it: its files in"
-        " /etc, its programs, the virtual environment. Driver, toolkit and packages stay, and so do"
-        " training checkouts, runs and checkpoints. A host on which a run or a build is at work"
-        " is left alone.",
-        epilog="exit code: 0 removed, or nothing was there; 1 a host could not be reached or was"
-        " left alone, or nobody said yes.",
-    )
-    add_request(parser)
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.set_defaults(handler=handle)
+@click.command(
+    "remove",
+    epilog="exit code: 0 removed, or nothing was there; 1 a host could not be reached or was left"
+    " alone, or nobody said yes.",
+)
+@of_hosts
+@click.option("-y", "--yes", is_flag=True, help="do not ask")
+def command(request: Request, yes: bool) -> int:
+    """Take off hosts what a deploy put there.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Show the plan, ask, act, and return the exit code."""
-    request = request_of(options)
+    Shows what this project has on each host, asks, and removes it: its files in /etc, its programs,
+    the virtual environment. Driver, toolkit and packages stay, and so do training checkouts, runs
+    and checkpoints. A host on which a run or a build is at work is left alone.
+    """
     plan = _at_all(request, act=False)
     if any(map(_goes, plan)):
         try:
-            if not options.yes and not click.confirm("Remove this?", err=True):
+            if not yes and not click.confirm("Remove this?", err=True):
                 return 1
         except click.Abort:  # nobody is there to say yes, or Ctrl-C
             click.echo("\nnothing was removed; -y does not ask", err=True)
@@ -139,8 +132,8 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     all_of = [getattr(p, name) for p in (spec.paths, beside(spec.paths)) for name in vars(Paths)]
     tails = [p.removeprefix(below) for p in all_of if isinstance(p, str) and p.startswith(below)]
     tops = [below + top for top in dict.fromkeys(tail.partition("/")[0] for tail in tails)]
-    folders = (dirname(system_files.REBOOTS), system_files.KEPT)
-    outside = (*files.ALL, *system_files.ALL, *folders) if spec.privilege == "sudo" else ()
+    ours = (*files.ALL, *system_files.ALL, dirname(system_files.REBOOTS))
+    outside = ours if spec.privilege == "sudo" else ()
     return (*tops, *outside)
 
 

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyinfra_gpu.on_host.probe.apt import listed
 from pyinfra_gpu.packages.model import Source
-from pyinfra_gpu.packages.sources import read
 from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_repository
 from pyinfra_gpu_rehearsal.commands import LabError, Say, cached, remove_tree, run
 
@@ -129,7 +129,8 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
     apt, sources = root / "etc/apt", list[Source]()
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if path.suffix in (".list", ".sources") and path.is_file():
-            sources += read(str(path), path.read_text(errors="replace").splitlines())
+            lines = path.read_text(errors="replace").splitlines()
+            sources += [Source(**each) for each in listed(str(path), lines)]
     lines = own_lines(sources, codename)
     if not lines:
         raise LabError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from pyinfra_gpu_rehearsal.base_image import RELEASES
 from pyinfra_gpu_rehearsal.commands import LabError, cache_folder, remove_tree
@@ -15,88 +15,102 @@ from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
 from pyinfra_gpu_rehearsal.run import run as rehearse
 
 
-def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> int:
-    """Run one command of the lab and return its exit code: 0 done, 1 failed, 130 interrupted.
-
-    + parser: an empty one, which knows how the program is called
-    + words: what stands after that; None = what this process was called with
-
-    A LabError is shown as its one sentence.
-    """
-    directory = "the lab's folder (default: %(default)s)"
-    parser.add_argument("--directory", default=".rehearsal", help=directory)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (_, help_, arguments) in COMMANDS.items():
-        command = commands.add_parser(name, help=help_, description=help_)
-        for argument in arguments.split():
-            command.add_argument(argument, **ARGUMENTS[argument])
-    asked = vars(parser.parse_args(words))
-    lab, (act, *_) = Lab(Path(asked.pop("directory"))), COMMANDS[asked.pop("command")]
-    try:
-        answer = act(lab, **asked)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
-        return 130
-    if isinstance(answer, str):
-        print(answer)
-    return answer if isinstance(answer, int) else 0
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            raise click.ClickException(str(error)) from None
+        except KeyboardInterrupt:
+            print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
+            return 130
 
 
-def _up(lab: Lab, count: int, machine: str, os: str) -> str:
+@click.group("rehearsal", cls=_Commands)
+@click.option("--directory", default=".rehearsal", show_default=True, help="the lab's folder")
+@click.pass_context
+def command(context: click.Context, directory: str) -> None:
+    """Make throwaway hosts with simulated GPUs, to try a deploy."""
+    context.obj = Lab(Path(directory))
+
+
+_name = click.argument("name")
+
+
+@command.command()
+@click.pass_obj
+def run(lab: Lab) -> int:
+    """Make two throwaway hosts, deploy twice, and show what happened."""
+    return rehearse(lab)
+
+
+@command.command()
+@click.argument("count", type=int, default=2)
+@click.option("--machine", default="", help="what new hosts simulate, as in '2x RTX 5090'")
+@click.option("--os", type=click.Choice([*RELEASES]), default="", help="default: as there, or here")
+@click.pass_obj
+def up(lab: Lab, count: int, machine: str, os: str) -> None:
+    """Make hosts, or switch them on again."""
     lab.up(count, machine=machine, release=os)
-    return _list(lab)
+    _show(lab)
 
 
-def _clean(lab: Lab) -> str:
+@command.command()
+@click.pass_obj
+def down(lab: Lab) -> None:
+    """Remove the hosts and everything made for them."""
+    lab.down()
+
+
+@command.command()
+@click.pass_obj
+def clean(lab: Lab) -> None:
+    """Remove hosts, base image and downloaded wheels."""
     lab.down()
     if labs():
-        return "other throwaway hosts are up on this machine: their base image is kept"
+        print("other throwaway hosts are up on this machine: their base image is kept")
+        return
     remove_tree(cache_folder())
-    return f"removed {cache_folder()}; a Debian package that was installed for it stays"
+    print(f"removed {cache_folder()}; a Debian package that was installed for it stays")
 
 
-def _list(lab: Lab) -> str:
-    lines = []
-    for host in lab.all_hosts():
-        state = "off"
-        if host.is_on():
-            state = host.run("systemctl is-system-running", check=False).stdout.strip()
+@command.command("list")
+@click.pass_obj
+def list_(lab: Lab) -> None:
+    """Show the hosts and how to enter them."""
+    _show(lab)
+
+
+def _show(lab: Lab) -> None:
+    hosts = lab.all_hosts()
+    for host in hosts:
+        asked = host.is_on() and host.run("systemctl is-system-running", check=False)
+        state = asked.stdout.strip() if asked else "off"
         machine = f"{host.machine.name} (rehearsal)" if host.machine else "no GPU"
         enter = f"ssh -F {lab.shown_ssh_config} {host.name}"
-        lines.append(f"{host.name:<6} {host.address:<14} {state:<9} {machine}: {enter}")
-    return "\n".join(lines) or NONE_UP
+        print(f"{host.name:<6} {host.address:<14} {state:<9} {machine}: {enter}")
+    if not hosts:
+        print(NONE_UP)
 
 
-def _newer_driver(lab: Lab) -> str:
-    return f"NVIDIA's repository (rehearsal) has the driver {lab.nvidia.offer_newer()} as well"
+@command.command()
+@_name
+@click.pass_obj
+def fresh(lab: Lab, name: str) -> None:
+    """Make a host a bare machine again."""
+    lab.fresh(name)
 
 
-# What is done with a lab and the arguments, what that is for, and those arguments.
-COMMANDS: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "run": (rehearse, "make two throwaway hosts, deploy twice, and show what happened", ""),
-    "up": (_up, "make hosts, or switch them on again", "count --machine --os"),
-    "down": (Lab.down, "remove the hosts and everything made for them", ""),
-    "clean": (_clean, "remove hosts, base image and downloaded wheels", ""),
-    "list": (_list, "show the hosts and how to enter them", ""),
-    "fresh": (
-        lambda lab, name: lab.host(name).fresh(), "make a host a bare machine again", "name"
-    ),
-    "power-off": (lambda lab, name: lab.host(name).power_off(), "cut a host's power", "name"),
-    "newer-driver": (_newer_driver, "have NVIDIA's repository offer a newer driver", ""),
-}  # fmt: skip
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "name": {"help": "gpu1, gpu2 ..."},
-    "count": {"nargs": "?", "type": int, "default": 2, "help": "how many (default: 2)"},
-    "--machine": {
-        "default": "",
-        "help": "make those that are new with simulated GPUs, as in '2x RTX 5090'",
-    },
-    "--os": {
-        "choices": tuple(RELEASES),
-        "default": "",
-        "help": "what runs on them (default: what runs on those that are there, else here)",
-    },
-}
+@command.command()
+@_name
+@click.pass_obj
+def power_off(lab: Lab, name: str) -> None:
+    """Cut a host's power."""
+    lab.host(name).power_off()
+
+
+@command.command()
+@click.pass_obj
+def newer_driver(lab: Lab) -> None:
+    """Have NVIDIA's repository offer a newer driver."""
+    print(f"NVIDIA's repository (rehearsal) has the driver {lab.nvidia.offer_newer()} as well")

@@ -1,7 +1,7 @@
 """This lab's policy: what each stage is composed of, in the order in which it is done."""
 
 from pyinfra_gpu import operations
-from pyinfra_gpu.engine.stage import stage
+from pyinfra_gpu.engine.converge import stage
 from pyinfra_gpu.spec import HostSpec
 
 
@@ -16,9 +16,8 @@ def driver(wanted: HostSpec) -> None:
     """First whom to trust, then the packages, then what kernels have of them."""
     operations.driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     operations.driver.installed(name="Install the driver", spec=wanted)
-    operations.driver.ready_for_boot(name="Build modules and update the initramfs", spec=wanted)
-    operations.driver_running.running(name="Load the kernel module", spec=wanted)
-    operations.driver_running.persistent(name="Enable nvidia-persistenced", spec=wanted)
+    operations.driver.running(name="Load the kernel module", spec=wanted)
+    operations.driver.persistent(name="Enable nvidia-persistenced", spec=wanted)
 
 
 @stage("Base")
@@ -72,4 +71,4 @@ def smoke(wanted: HostSpec) -> None:
     then, where data says so, one step on all hosts of a group together.
     """
     operations.smoke.proven(name="Run the smoke test", spec=wanted)
-    operations.smoke_across.proven(name="Run the multi-node smoke test", spec=wanted)
+    operations.smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)

@@ -12,7 +12,7 @@ from pyinfra_gpu.facts import document
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossVerdict, Verdict
+    from pyinfra_gpu.facts.verdict import Verdict
     from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 
 EVIDENCE_LIMIT = 768 * 1024
@@ -26,7 +26,7 @@ class Explained:
     + diagnosis: None where nothing failed, or where nobody asked
     """
 
-    verdict: Verdict | AcrossVerdict
+    verdict: Verdict
     diagnosis: Answer | None = None
 
     @property
@@ -49,7 +49,7 @@ class Explained:
         return {**self.verdict.as_json(), **known}
 
 
-def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = "") -> Explained:
+def explained(verdict: Verdict, record: Record, evidence: str = "") -> Explained:
     """Return a verdict, that of a failed test with what `pyinfra-gpu explain` says of it.
 
     + record: of the host, which decides between two readings of a message
@@ -73,7 +73,7 @@ def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = 
     return Explained(verdict, explain(texts, catalogue(), facts_of(record)))
 
 
-def _measured(verdict: Verdict | AcrossVerdict) -> bool:
+def _measured(verdict: Verdict) -> bool:
     """Tell whether what failed is a figure that the test measured, and not the end of a rank."""
     check = verdict.check(verdict.failed.id) if verdict.failed else None
     return check is not None and check.seconds is not None

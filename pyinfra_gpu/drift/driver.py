@@ -1,58 +1,39 @@
-"""The driver as declared and as found: every way in which they differ. Judged, never touched."""
+"""In what the driver is not as declared, on disk and in the running kernel. Judged, not touched."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from pyinfra_gpu.drift import driver_running, files
+from pyinfra_gpu.drift import files, layout
 from pyinfra_gpu.drift.driver_inventory import (
     Packages,
     Repository,
     archive,
     from_nvidia,
     kernels,
+    of_gpus,
     ours,
     packages,
     repository,
     target,
     trusts_nvidia,
-    without_headers,
 )
-from pyinfra_gpu.drift.files import File, lost_files, packages_of, told
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.files import File, lost_files
+from pyinfra_gpu.drift.finding import CannotTell, Effect, Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files as apt_files
-from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, of_kernel
+from pyinfra_gpu.packages.names import LIBRARIES, driver_version, matching, of_kernel
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu.text import some
+from pyinfra_gpu.text import shortened, some
 
 STAGE = Stage.DRIVER
-
-TRUST = (
-    Id.DRIVER_KEYRING_REPLACED,
-    Id.DRIVER_SOURCE_DIFFERS,
-    Id.DRIVER_PINS_DIFFER,
-    Id.DRIVER_BLACKLIST_DIFFERS,
-)
-"""What `driver.trusted` repairs."""
-
-MOVES = (Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS)
-INSTALL = (*MOVES, Id.DRIVER_FILES_DAMAGED, Id.DRIVER_HEADERS_MISSING)
-"""What `driver.installed` repairs."""
-
-BOOT = (
-    Id.DRIVER_HOLD_DIFFERS,
-    Id.DRIVER_MODULE_NOT_BUILT,
-    Id.DRIVER_INITRAMFS_STALE,
-    Id.DRIVER_MODULE_NAME_DIFFERS,
-)
-"""What `driver.ready_for_boot` repairs."""
-
+UNIT = "nvidia-persistenced"
 KEYRING_MODE = "0644"
 BLACKLIST = """\
 blacklist nouveau
@@ -61,22 +42,28 @@ options nouveau modeset=0
 blacklist nova_core
 blacklist nova_drm
 """
+SERVICES = {
+    "nvidia-persiste": UNIT,
+    "nv-hostengine": "nvidia-dcgm",
+    "nv-fabricmanage": "nvidia-fabricmanager",
+    "nvidia-powerd": "nvidia-powerd",
+    "nvidia-imex": "nvidia-imex",
+}
+"""Services of NVIDIA's that may be stopped and started again: process name (the kernel keeps 15
+letters of it) -> unit.
+"""
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)$")
+_LONGEST_REASON = 300  # characters
+_NAMED = 3  # so many are named
+_SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
+_YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say anything
 
 
 def summary(spec: HostSpec, record: Record) -> str:
-    """Name the driver, where it is from and for which kernels, where nothing differs."""
-    if spec.accelerator != "nvidia":
-        return ""
-    loaded = f"driver {record.driver.loaded} loaded"
-    if not ours(spec):
-        return loaded
-    origin = "repository" if from_nvidia(spec) else "the distribution's archive"
-    versions, newest = ", ".join(packages(spec, record).versions), record.kernel.newest
-    built = "module built for every kernel"
-    if newest not in (None, record.system.kernel):
-        built += f"; kernel {newest} comes with the next boot"
-    return f"{origin} and pins as declared; driver {versions} from packages; {built}; {loaded}"
+    """Name the loaded driver, and where it is from if it is ours; nothing differs."""
+    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
+    loaded = f"driver {record.driver.loaded} loaded{f', from {origin}' if ours(spec) else ''}"
+    return loaded if of_gpus(spec) else ""
 
 
 # -- where packages come from
@@ -94,27 +81,19 @@ def trusted(spec: HostSpec, record: Record) -> Repository | None:
 
 def declared(spec: HostSpec, record: Record) -> Iterator[File]:
     """Yield our files: pins come before the list of the packages that they are to judge."""
-    driver, own, toolkit, pin = spec.driver, archive(spec, record), None, Id.DRIVER_PINS_DIFFER
-    if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
-        toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
+    driver, cuda, own, toolkit = spec.driver, spec.cuda, archive(spec, record), None
+    if cuda.toolkit and cuda.release and cuda.version:
+        toolkit = (catalogue().toolkit_package(cuda.release), cuda.version)
     apart = own.apart if own else None
     pins = apt_files.preferences(driver.branch or 0, driver.version, toolkit, apart=apart)
-    held = apt_files.unattended(with_kernels=own is not None)
-    free = system_files.HEADER + BLACKLIST
-    wanted = driver.version or f"branch {driver.branch}"
-    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    held_to = f"pins that hold the driver to {wanted} from {origin}"
-    yield _ours(pin, apt_files.PREFERENCES, pins, held_to)
-    yield _ours(pin, apt_files.UNATTENDED, held, "unattended-upgrades kept off NVIDIA's packages")
-    kept_off = "nouveau and nova kept off the GPUs"
-    yield _ours(Id.DRIVER_BLACKLIST_DIFFERS, system_files.MODPROBE, free, kept_off)
+    unattended = apt_files.unattended(with_kernels=own is not None)
+    id_, free = Id.DRIVER_PINS_DIFFER, system_files.HEADER + BLACKLIST
+    yield File(id=id_, path=apt_files.PREFERENCES, content=pins.encode())
+    yield File(id=id_, path=apt_files.UNATTENDED, content=unattended.encode())
+    yield File(id=Id.DRIVER_BLACKLIST_DIFFERS, path=system_files.MODPROBE, content=free.encode())
     if source := trusted(spec, record):
-        listed, expected = apt_files.sources(source.url), f"packages from {source.url}"
-        yield _ours(Id.DRIVER_SOURCE_DIFFERS, apt_files.SOURCES, listed, expected)
-
-
-def _ours(id_: Id, path: str, text: str, expected: str) -> File:
-    return File(id=id_, path=path, content=text.encode(), expected=expected)
+        text, id_ = apt_files.sources(source.url), Id.DRIVER_SOURCE_DIFFERS
+        yield File(id=id_, path=apt_files.SOURCES, content=text.encode())
 
 
 def twice(record: Record, source: Repository) -> list[str]:
@@ -127,216 +106,137 @@ def twice(record: Record, source: Repository) -> list[str]:
 def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if (source := trusted(spec, record)) is None:
         return
-    keys, path = record.nvidia.keyring, system_files.KEYRING
-    entry = known(record.layout.entry(path))
-    right = keys == (source.key_fingerprint,)
-    if right and entry.mode == KEYRING_MODE:
-        return
-    if entry.kind == "dir":
-        found = f"{path} is a directory"
-    elif isinstance(keys, Unknown):
+    keys, path, found = record.nvidia.keyring, system_files.KEYRING, ""
+    mode = known(record.layout.entry(path)).mode
+    if isinstance(keys, Unknown):
         found = f"{path} holds something else ({keys.reason})"
-    elif keys is None:
-        found = "no key of NVIDIA's repository"
-    elif right:
+    elif keys != (source.key_fingerprint,):
+        found = f"{path} holds {', '.join(keys or ()) or 'no key'}"
+    elif mode != KEYRING_MODE:
         found = f"{path} cannot be read by everybody"
-    else:
-        found = f"{path} holds {', '.join(keys) or 'no key'}"
-    how = "fetch the repository's keyring and check its key"
-    action = _writing(record, path, how)
-    yield repair(Id.DRIVER_KEYRING_REPLACED, found, f"the key {source.key_fingerprint}", action)
+    if found:
+        expected, action = f"the key {source.key_fingerprint}", "fetch it and check its key"
+        yield repair(Id.DRIVER_KEYRING_REPLACED, found, expected, action)
 
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    for file in declared(spec, record):
-        for each in files.judge(record, [file]):
-            yield replace(each, action=_writing(record, file.path, each.action))
-
-
-def _writing(record: Record, path: str, how: str) -> str:
-    """Say what puts a file right: a directory in its place is left alone."""
-    entry = if_known(record.layout.entry(path), None)
-    if entry and entry.kind == "dir":
-        return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
-    return how
-
-
-def _twice(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    yield from files.judge(record, declared(spec, record))
     source = trusted(spec, record)
     for file in twice(record, source) if source else ():
         found = f"{file} names the declared repository a second time"
-        expected = f"only {apt_files.SOURCES} to name it"
-        action = f"set {file} aside as {file}.disabled"
+        expected, action = f"only {apt_files.SOURCES} to name it", f"rename it to {file}.disabled"
         yield repair(Id.DRIVER_SOURCE_DIFFERS, found, expected, action)
 
 
 # -- packages
 
 
-def _known(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Ask for what has to be known before anything is installed."""
-    kernel = record.kernel
-    installed = (record.nvidia.packages, record.packages.half_configured)
-    for each in (*installed, kernel.headers, kernel.installed, record.system.kernel):
-        known(each)
-    if not packages(spec, record).wanted:
-        raise CannotTell(
-            f"no packages are known for driver branch {spec.driver.branch} with"
-            f" {spec.driver.modules} modules on {record.system.os_name}: install it yourself and"
-            " declare `driver_source = 'present'`"
-        )
-    yield from ()
+def none_known(spec: HostSpec, record: Record) -> str:
+    """Say that nobody knows what the declared driver's packages are called here."""
+    of = "for" if from_nvidia(spec) else "in the archive of"
+    driver = f"driver branch {spec.driver.branch} with {spec.driver.modules} modules"
+    return f"no packages of {driver} are known {of} {record.system.os_name}"
 
 
-def _installed(spec: HostSpec, record: Record) -> Packages:
+def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge each package: of the flavour, of the one version, whole, and on hold as declared.
+
+    What is wrong is told by package, and all that is wrong in the same way is one finding.
+    """
     known(record.nvidia.packages)
-    return packages(spec, record)
-
-
-def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    found, driver = _installed(spec, record), spec.driver
-    flavour, names = f"{driver.modules} kernel modules", ", ".join(found.missing)
-    if found.foreign:
-        there, action = ", ".join(found.foreign), f"install {', '.join(found.wanted)} instead"
-        named = (*found.foreign, *found.wanted)
-        yield repair(Id.DRIVER_NOT_INSTALLED, f"{there} installed", f"the {flavour}", action, named)
-    elif found.missing:
-        there = f"{names} not installed" if found.versions else "no driver installed"
-        expected = f"driver {driver.version or f'of branch {driver.branch}'} with {flavour}"
-        action = f"install {names}"
-        yield repair(Id.DRIVER_NOT_INSTALLED, there, expected, action, found.missing)
-
-
-def _version(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """At most one of: another branch, mixed, too old or not the declared version."""
-    found, branch = _installed(spec, record), spec.driver.branch
-    versions, wanted, named = found.versions, target(spec, found), found.telling
-    if moved := [each for each in versions if branch_of(each) != branch]:
-        there, expected = f"driver {', '.join(moved)}", f"branch {branch}"
-        action = f"install {expected}"
-    elif len(versions) > 1:
-        rows = ((each.name, driver_version(each.version)) for each in found.following)
-        odd = {name: version for name, version in rows if version != wanted}
-        there = some([f"{name} {version}" for name, version in odd.items()], 3)
-        most, named = wanted or "the newest of the branch", (*odd, *named)
-        expected, action = f"all of the driver to be {most}", f"bring all of the driver to {most}"
-    elif versions and versions[0] != wanted:
-        expected = f"driver {wanted or f'{spec.driver.minimum} or newer'}"
-        there, action = f"driver {versions[0]}", f"install {expected}"
-    else:
-        return
-    yield repair(Id.DRIVER_VERSION_DIFFERS, there, expected, action, named)
+    found, driver, names = packages(spec, record), spec.driver, packages(spec, record).names
+    if not found.wanted:
+        raise CannotTell(none_known(spec, record))
+    version, hold = target(spec, found), driver.hold
+    right = f"driver {version or f'of branch {driver.branch}, {driver.minimum} or newer'}"
+    flavoured, whole = f"{right} with {driver.modules} modules", "whole packages, as they came"
+    other = {name: f"{name} installed" for name in names if name in found.other}
+    missing = {name: f"{name} not installed" for name in found.wanted if name not in names}
+    odd, held, damaged = dict[str, str](), dict[str, str](), dict[str, str]()
+    for each in found.following:
+        there = driver_version(each.version)
+        if there not in (None, version):
+            odd[each.name] = f"{'driver' if len(found.versions) == 1 else each.name} {there}"
+        if each.held is not hold:
+            held[each.name] = f"{each.name} {'not on hold' if hold else 'on hold'}"
+    if libraries := " and ".join(foreign_libraries(record, found)):
+        damaged |= dict.fromkeys(matching(names, LIBRARIES), libraries)
+    damaged |= {each.package: str(each) for each in lost_files(record, names.__contains__)}
+    half = [each.name for each in found.installed if not each.complete]
+    damaged |= {name: f"{name} only partly installed" for name in half}
+    for id_, wrong, expected, action, named in (
+        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install it", found.wanted),
+        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install it", found.telling),
+        (Id.DRIVER_FILES_DAMAGED, damaged, whole, "install them again", ()),
+        (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", "set it so with apt-mark", ()),
+    ):
+        if wrong:
+            said = some([*dict.fromkeys(wrong.values())], _NAMED)
+            yield repair(id_, said, expected, action, (*wrong, *named))
 
 
 def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if lacking := () if archive(spec, record) else without_headers(record):
-        found = f"no headers for kernel {', '.join(lacking)}"
-        named = tuple(f"linux-headers-{kernel}" for kernel in lacking)
-        expected = "headers, to build the driver's module with"
-        yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, "install them", named)
-
-
-def _damaged(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what packages of one version cannot explain; mixed versions are told as that."""
-    found, id_ = _installed(spec, record), Id.DRIVER_FILES_DAMAGED
-    if half := tuple(each.name for each in found.installed if not each.complete):
-        there, action = f"{', '.join(half)} only partly installed", "finish their installation"
-        yield repair(id_, there, "whole packages", action, half)
-    if wrong := foreign_libraries(record, found):
-        expected = f"the libraries of driver {found.versions[0]}"
-        action = "keep what no package brought under another name, and install the libraries'"
-        action += " packages again"
-        yield repair(id_, " and ".join(wrong), expected, action, LIBRARIES)
-    if lost := lost_files(record, found.names.__contains__):
-        names = tuple(packages_of(lost))
-        expected = "every file of the driver's packages as they brought it"
-        yield repair(id_, told(lost), expected, f"install {', '.join(names)} again", names)
-
-
-def library_version(path: object) -> str | None:
-    """Return the driver's version in a library's file name, None where it has none."""
-    match = _LIBRARY.search(path) if isinstance(path, str) else None
-    return match[1] if match else None
+    headers = known(record.kernel.headers)
+    for each in (record.system.kernel, record.packages.half_configured):
+        known(each)
+    for kernel in () if archive(spec, record) else kernels(record):
+        if headers.get(kernel) is False:
+            found, expected = f"no headers for kernel {kernel}", "headers, to build a module with"
+            name = catalogue().headers_package(kernel)
+            yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, f"install {name}", (name,))
 
 
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
     """Return the libraries that programs load, and that are not of the driver's one version."""
-    if len(found.versions) != 1:
-        return []
-    paths = (record.driver.libcuda, record.driver.libml)
-    return [str(p) for p in paths if library_version(p) not in (None, found.versions[0])]
+    paths = (record.driver.libcuda, record.driver.libml) if len(found.versions) == 1 else ()
+    named = [match for path in paths if (match := _LIBRARY.search(str(path)))]
+    return [match.string for match in named if match[1] != found.versions[0]]
 
 
 # -- what the next boot finds
 
 
-def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return those of both kernels that have no module of the installed packages' version."""
+def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
+    """Return the kernels for which the module is to be built, and what there is of it.
+
+    Also where DKMS has forgotten it, and would build none for a kernel to come.
+    """
     modules, versions = if_known(record.kernel.modules, None), packages(spec, record).versions
     if modules is None or len(versions) != 1:
-        return ()
-    return tuple(kernel for kernel in kernels(record) if modules.get(kernel) != versions[0])
-
-
-def owed(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return the kernels for which the module is to be built: anew where DKMS has forgotten it."""
-    return unbuilt(spec, record) or (kernels(record)[:1] if _unregistered(spec, record) else ())
-
-
-def _unregistered(spec: HostSpec, record: Record) -> bool:
-    """Tell whether DKMS has nothing from which to build the module for a kernel to come."""
-    sources, versions = if_known(record.kernel.sources, None), packages(spec, record).versions
-    if sources is None or archive(spec, record) or len(versions) != 1:
-        return False
-    return versions[0] not in sources
-
-
-def wrongly_held(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return the driver's packages that are not on hold, or are, against `driver_hold`."""
-    following = packages(spec, record).following
-    return tuple(each.name for each in following if each.held is not spec.driver.hold)
+        return {}
+    there = {each: modules.get(each) for each in kernels(record)}
+    wrong = {each: it for each, it in there.items() if it != versions[0]}
+    sources = if_known(record.kernel.sources, versions)
+    if not wrong and not archive(spec, record) and versions[0] not in sources:
+        return dict.fromkeys(kernels(record)[:1], "DKMS has no source of the module")
+    return {each: f"module {it}" if it else "no module" for each, it in wrong.items()}
 
 
 def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """A rule of modprobe's in a file of somebody's is left alone: it may be there on purpose."""
-    rule = known(record.driver.module)
-    if not packages(spec, record).installed or rule is None or rule.startswith("nvidia "):
-        return
-    name, _, file = rule.partition(" ")
-    yield report(
-        Id.DRIVER_MODULE_NAME_DIFFERS,
-        f"`modprobe nvidia` {'runs' if '/' in name else 'loads'} {name}, by {file}",
-        "nvidia",
-        "left alone, since the file is not ours: remove that rule; see whose it is",
-        f"dpkg -S {file}",
-        stops=True,
-    )
-
-
-def _holds(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.nvidia.packages)
-    if names := wrongly_held(spec, record):
-        hold = spec.driver.hold
-        found = f"{some(names, 3)} {'not on hold' if hold else 'on hold'}"
-        action = "put them on hold" if hold else "take them off hold"
-        yield repair(Id.DRIVER_HOLD_DIFFERS, found, f"driver_hold = {hold}", action)
+    name, _, file = (known(record.driver.module) or "nvidia").partition(" ")
+    if packages(spec, record).installed and name != "nvidia":
+        yield report(
+            Id.DRIVER_MODULE_NAME_DIFFERS,
+            f"`modprobe nvidia` {'runs' if '/' in name else 'loads'} {name}, by {file}",
+            "nvidia",
+            "left alone, since the file is not ours: remove that rule; see whose it is",
+            f"dpkg -S {file}",
+            stops=True,
+        )
 
 
 def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    known(record.kernel.installed)
-    modules, found = known(record.kernel.modules), packages(spec, record)
-    id_, missing = Id.DRIVER_MODULE_NOT_BUILT, unbuilt(spec, record)
-    for kernel in missing:
-        version, running = modules.get(kernel), kernel == record.system.kernel
-        there = f"{f'module {version}' if version else 'no module'} for kernel {kernel}"
+    for each in (record.kernel.installed, record.kernel.modules):
+        known(each)
+    found = packages(spec, record)
+    for kernel, there in unbuilt(spec, record).items():
+        running = kernel == record.system.kernel
         expected = f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}"
         how = "install the distribution's" if archive(spec, record) else "build it"
         named = (*of_kernel(kernel), "dkms", *found.wanted)
-        yield repair(id_, there, expected, f"{how} for {kernel}", named)
-    if not missing and _unregistered(spec, record):
-        there = f"DKMS has no source of module {found.versions[0]}"
-        expected = f"module {found.versions[0]} registered, or the next kernel gets none"
-        yield repair(id_, there, expected, "register and build it", ("dkms", *found.wanted))
+        id_, said = Id.DRIVER_MODULE_NOT_BUILT, f"{there} for kernel {kernel}"
+        yield repair(id_, said, expected, f"{how} for {kernel}", named)
 
 
 def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -347,13 +247,136 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield repair(Id.DRIVER_INITRAMFS_STALE, found, expected, "update the initramfs")
 
 
+# -- the running kernel
+
+
+def owed(found: Iterable[Finding]) -> str | None:
+    """Return what a reload or a reboot is owed for, in words that are the same every night."""
+    reasons = "; ".join(each.found for each in found if each.id is Id.DRIVER_MODULE_DIFFERS)
+    return shortened(reasons, _LONGEST_REASON) or None
+
+
+def uncured(at: int | Unknown) -> str:
+    """Say that a reboot did not help that was asked for at a moment, in seconds since 1970."""
+    when, remedy = "", "see `dkms status` and `dmesg` there, and reboot when the cause is gone"
+    if isinstance(at, int) and at < _YEAR_5000:
+        when = f" of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"the reboot{when} did not help, so none follows: {remedy}"
+
+
+def users(record: Record) -> tuple[str, ...] | Unknown:
+    """Return who uses the GPUs, beside NVIDIA's own services."""
+    found = record.driver.users
+    if isinstance(found, Unknown):
+        return found
+    return tuple(each for each in found if each.partition(" (")[2][:-1] not in SERVICES)
+
+
+def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
+    driver, kernel, id_ = record.driver, of_kernel(record.system.kernel), Id.DRIVER_MODULE_DIFFERS
+    loaded, on_disk, busy = known(driver.loaded), known(driver.on_disk), users(record)
+    found = packages(spec, record)
+    who = busy if isinstance(busy, Unknown) else some(busy, _NAMED)
+    when = "" if busy == () else f", when nobody uses the GPUs (now {who})"
+    flavours = {driver.open_modules, driver.on_disk_open}
+    if free := [name for name in ("nouveau", "nova") if known(getattr(driver, name))]:
+        there = f"{' and '.join(free)} is bound to the GPUs"
+        yield repair(id_, there, "NVIDIA's module", f"reboot{when}", kernel, effect="restart")
+    elif loaded is None:
+        named = (*found.wanted, *kernel)
+        there, expected = "no NVIDIA module is loaded", f"module {on_disk or 'of the driver'}"
+        yield repair(id_, there, expected, "load it", named, effect="restart")
+    if loaded and on_disk and (loaded != on_disk or flavours == {True, False}):
+        there = f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded"
+        expected, action = f"{on_disk}, which is installed", f"load the installed module{when}"
+        yield repair(id_, there, expected, action, found.telling, effect="restart")
+
+
+def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the loaded module; what one reboot did not cure is told, and never tried again.
+
+    With ``driver_source = "present"`` somebody else keeps the driver: only what keeps a GPU from
+    working is told, and the run stops at it. A reboot that helped, of a run that was cut off before
+    it could say so, leaves a note: with it the same reason would have no reboot in half a year.
+    """
+    found, reboots = [*_module(spec, record)], if_known(record.power.reboots, ())
+    reason, boot, action, command = owed(found), record.system.boot_id, "", None
+    tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
+    if not ours(spec):
+        action = "left alone with driver_source = 'present': have a driver of branch"
+        action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
+    elif tried:
+        action, command = uncured(tried[0]), "sudo systemctl reboot"
+    elif reason is None and record.driver.loaded and reboots:
+        noted = f"a reboot is noted that has helped ({reboots[-1].reason})"
+        expected = "no note, so that the same reason can have its reboot again"
+        yield repair(Id.DRIVER_REBOOT_NOTED, noted, expected, "delete the note")
+    for each in found:
+        left = replace(each, effect="report", action=action, command=command, stops=True)
+        yield left if action else each
+
+
+def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    wanted, id_ = spec.driver.persistence, Id.DRIVER_PERSISTENCED_DIFFERS
+    state, enabled = known(record.driver.persistenced), known(record.driver.persistenced_enabled)
+    active, now, later = state == "active", state or "not there", enabled is not False
+    right = active and later if wanted else not active and enabled is not True
+    if right or not packages(spec, record).installed:
+        return
+    expected, named = f"driver_persistence = {wanted}", (UNIT, "nvidia-compute-utils*")
+    if wanted and state == "masked":
+        action = "left alone: it was masked by hand, so unmask it or declare"
+        action, command = f"{action} driver_persistence = False", f"sudo systemctl unmask {UNIT}"
+        yield report(id_, f"{UNIT} is masked", expected, action, command)
+        return
+    # An upgrade stops it, and with the old module still loaded it could not start again.
+    waits = wanted and enabled is True and any(_module(spec, record))
+    effect: Effect = "restart" if waits else "repair"
+    found = f"{UNIT} is {now}, and {'enabled' if enabled else 'not enabled'}"
+    action = "enable and start it" if wanted else "stop and disable it"
+    yield repair(id_, found, expected, action, named, effect=effect)
+
+
+def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what keeps the owner from the driver, by the owner's own tries to open it.
+
+    The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
+    gives them that mode again: to change it on the device does not last. Files that no package
+    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
+    dangles, and a file of our own packages, has a finding of its own.
+    """
+    shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
+    links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
+    lost = {each.path for each in if_known(record.nvidia.lost, ())} if ours(spec) else set()
+    devices = [path for path in shut if path.startswith("/dev/")]
+    others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
+    if devices:
+        found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
+        yield report(
+            Id.DRIVER_CLOSED,
+            found,
+            "devices that the owner may read and write",
+            "take NVreg_DeviceFile* out of modprobe's settings, or the rule of udev's away, and"
+            " reboot; or put the owner into the group that may; see who says so",
+            f"{command}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            stops=True,
+        )
+    if others:
+        found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
+        expected = "libraries that the owner may read, and programs that the owner may run"
+        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        yield report(Id.DRIVER_CLOSED, found, expected, action, command)
+
+
 judge = Rules(
     *where(
         ours,
-        *(_keyring, _files, _twice),
-        *(_known, _missing, _version, _headers, _damaged),
-        *(_module_name, _holds, _modules, _initramfs),
+        *(_keyring, _files, _packages, _headers),
+        *(_module_name, _modules, _initramfs),
     ),
-    *driver_running.RULES,
+    *where(of_gpus, _loaded),
+    *where(ours, _persistenced),
+    *where(of_gpus, _closed),
 )
 """In the order in which it is repaired."""

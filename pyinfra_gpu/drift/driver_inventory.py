@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
 from packaging.version import Version
 
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.facts.record import NvidiaPackage, Record
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_driver, plain
-from pyinfra_gpu.spec import HostSpec, Modules
-from pyinfra_gpu.stacks import Archive, catalogue
+from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stacks import Archive, Extent, Flavour, catalogue
 
-KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
-FLAVOURS: tuple[Modules, Modules] = ("open", "proprietary")
+FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
+EXTENTS: tuple[Extent, ...] = ("compute", "full")
 
 
 def of_gpus(spec: HostSpec) -> bool:
@@ -87,20 +86,15 @@ def archive(spec: HostSpec, record: Record) -> Archive | None:
 
 def next_kernel(record: Record) -> str | None:
     """Return the kernel that the next boot takes; None where it cannot be told."""
-    installed, running = record.kernel.installed, if_known(record.system.kernel, None)
-    return (record.kernel.newest or running) if if_known(installed, None) is not None else None
+    if if_known(record.kernel.installed, None) is None:
+        return None
+    return record.kernel.newest or if_known(record.system.kernel, None)
 
 
 def kernels(record: Record) -> tuple[str, ...]:
     """Return the running kernel and, where it is another, the next one."""
     both = (if_known(record.system.kernel, None), next_kernel(record))
     return tuple(dict.fromkeys(name for name in both if name))
-
-
-def without_headers(record: Record) -> tuple[str, ...]:
-    """Return those of both kernels for which no module could be built."""
-    headers = if_known(record.kernel.headers, {})
-    return tuple(kernel for kernel in kernels(record) if headers.get(kernel) is False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +110,7 @@ class Packages:
     wanted: tuple[str, ...]
     other: frozenset[str]
     installed: tuple[NvidiaPackage, ...]
-    apart: frozenset[str] = frozenset()
+    apart: frozenset[str]
 
     @property
     def names(self) -> dict[str, str]:
@@ -127,16 +121,6 @@ class Packages:
     def following(self) -> tuple[NvidiaPackage, ...]:
         """The installed packages that have the driver's version, or ought to."""
         return tuple(each for each in self.installed if plain(each.name) not in self.apart)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The wanted packages that are not there at all."""
-        return tuple(name for name in self.wanted if name not in self.names)
-
-    @property
-    def foreign(self) -> tuple[str, ...]:
-        """The installed packages of the other flavour."""
-        return tuple(name for name in self.names if name in self.other)
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -155,56 +139,41 @@ class Packages:
 
 def packages(spec: HostSpec, record: Record) -> Packages:
     """Sort the installed packages; one that is not told is as if it were not there."""
-    own, modules = archive(spec, record), spec.driver.modules
-    both = (modules, FLAVOURS[FLAVOURS.index(modules) - 1])
-    mine, others = (_of_kernels(spec, record, each) for each in both)
-    names, other = (
-        {name for kind in KINDS for name in _declared(spec, record, each, kind)} for each in both
-    )
-    wanted = (*_declared(spec, record, modules, spec.driver.packages), *mine)
-    other = (other - names) | {*others}
-    of_kernels = {*mine, *others, *of_series(spec, record)}
+    own, branch, flavour = archive(spec, record), spec.driver.branch or 0, spec.driver.modules
+    known = catalogue().distributions if from_nvidia(spec) else {}
+    source = own or known.get(str(record.system.os_id))
+    declared = source.driver(branch, flavour, spec.driver.packages) if source else None
+    names, modules = dict[str, set[str]](), dict[str, list[str]]()
+    built_for = kernels(record) if own else ()
+    for each in FLAVOURS:
+        both = [source.driver(branch, each, kind) or () for kind in EXTENTS] if source else []
+        names[each] = set().union(*both)
+        modules[each] = [own.kernel_package(branch, each, k) for k in built_for if own]
+    another = next(each for each in FLAVOURS if each != flavour)
+    wanted = (*(declared or ()), *modules[flavour])
+    other = (names[another] - names[flavour]) | {*modules[another]}
+    of_kernels = {*modules[flavour], *modules[another], *of_series(spec, record)}
     apart = of_kernels | {*(own.apart if own else ())}
-    return Packages(
-        wanted=wanted,
-        other=frozenset(other),
-        installed=tuple(
-            each
-            for each in if_known(record.nvidia.packages, ())
-            if plain(each.name) in {*wanted, *other, *of_kernels}
-            or (plain(each.name) not in apart and is_driver(each.name, each.version))
-        ),
-        apart=frozenset(apart),
+    certain = {*wanted, *other, *of_kernels}
+    installed = tuple(
+        each
+        for each in if_known(record.nvidia.packages, ())
+        if plain(each.name) in certain
+        or (plain(each.name) not in apart and is_driver(each.name, each.version))
     )
-
-
-def _declared(
-    spec: HostSpec, record: Record, modules: Modules, kind: Literal["compute", "full"]
-) -> tuple[str, ...]:
-    """Return the names of a driver's packages where it comes from; () where none are known."""
-    own, branch = archive(spec, record), spec.driver.branch
-    if branch is None:
-        return ()
-    if not from_nvidia(spec):
-        return (own.driver(branch, modules, kind) if own else None) or ()
-    return catalogue().driver_packages(str(record.system.os_id), branch, modules, kind) or ()
-
-
-def _of_kernels(spec: HostSpec, record: Record, modules: Modules) -> tuple[str, ...]:
-    """Return the packages with the archive's own modules for both kernels, if it has any."""
-    own, branch = archive(spec, record), spec.driver.branch
-    names = kernels(record) if own and branch else ()
-    return tuple(own.kernel_package(branch, modules, each) for each in names if own and branch)
+    return Packages(
+        wanted=wanted, other=frozenset(other), installed=installed, apart=frozenset(apart)
+    )
 
 
 def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return the packages that bring such modules together with newer kernels.
+    """Return the packages that bring an archive's modules together with newer kernels.
 
     Not among those that are wanted: where the newest kernel is not installed, they would bring it.
     """
     own, newest = archive(spec, record), next_kernel(record) or ""
-    branch, modules = spec.driver.branch or 0, spec.driver.modules
-    name = own.series_package(branch, modules, newest) if own else None
+    branch, flavour = spec.driver.branch or 0, spec.driver.modules
+    name = own.series_package(branch, flavour, newest) if own else None
     return (name,) if name else ()
 
 
@@ -212,21 +181,21 @@ def target(spec: HostSpec, found: Packages) -> str | None:
     """Return the one version that all packages must have, None = the newest of the branch.
 
     Where none is declared that is the version of most of the declared packages that are there,
-    then of most packages, as long as it is of the declared branch and not too old.
+    then of most packages, as long as it will do.
     """
-    driver = spec.driver
-    if driver.version is not None:
-        return driver.version
-    if set(found.missing) == set(found.wanted):
+    if spec.driver.version is not None:
+        return spec.driver.version
+    if not any(name in found.names for name in found.wanted):
         return None  # what is there are companions, and no driver to keep to
-    counted: Counter[str] = Counter()
+    votes: Counter[str] = Counter()
     for package in found.following:
         version = driver_version(package.version)
-        if version and branch_of(version) == driver.branch and not too_old(spec, version):
-            counted[version] += 1000 if package.name in found.wanted else 1
-    return max(counted, key=lambda each: (counted[each], Version(each)), default=None)
+        if version and will_do(spec, version):
+            votes[version] += 1000 if package.name in found.wanted else 1
+    return max(votes, key=lambda each: (votes[each], Version(each)), default=None)
 
 
-def too_old(spec: HostSpec, version: str) -> bool:
-    """Tell whether a driver is older than what the stack needs."""
-    return spec.driver.minimum is not None and Version(version) < Version(spec.driver.minimum)
+def will_do(spec: HostSpec, version: str) -> bool:
+    """Tell whether a driver is of the declared branch and not older than the stack needs."""
+    oldest = spec.driver.minimum or "0"
+    return branch_of(version) == spec.driver.branch and Version(version) >= Version(oldest)

@@ -17,7 +17,6 @@ from pyinfra_gpu.drift import (
     pytorch,
     pytorch_build,
     smoke,
-    smoke_across,
     training,
 )
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
@@ -38,7 +37,6 @@ CONCERNS: tuple[Concern, ...] = (
     training,
     launcher,
     smoke,
-    smoke_across,
 )
 """In the order of the deploy."""
 

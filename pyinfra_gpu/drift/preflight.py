@@ -14,7 +14,7 @@ from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import SHARED_MEMORY, Record
-from pyinfra_gpu.on_host.build.plan import MIB_PER_FLASH_JOB, MIB_PER_JOB
+from pyinfra_gpu.on_host.build.steps import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.on_host.train.checks import SHM_MIB
 from pyinfra_gpu.spec import HostSpec
@@ -302,14 +302,17 @@ def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
     path, own = spec.pytorch.interpreter, if_known(record.system.python3, None)
     name = path.rpartition("/")[2]
     brought = any(each.startswith(name) for each in spec.packages.extra)  # python3.12-venv, too
-    if not path or brought or not pytorch.unfit(spec, record):
+    if not path or brought or spec.pytorch.downloads_python or not pytorch.unfit(spec, record):
         return
     if known(record.torch.declared, "which Python is declared") is None:
+        mirror = (
+            ", give a mirror as `pytorch_python_url`" if spec.pytorch.python[0].isdigit() else ""
+        )
         yield stop(
             Id.PREFLIGHT_INCOMPATIBLE,
             f"there is no {path}",
             f"the interpreter of pytorch_python = {spec.pytorch.python!r}",
-            f"install it, or declare `pytorch_python = 'python3'`, which is {own} there",
+            f"install it{mirror}, or declare `pytorch_python = 'python3'`, which is {own} there",
         )
 
 

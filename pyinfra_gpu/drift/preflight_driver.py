@@ -6,26 +6,27 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import driver
+from pyinfra_gpu.drift.driver import users
 from pyinfra_gpu.drift.driver_inventory import (
     archive,
     from_nvidia,
     of_gpus,
     ours,
+    packages,
     repository,
     trusts_nvidia,
 )
-from pyinfra_gpu.drift.driver_running import users
-from pyinfra_gpu.drift.finding import Finding, Id, note, stop
+from pyinfra_gpu.drift.finding import Finding, Id, stop
 from pyinfra_gpu.drift.rules import if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import PciGpu, Record
+from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
-INSTALLS = {*driver.MOVES, Id.DRIVER_FILES_DAMAGED}
+INSTALLS = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
 """Findings that are repaired by installing other packages of the driver.
 
 Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
@@ -36,9 +37,8 @@ BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
 _MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
-_WHETHER_LOADED = "whether the NVIDIA driver is loaded"
+_OTHER = Id.PREFLIGHT_OTHER_DRIVER
 _OF_KERNELS = "linux-modules-nvidia-"
-_FIRMWARE = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
 
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
@@ -63,7 +63,11 @@ def makes_initramfs(spec: HostSpec, record: Record) -> bool:
 
 
 def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the GPUs of a host; on a cpu stack they may be there, and are not used."""
+    """Compare number and model; a GPU without BAR1, its window for the host, cannot be used.
+
+    Where the firmware places none, the driver ends with "No devices were found"
+    (open-gpu-kernel-modules issue 862).
+    """
     there, id_ = known(record.gpus.devices, "what is on the PCI bus"), Id.PREFLIGHT_GPUS_DIFFER
     if len(there) != spec.gpu.count:
         stacks = catalogue().stacks.values()
@@ -73,46 +77,30 @@ def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}"
         yield stop(id_, found, f"gpu_count = {spec.gpu.count}", action)
         return
-    if other := next(filter(None, (_other_model(spec, each) for each in there)), None):
-        yield other
-    yield from _window(spec, there)
+    wanted = spec.gpu.model
+    ids = catalogue().gpus[wanted].pci_ids if wanted else ()
+    for each in there:
+        name = _model(each)
+        if wanted and _pci_id(each) not in ids and (ids or name):
+            found = f"{each.address} is {_pci_id(each)}{f', {name}' if name else ''}"
+            expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
+            action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
+            yield stop(id_, found, expected, action)
+            break
+    if without_window := [each.address for each in there if each.bar1_mib is None]:
+        found = f"{', '.join(without_window)} has no BAR1 aperture"
+        action = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
+        yield stop(id_, found, "one, or the driver finds no device", action)
 
 
-def _other_model(spec: HostSpec, device: PciGpu) -> Finding | None:
-    """Compare with the declared model, where its PCI ids or those of what is there are known."""
-    gpus, wanted, pci_id = catalogue().gpus, spec.gpu.model, _pci_id(device)
-    known_ids = gpus[wanted].pci_ids if wanted else ()
-    there = [name for name, model in gpus.items() if pci_id in model.pci_ids]
-    if wanted is None or pci_id in known_ids or not (known_ids or there):
-        return None
-    found = f"{device.address} is {pci_id}{f', {there[0]}' if there else ''}"
-    ids = f" ({', '.join(known_ids)})" if known_ids else ""
-    expected = f"gpu_model = {wanted!r}{ids}"
-    action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {device.address}`"
-    return stop(Id.PREFLIGHT_GPUS_DIFFER, found, expected, action)
+def _pci_id(device: PciGpu) -> str:
+    return f"{device.vendor}:{device.device}".replace("0x", "")
 
 
-def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Iterator[Finding]:
-    """Judge BAR1, the window onto a GPU's memory.
-
-    Where the firmware places none, the driver ends with "No devices were found"
-    (open-gpu-kernel-modules issue 862). A small one is enough for CUDA: the driver leaves windows
-    as they are unless told otherwise (EnableResizableBar of nv-reg.h, 0), and many servers give
-    256 MiB.
-    """
-    whole = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
-    sizes = {each.address: each.bar1_mib for each in devices if isinstance(each.bar1_mib, int)}
-    small = [address for address, size in sizes.items() if whole is not None and size < whole]
-    id_ = Id.PREFLIGHT_GPU_WINDOW_SMALL
-    if without := [each.address for each in devices if each.bar1_mib is None]:
-        found = f"{', '.join(without)} has no BAR1 aperture"
-        yield stop(id_, found, "one, or the driver finds no device", _FIRMWARE)
-    elif small:
-        found = f"{', '.join(small)} has a BAR1 aperture of {sizes[small[0]]} MiB"
-        expected = f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs"
-        expected += " without a detour through the host's memory"
-        action = f"left alone: CUDA works with it, and transfers are slower; {_FIRMWARE}"
-        yield note(id_, found, expected, action)
+def _model(device: PciGpu) -> str | None:
+    """Return the model of which a device has a PCI id, if it is a known one."""
+    rows = catalogue().gpus.items()
+    return next((name for name, each in rows if _pci_id(device) in each.pci_ids), None)
 
 
 def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -122,59 +110,27 @@ def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
     """
     if spec.gpu.compute_capability:
         return (spec.gpu.compute_capability,)
-    models = catalogue().gpus.values()
-    known_ids = {pci_id: each.compute_capability for each in models for pci_id in each.pci_ids}
-    there = if_known(record.gpus.devices, ()) if of_gpus(spec) else ()
-    return tuple(known_ids[_pci_id(each)] for each in there if _pci_id(each) in known_ids)
-
-
-def _pci_id(device: PciGpu) -> str:
-    return f"{device.vendor}:{device.device}".replace("0x", "")
+    models = [_model(each) for each in if_known(record.gpus.devices, ()) if of_gpus(spec)]
+    return tuple(catalogue().gpus[name].compute_capability for name in models if name)
 
 
 # -- the driver
 
 
-def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Somebody else keeps the driver: without one, all that follows would fail later."""
-    loaded = known(record.driver.loaded, _WHETHER_LOADED)
-    if ours(spec) or loaded is not None:
-        return
-    free = [name for name in ("nouveau", "nova") if getattr(record.driver, name) is True]
-    bound = f"; {' and '.join(free)} is loaded and has to go first" if free else ""
-    root = spec.privilege == "sudo"
-    remedy = "declare `driver_source = 'nvidia'`" if root else "ask who has root"
-    yield stop(
-        Id.PREFLIGHT_NO_DRIVER,
-        f"no NVIDIA driver is loaded{bound}",
-        "a driver that somebody else installed, as driver_source = 'present' says",
-        f"install branch {spec.driver.branch} ({spec.driver.minimum} or newer) with"
-        f" {spec.driver.modules} kernel modules and reboot, or {remedy}",
-    )
-
-
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
-    known(record.driver.loaded, _WHETHER_LOADED)
-    driver, os_name, own = spec.driver, record.system.os_name, archive(spec, record)
-    branch, source = driver.branch or 0, repository(spec, record)
-    expected = "packages of the declared driver"
-    found = f"no packages of driver branch {branch} with {driver.modules} modules are known"
+    known(record.system.os_id, "which distribution it runs")
+    source = repository(spec, record) if from_nvidia(spec) else None
+    found, expected = driver.none_known(spec, record), "packages of the declared driver"
     action = "install the driver yourself and declare `driver_source = 'present'`"
-    words = (str(record.system.os_id), branch, driver.modules, driver.packages)
-    if not from_nvidia(spec):
-        if own and own.driver(branch, driver.modules, driver.packages):
-            return
-        found += f" in the archive of {os_name}"
-        action = f"declare `driver_source = 'nvidia'`, or {action}"
-    elif isinstance(source, str):
+    if isinstance(source, str):
         found, expected = source, "a package repository of NVIDIA's for this host"
         action = "declare `driver_repository_url` with its key and keyring, or"
         action += " `driver_source = 'present'`"
-    elif catalogue().driver_packages(*words) is None:
-        found += f" for {os_name}"
-    else:
+    elif packages(spec, record).wanted:
         return
+    elif not from_nvidia(spec):
+        action = f"declare `driver_source = 'nvidia'`, or {action}"
     yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, expected, action)
 
 
@@ -182,9 +138,9 @@ def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
     runfile = record.driver.runfile
     if due(spec, record) & INSTALLS:
         known(runfile, "whether a .run file installed a driver")
-    if if_known(runfile, False):
+    if runfile is True:
         yield stop(
-            Id.PREFLIGHT_OTHER_DRIVER,
+            _OTHER,
             "a driver was installed by NVIDIA's .run file",
             "packages alone, since two drivers overwrite each other's files",
             "remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`",
@@ -192,25 +148,20 @@ def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Two repositories with the same names yield a driver that is half of each."""
+    """Two repositories with the same names yield a driver that is half of each.
+
+    Our own file is the driver stage's to repair, and so is the same repository listed twice.
+    """
     sources, mine = known(record.nvidia.sources, "the package sources"), repository(spec, record)
     if isinstance(mine, str):
         return
-    # Our own file is the driver stage's to repair, and so is the same repository listed twice.
-    others = (
-        each
-        for each in sources
-        if each.file != files.SOURCES
-        and each.uri.rstrip("/") != mine.url
-        and _CARRIES_DRIVERS.search(each.uri)
-    )
-    if each := next(others, None):
-        yield stop(
-            Id.PREFLIGHT_OTHER_DRIVER,
-            f"{each.file} names a second source of NVIDIA's packages, {each.uri}",
-            f"{mine.url} alone",
-            f"`sudo mv {each.file} {each.file}.disabled`, or declare it as `driver_repository_url`",
-        )
+    for each in sources:
+        another = each.file != files.SOURCES and each.uri.rstrip("/") != mine.url
+        if another and _CARRIES_DRIVERS.search(each.uri):
+            found = f"{each.file} names a second source of NVIDIA's packages, {each.uri}"
+            action = f"`sudo mv {each.file} {each.file}.disabled`, or declare it as"
+            yield stop(_OTHER, found, f"{mine.url} alone", f"{action} `driver_repository_url`")
+            return
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -219,48 +170,37 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Where the distribution's is declared: those of NVIDIA's repository, or of another series of the
     archive, which conflicts with the declared one ("580-open" and "580-server-open").
     """
-    packages = known(record.nvidia.packages, "the installed NVIDIA packages")
+    rows = known(record.nvidia.packages, "the installed NVIDIA packages")
     own, moves = archive(spec, record), bool(due(spec, record) & INSTALLS)
-    rows = [(plain(each.name), each.version, each) for each in packages]
     if from_nvidia(spec):
-        names = [
-            name
-            for name, version, each in rows
-            if (is_driver(each.name, version) and _OF_AN_ARCHIVE.search(version))
-            or name.startswith(_OF_KERNELS)
-            or (moves and _left_behind(each.name, version))
-        ]
+        names = [plain(each.name) for each in rows if _of_an_archive(each, moves)]
         found = "came from the distribution's archive"
-        expected = "none of NVIDIA's repository's own names from elsewhere"
-        keep = "`driver_source = 'distribution'` to keep that one, or 'present' to keep what is"
-        keep += " there"
-    elif own is not None:
+        keep = "`driver_source = 'distribution'` to keep that one"
+    else:
         names = [
-            name
-            for name, version, each in rows
-            if is_driver(each.name, version) or name.startswith(_OF_KERNELS)
-            if name not in own.apart and own.series not in name
+            plain(each.name)
+            for each in rows
+            if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
+            if own and plain(each.name) not in own.apart and own.series not in each.name
         ]
         found = "is installed, of another driver than driver_source = 'distribution' installs"
-        expected = "no other driver's packages beside it"
-        keep = "`driver_source = 'nvidia'` if they are from NVIDIA's repository, or 'present' to"
-        keep += " keep them"
-    else:
-        return
+        keep = "`driver_source = 'nvidia'` if they are from NVIDIA's repository"
     if names:
         remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
-        action = f"{remove}, or declare {keep}"
-        yield stop(Id.PREFLIGHT_OTHER_DRIVER, f"{some(names, 3)} {found}", expected, action)
+        action = f"{remove}, or declare {keep}, or 'present' to keep what is there"
+        yield stop(_OTHER, f"{some(names, 3)} {found}", "no other driver's packages", action)
 
 
-def _left_behind(name: str, version: str) -> bool:
-    """Tell whether a package is what removing a distribution's driver leaves, and is in the way.
+def _of_an_archive(each: NvidiaPackage, moves: bool) -> bool:
+    """Tell whether it is of a distribution's driver, or is left of one and in the way.
 
     Firmware of the very version that NVIDIA's repository has is the same file in both, over which
     the installation stumbles; with the helper NVIDIA's driver conflicts.
     """
-    firmware = names_its_version(name, version) and _OF_AN_ARCHIVE.search(version)
-    return bool(firmware) or is_helper(name, version)
+    row = (each.name, each.version)
+    marked = _OF_AN_ARCHIVE.search(each.version) is not None
+    left = (marked and names_its_version(*row)) or is_helper(*row)
+    return each.name.startswith(_OF_KERNELS) or (marked and is_driver(*row)) or (moves and left)
 
 
 def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -296,7 +236,7 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 RULES = (
-    *where(of_gpus, _devices, _loaded),
+    *where(of_gpus, _devices),
     *where(ours, _packages_known, _runfile),
     *where(trusts_nvidia, _other_source),
     *where(ours, _other_driver, _secure_boot, _busy),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pyinfra_gpu.drift import pytorch_build, pytorch_lock
@@ -79,16 +79,22 @@ def _interpreter(spec: HostSpec, record: Record) -> tuple[str, ...]:
 
 def has_fallback(spec: HostSpec, record: Record) -> bool:
     """Tell whether the declared fallback is what is installed, and whole."""
-    torch, fallback = record.torch, spec.pytorch.full_fallback
-    whole = torch.installing is False and not torch.damaged
-    return fallback is not None and torch.version == fallback and whole
+    return pytorch_build.is_whole(record, spec.pytorch.full_fallback)
+
+
+def held(spec: HostSpec, record: Record) -> str:
+    """Return what asks for the torch that stays, whatever else is installed: a fallback does."""
+    torch = spec.pytorch
+    return f"torch=={torch.full_fallback}" if has_fallback(spec, record) else torch.requirement
 
 
 def is_there(record: Record) -> bool:
     """Tell whether a torch is installed, be it one whose version line is lost."""
-    torch = record.torch
-    named = torch.python is not None and "torch" in if_known(torch.distributions, {})
-    return torch.version is not None or named
+    return record.torch.version is not None or "torch" in _versions(record)
+
+
+def _versions(record: Record) -> Mapping[str, str]:
+    return if_known(record.torch.distributions, {})
 
 
 def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -134,29 +140,28 @@ def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if unfit(spec, record):
         return
     if there := if_known(torch.foreign, ()):
-        names = some(there, _NAMED)
-        found = f"{names} beside torch's own libraries, and of no wheel"
+        libraries = some(there, _NAMED)
+        found = f"{libraries} beside torch's own libraries, and of no wheel"
         expected = "no library there but those that its wheel recorded"
-        yield repair(id_, found, expected, f"set aside {names} as NAME.before-pyinfra-gpu")
+        yield repair(id_, found, expected, f"set aside {libraries} as NAME.before-pyinfra-gpu")
     if said := if_known(torch.elsewhere, None):
         name, _, origin = said.partition(" ")
         found = f"`import torch` takes {origin} because of {name}, which belongs to no package"
         expected, action = "the environment's own torch", f"left alone: it is yours. Remove {name}"
         yield report(Id.PYTORCH_IMPORT_ELSEWHERE, found, expected, action)
-    rows, ours = if_known(torch.damaged_others, {}), damaged(spec, record)
-    if torch.version is not None:
-        known(torch.damaged_others)
-    theirs = [name for name in rows if name not in ours]
-    expected = "each of its files there, of the size its wheel recorded"
-    found, others = (
-        some([f"{name} damaged: {rows[name]}" for name in names], _NAMED)
-        for names in (ours, theirs)
+    rows = (
+        if_known(torch.damaged_others, {}) if torch.version is None else known(torch.damaged_others)
     )
-    if ours:
-        yield repair(id_, found, expected, f"reinstall {some(ours, _NAMED)}")
-    if theirs:
-        action = "left alone: neither torch nor the training needs it"
-        yield note(id_, others, expected, action)
+    ours = damaged(spec, record)
+    users = [name for name in rows if name not in ours]
+    expected = "each of its files there, of the size its wheel recorded"
+    for judged, names, action in (
+        (repair, ours, f"reinstall {some(ours, _NAMED)}"),
+        (note, users, "left alone: neither torch nor the training needs it"),
+    ):
+        if names:
+            found = some([f"{name} damaged: {rows[name]}" for name in names], _NAMED)
+            yield judged(id_, found, expected, action)
 
 
 def damaged(spec: HostSpec, record: Record) -> list[str]:
@@ -164,51 +169,43 @@ def damaged(spec: HostSpec, record: Record) -> list[str]:
 
     That is what the lock names, torch needs, or the training asked for.
     """
-    lock = lock_of(spec, record)
-    ours = {*(lock.lines if lock else ()), *if_known(record.torch.needs, ()), *_noted(record)}
+    lock, noted = (
+        lock_of(spec, record),
+        TrainingStamp.read(if_known(record.training.stamp_text, None)),
+    )
+    asked = noted.distributions if isinstance(noted, TrainingStamp) else {}
+    ours = {*(lock.lines if lock else ()), *if_known(record.torch.needs, ()), *asked}
     return [name for name in if_known(record.torch.damaged_others, {}) if name in ours]
-
-
-def _noted(record: Record) -> dict[str, str]:
-    """Return the distributions that the training noted, by name."""
-    noted = TrainingStamp.read(if_known(record.training.stamp_text, None))
-    return dict(noted.distributions) if isinstance(noted, TrainingStamp) else {}
 
 
 def requirements(record: Record, names: list[str]) -> list[str]:
     """Return what asks for distributions in the very versions that are there.
 
-    Of one that is there twice, in the version that the training noted, else in that of the record
-    which is whole, else in the last; the installer removes the other.
+    Of one that is there twice, in the last whose own metadata is whole; the installer removes the
+    other.
     """
-    versions = if_known(record.torch.distributions, {})
-    broken, before = if_known(record.torch.damaged_others, {}), _noted(record)
+    versions, broken = _versions(record), if_known(record.torch.damaged_others, {})
     asked = []
     for name in (each for each in names if each in versions):
         several = versions[name].split(" and ")
         whole = [each for each in several if f"-{each}.dist-info" not in broken.get(name, "")]
-        kept = before.get(name)
-        asked.append(f"{name}=={kept if kept in several else (whole or several)[-1]}")
+        asked.append(f"{name}=={(whole or several)[-1]}")
     return asked
 
 
-def unlisted(spec: HostSpec, record: Record, *, of_two: bool = False) -> list[str]:
+def unlisted(spec: HostSpec, record: Record) -> list[str]:
     """Return folders of metadata without their list of files, which an interrupted removal leaves.
 
     No installer can remove what nobody lists, and uv gives up where it reads one.
-
-    + of_two: only those beside which another one has the name of the distribution too
     """
-    damages, there = if_known(record.torch.damaged_others, {}), record.torch.distributions
-    names = damaged(spec, record)
-    if of_two:
-        names = [each for each in names if " and " in if_known(there, {}).get(each, "")]
-    rows = [damages[name].partition("/") for name in names]
+    damages = if_known(record.torch.damaged_others, {})
+    rows = [damages[name].partition("/") for name in damaged(spec, record)]
     return [folder for folder, _, file in rows if file == "RECORD"]
 
 
 def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    yield from filter(None, [pytorch_lock.missing(spec, record)])
+    if finding := pytorch_lock.missing(spec, record):
+        yield finding
 
 
 judge = Rules(_installer, _environment, of_torch, _beside, _lock)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.pytorch_build import Manifest
@@ -22,7 +22,6 @@ BUILD = (
     Id.PYTORCH_BUILD_MISSING,
     Id.PYTORCH_BUILD_RUNNING,
     Id.PYTORCH_BUILD_OCCUPIED,
-    Id.PYTORCH_BUILD_STAND_IN,
 )
 """What `pytorch_build.built` answers for."""
 
@@ -48,10 +47,8 @@ def _commit(spec: HostSpec) -> str:
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what is installed of a build, where nothing differs."""
-    stamp = record.build.stamp
-    if spec.pytorch.building is None or not isinstance(stamp, Manifest):
-        return ""
-    return f"built{' of a stand-in' if stamp.stand_in else ''} from {_commit(spec)}"
+    built = spec.pytorch.building is not None and isinstance(record.build.stamp, Manifest)
+    return f"built from {_commit(spec)}" if built else ""
 
 
 def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -60,32 +57,27 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Nothing is built where nobody knows what is there, or whether a build goes on. With a fallback
     the run that cannot build it goes on, and the next one tries again.
     """
-    state, _ = known(record.build.state), known(record.torch.version)
-    wanted, stamp, torch = fingerprint(spec, record), record.build.stamp, spec.pytorch
-    if is_installed(spec, record) or has_wheel(spec, record):
-        if isinstance(stamp, Manifest) and stamp.stand_in:
-            found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
-            action = "left alone: the declared source is a stand-in"
-            yield note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)
+    state, _, torch = known(record.build.state), known(record.torch.version), spec.pytorch
+    installed = is_whole(record, torch.full_version) and _is_of(spec, record, record.build.stamp)
+    if installed or has_wheel(spec, record):
         return
-    running, same = state is not None and state.running, state and state.fingerprint == wanted
     expected = f"torch {torch.full_version} built from {_commit(spec)}"
     id_, action = Id.PYTORCH_BUILD_MISSING, f"build torch {torch.full_version}"
-    if state and running and not same:
+    found = "no wheel of this build"
+    same = state is not None and state.fingerprint == fingerprint(spec, record)
+    if state and state.running and not same:
         found = f"another torch is being built here: {state.phase}"
         action = f"let it end, or end it there: `systemctl stop {UNIT}`"
         yield stop(Id.PYTORCH_BUILD_OCCUPIED, found, expected, action)
         return
-    if state and running:
+    if state and state.running:
         id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
         found = f"torch is being built: {state.phase} ({log(spec)} there shows it)"
     elif state and same:
         found = f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
-    else:
-        found = "no wheel of this build"
-    least = torch.fallback is not None
-    effect: Effect = "report" if least else "repair"
-    yield replace(repair(id_, found, expected, action, effect=effect), repeats=least)
+    falls_back = torch.fallback is not None
+    effect: Effect = "report" if falls_back else "repair"
+    yield replace(repair(id_, found, expected, action, effect=effect), repeats=falls_back)
 
 
 def log(spec: HostSpec) -> str:
@@ -93,22 +85,20 @@ def log(spec: HostSpec) -> str:
     return f"`journalctl {'--user ' if spec.privilege == 'none' else ''}-u {UNIT}`"
 
 
-def is_installed(spec: HostSpec, record: Record) -> bool:
-    """Tell whether the torch of the environment is this build's, and whole."""
-    torch, stamp = record.torch, record.build.stamp
-    return (
-        isinstance(stamp, Manifest)
-        and stamp.fingerprint == fingerprint(spec, record)
-        and torch.version == spec.pytorch.full_version
-        and not torch.damaged
-        and torch.installing is False
-    )
+def is_whole(record: Record, version: str | None) -> bool:
+    """Tell whether a torch of just this version is installed, all of its files with it."""
+    torch = record.torch
+    whole = torch.installing is False and not torch.damaged
+    return version is not None and torch.version == version and whole
+
+
+def _is_of(spec: HostSpec, record: Record, manifest: object) -> bool:
+    return isinstance(manifest, Manifest) and manifest.fingerprint == fingerprint(spec, record)
 
 
 def has_wheel(spec: HostSpec, record: Record) -> bool:
     """Tell whether the wheel of this build lies on the host, proven."""
-    wheel = record.build.wheel
-    return isinstance(wheel, Manifest) and wheel.fingerprint == fingerprint(spec, record)
+    return _is_of(spec, record, record.build.wheel)
 
 
 def differs(spec: HostSpec, record: Record) -> Finding | None:
@@ -157,6 +147,7 @@ def declared(spec: HostSpec) -> dict[str, Any]:
         "architectures": list(build.archs),
         "CUDA": spec.cuda.release if build.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
+        "rehearsal": spec.rehearsal,  # then nothing is proven that only PyTorch has
     }
 
 

@@ -1,4 +1,7 @@
-"""Did the smoke test pass on what is there now? Judged by its stamp, never run here."""
+"""Did the smoke test pass on what is there now? Judged by its stamp, never run here.
+
+So is the step that the hosts of a group take together, of which the same stamp tells.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
+from pyinfra_gpu.host_names import brief
+from pyinfra_gpu.on_host.smoke.document import Mode
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.SMOKE
+ACROSS_RANKS = 2
+"""A host's in a step of several hosts, at most: its own test has tried all its GPUs."""
 
 CHANGED = "since it passed, changed: "
 
@@ -26,7 +33,8 @@ def summary(spec: HostSpec, record: Record) -> str:
     del record
     if spec.smoke.run == "skip":
         return "skipped by data"
-    return "passed earlier, nothing changed since"
+    with_others = f"; with {others(spec)}: passed earlier" if members(spec) else ""
+    return f"passed earlier, nothing changed since{with_others}"
 
 
 def _proof(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -111,4 +119,78 @@ def stale(spec: HostSpec, record: Record) -> str | None:
     return None
 
 
-judge = Rules(_proof)
+# -- with the other hosts of the group
+
+
+def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what is not proven of the hosts together."""
+    across = None if spec.smoke.run == "skip" else spec.smoke.across
+    if across is None:
+        return
+    if across.impossible:
+        yield stop(
+            Id.SMOKE_ACROSS_IMPOSSIBLE,
+            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
+            "a group of hosts that can train one step together",
+            "correct `smoke_across_hosts`",
+        )
+    elif why := stale_across(spec, record):
+        yield unproven_across(spec, why, "repair")
+    elif spec.smoke.run == "always":
+        yield unproven_across(spec, 'smoke = "always"', "note")
+
+
+def members(spec: HostSpec) -> tuple[str, ...]:
+    """Return the hosts that take one step together, this one among them; none if none is to be
+    made.
+    """
+    across = spec.smoke.across
+    return () if across is None or spec.smoke.run == "skip" else across.members
+
+
+def others(spec: HostSpec) -> str:
+    """Return the names of the other hosts of the step, in short."""
+    return brief([name for name in members(spec) if name != spec.host])
+
+
+def unproven_across(spec: HostSpec, why: str, effect: Effect) -> Finding:
+    """Return the finding that the step has to be made.
+
+    + why: in a few words
+    + effect: "report" where this run leaves other hosts of the group out
+    """
+    return Finding(
+        id=Id.SMOKE_UNPROVEN_ACROSS_HOSTS,
+        found=f"with {others(spec)}: {why}",
+        expected="a step that all hosts of the group trained together as they are now",
+        effect=effect,
+        action=f"run one step across {len(members(spec))} hosts",
+        repeats=effect == "note",
+    )
+
+
+def stale_across(spec: HostSpec, record: Record) -> str | None:
+    """Return why what the stamp says of the step does not count, None if it does."""
+    stamped = across_stamp(record)
+    if stamped is None:
+        return "never passed together"
+    if set(stamped.hosts) != set(members(spec)):
+        return f"it passed with {brief(set(stamped.hosts) - {spec.host})}"
+    if stamped.mode != across_mode(spec):
+        return f"it passed as {stamped.mode}"
+    now = fingerprint(spec, record, smoke_digest())
+    return None if stamped.hosts[spec.host] == now else "this host changed since"
+
+
+def across_stamp(record: Record) -> AcrossStamp | None:
+    """Return what the host's stamp says of the step, None where it says nothing."""
+    whole = record.smoke.stamp
+    return whole.across if isinstance(whole, Stamp) else None
+
+
+def across_mode(spec: HostSpec) -> Mode:
+    """Return the mode of the step: simulated GPUs, and none, are tested on the CPU."""
+    return "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
+
+
+judge = Rules(_proof, _across)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
@@ -45,30 +45,32 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Local changes are a person's work: at the right commit they are noted and left, at another one
     the run stops at them, unless ``training_local_changes = "overwrite"``.
     """
-    training, place, said = declared(spec), spec.paths.training, record.training.damaged
+    training, place, there = declared(spec), spec.paths.training, record.training
     wanted, id_ = training.commit[:12], Id.TRAINING_CHECKOUT_DIFFERS
-    expected, action = f"{training.repo} at {wanted}", f"check out {wanted}"
-    if isinstance(said, str):
-        found = f"a repository that git cannot read ({said})"
+    expected = f"{training.repo} at {wanted}"
+    if isinstance(there.damaged, str):
+        found = f"a repository that git cannot read ({there.damaged})"
         action = f"clone it again; what is there is kept as {place}.damaged-TIME"
         yield repair(id_, found, expected, action)
         return
-    commit, dirty = known(record.training.commit), local_changes(record)
-    right, overwrite = commit == training.commit, training.local_changes == "overwrite"
-    changed = f"{place} has local changes ({dirty})"
-    if dirty and not right and not overwrite:
-        found = f"{place} is at {str(commit)[:12]} and has local changes ({dirty})"
-        action = f"commit or {_stash(record)} them there, or declare"
+    commit, dirty = known(there.commit), local_changes(record)
+    changed, is_at = f"{place} has local changes ({dirty})", f"at {str(commit)[:12]}"
+    if dirty and training.local_changes == "overwrite":
+        yield repair(Id.TRAINING_LOCAL_CHANGES, changed, "none", f"stash {dirty}")
+    elif dirty and commit == training.commit:
+        yield note(Id.TRAINING_LOCAL_CHANGES, changed, "none", "left alone")
+    elif dirty:
+        found = f"{place} is {is_at} and has local changes ({dirty})"
+        way = "`git stash -u`"
+        if if_known(there.dirty_submodules, ()):  # of theirs nothing is saved above them
+            way += " and `git submodule foreach --recursive 'git stash -u'`"
+        action = f"commit or {way} them there, or declare"
         action += ' `training_local_changes = "overwrite"` (they are stashed first)'
         yield stop(Id.TRAINING_LOCAL_CHANGES, found, f"commit {wanted}", action)
         return
-    if dirty and overwrite:
-        yield repair(Id.TRAINING_LOCAL_CHANGES, changed, "none", f"stash {dirty}")
-    elif dirty:
-        yield note(Id.TRAINING_LOCAL_CHANGES, changed, "none", "left alone")
-    if not right:
-        found = "no checkout" if commit is None else f"at {commit[:12]}"
-        yield repair(id_, found, expected, action)
+    if commit != training.commit:
+        found = "no checkout" if commit is None else is_at
+        yield repair(id_, found, expected, f"check out {wanted}")
     else:
         yield from _incomplete(training, record)
 
@@ -77,7 +79,9 @@ def _incomplete(training: TrainingSpec, record: Record) -> Iterator[Finding]:
     """Find submodules that are not there, or at another commit, and files that are LFS pointers."""
     id_, lfs = Id.TRAINING_CHECKOUT_DIFFERS, if_known(record.training.lfs, None)
     if rows := known(record.training.submodules) if training.submodules else ():
-        each = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in rows]
+        # "+COMMIT PATH (NAME)", the name not always there
+        pairs = [(row[0], re.sub(r" \(.*\)$", "", row.partition(" ")[2])) for row in rows]
+        each = [f"{'no' if mark == '-' else 'another commit of'} {path}" for mark, path in pairs]
         expected = "each of the repository's submodules at the commit recorded for it"
         yield repair(id_, f"submodules: {some(each, 3)}", expected, "check out the submodules")
     expected = "each of its files, not a pointer to it"
@@ -85,15 +89,8 @@ def _incomplete(training: TrainingSpec, record: Record) -> Iterator[Finding]:
         action = 'put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
         yield report(id_, "files in git LFS, and no git-lfs on the host", expected, action)
     elif training.lfs and lfs not in (None, "0"):
-        yield repair(
-            id_, f"{lfs} files of git LFS not fetched", expected, "fetch the files of git LFS"
-        )
-
-
-def _path(row: str) -> str:
-    """Return a submodule's path: "+COMMIT PATH (NAME)", the name not always there."""
-    path = row.partition(" ")[2]
-    return path.rpartition(" (")[0] if path.endswith(")") and " (" in path else path
+        action = "fetch the files of git LFS"
+        yield repair(id_, f"{lfs} files of git LFS not fetched", expected, action)
 
 
 def local_changes(record: Record) -> str:
@@ -101,14 +98,6 @@ def local_changes(record: Record) -> str:
     count = known(record.training.dirty_count)
     names = [line[3:] for line in if_known(record.training.dirty, ())[:3]]
     return some(names, len(names), total=count) if count else ""
-
-
-def _stash(record: Record) -> str:
-    """Return how a person stashes what is changed; of a submodule's nothing is saved above it."""
-    count = len(if_known(record.training.dirty_submodules, ()))
-    ways = [] if record.training.dirty_count == count else ["`git stash -u`"]
-    ways += ["`git submodule foreach --recursive 'git stash -u'`"] if count else []
-    return " and ".join(ways)
 
 
 def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -125,18 +114,12 @@ def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
             yield report(Id.TRAINING_MODULE_HIDDEN, found, expected, action)
 
 
-def stamp_path(spec: HostSpec) -> str:
-    """Return the path of the note on what the requirements installed."""
-    return f"{spec.paths.venv}/.pyinfra-gpu-training.json"
-
-
-def stamp(spec: HostSpec, record: Record) -> dict[str, Any]:
+def stamp(record: Record) -> TrainingStamp:
     """Return what the installed dependencies depend on, and what they came to."""
-    return {
-        "requirements_sha256": record.training.requirements_sha256,
-        "torch": spec.pytorch.full_version,
-        "distributions": dict(sorted(if_known(record.torch.distributions, {}).items())),
-    }
+    return TrainingStamp(
+        requirements_sha256=if_known(record.training.requirements_sha256, None),
+        distributions=dict(sorted(if_known(record.torch.distributions, {}).items())),
+    )
 
 
 def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -144,21 +127,21 @@ def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
     training, there = declared(spec), record.training
     if not training.requirements or isinstance(there.damaged, str):
         return
-    known(there.requirements_sha256)
-    known(record.torch.distributions)
-    noted, now = TrainingStamp.read(known(there.stamp_text)), stamp(spec, record)
+    digest, installed = known(there.requirements_sha256), known(record.torch.distributions)
+    noted = TrainingStamp.read(known(there.stamp_text))
     if not isinstance(noted, TrainingStamp):
         found = "dependencies not installed"
-    elif noted.requirements_sha256 != now["requirements_sha256"]:
+    elif noted.requirements_sha256 != digest:
         found = "the repository's requirements changed"
     elif record.torch.installing is True:
         found = "an installation was interrupted"
     else:
-        was, is_ = noted.distributions, now["distributions"]
-        name = next((each for each, version in was.items() if is_.get(each) != version), None)
-        if name is None:
+        other = [name for name, was in noted.distributions.items() if installed.get(name) != was]
+        if not other:
             return
-        found = f"{name} {is_.get(name) or 'is gone'}, was {was[name]}"
+        found = (
+            f"{other[0]} {installed.get(other[0], 'is gone')}, was {noted.distributions[other[0]]}"
+        )
     expected = f"what {training.requirements} asks for, torch excepted"
     yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "install the dependencies")
 

@@ -5,23 +5,29 @@ only after it connected. A typing error should not need a reachable host to be f
 executes `config.py` first of all, so ours calls `begin` there: it reads the same command line
 with pyinfra's own parser, loads the same inventory, and resolves every host.
 
-This also corrects an exit code: pyinfra 3.10 exits 0 when the inventory path does not exist, when
-it holds no host, and when ``--limit`` matches none.
+This also corrects exit codes and omissions: pyinfra 3.10 exits 0 when the inventory path does not
+exist, when it holds no host, and when ``--limit`` matches none; and it passes over a variable that
+it cannot read as a group of hosts. Nothing of a host's data is shown, which may hold secrets.
 """
 
 from __future__ import annotations
 
-import difflib
+import ast
 import logging
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
+from traceback import extract_tb
+from types import FrameType
 from typing import Any
 
 import click
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger, state
 from pyinfra.api.exceptions import ConnectorDataTypeError, DeployError, PyinfraError
 from pyinfra.api.host import Host
@@ -30,15 +36,22 @@ from pyinfra.connectors.base import host_to_connector_data
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
+from pyinfra_cli.exceptions import UnexpectedExternalError
+from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli.util import exec_file, parse_cli_arg
 
 from pyinfra_gpu import host_names
-from pyinfra_gpu.engine import inventory as inventories
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence, shown
 from pyinfra_gpu.text import without_escapes
 
+_ENTRY = 'a name or (name, {"key": value})'
+_GOES_ON = (
+    "--> interrupted: a command that was begun goes on on its host; the next run waits for it and"
+    " finishes what is left"
+)
+_NOT_INVENTORIES = ("config.py", "deploy.py")
 _PYINFRA = ("pyinfra", "__main__.py")
 """What the program is called that runs deploys."""
 
@@ -51,16 +64,65 @@ def begin() -> None:
     options = _own_options()
     if options is None:
         return
-    _end_honestly()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        on_signal(number, _GOES_ON, _interrupt)
     check(sys.argv[1:])
-    told = options.get("debug") or options.get("debug_all") or options.get("verbosity")
-    if _deploys(options) and not told:  # what `exec` and `fact` print is what they are run for
+    wants_all = options.get("debug") or options.get("debug_all") or options.get("verbosity")
+    if _deploys(options) and not wants_all:  # `exec` and `fact` are run for what they print
         logger.addFilter(Folded())
     only_looks = options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]
     if only_looks and not sys.stdin.isatty():
         # It would ask whether to go on without a host, and end in a traceback. The exit code says
         # that one was not reached; a run that acts is refused by `problems`.
         program._set_fail_prompts = lambda state, config: None
+
+
+def _interrupt() -> None:
+    """Have nothing waited for: pyinfra exits with 0 after Ctrl-C, and only when all hosts answer.
+
+    It disconnects through the same pool that waits for the hosts' commands.
+    """
+    if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
+        journal.interrupt()
+        state.pool.kill(block=False)
+
+
+def on_signal(number: signal.Signals, word: str, first: Callable[[], None] = lambda: None) -> None:
+    """Have a signal end this process, with the exit code 128 + its number.
+
+    + word: said on stderr when it comes
+    + first: called before anything is ended
+
+    One that is ignored, as SIGHUP under nohup, stays so. Python runs a handler in whichever
+    greenlet it finds, and under pyinfra that is as often a host's, or the one in which paramiko
+    reads, as the main one. `threading` drops a SystemExit in silence, and the run would go on; so
+    it is raised in the main greenlet.
+    """
+
+    def ended(received: int, frame: FrameType | None) -> None:
+        with suppress(OSError):  # the terminal may be what is gone
+            click.echo(word, err=True)
+        first()
+        end, hub = SystemExit(128 + received), gevent.get_hub()
+        if gevent.getcurrent() is hub.parent:
+            raise end
+        hub.loop.run_callback(hub.parent.throw, end)  # as soon as it waits
+
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, ended)
+
+
+@contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Have each of these signals end what is inside, and say so; then they do what they did."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        on_signal(number, "interrupted")
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check(arguments: Sequence[str]) -> None:
@@ -74,31 +136,6 @@ def check(arguments: Sequence[str]) -> None:
         click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
     if errors:
         raise SystemExit(1)
-
-
-def _end_honestly() -> None:
-    """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0.
-
-    SIGTERM and SIGHUP, a terminal that is closed, end it with 143 and 129 and the same word: by
-    themselves they leave no table, and no idea that hosts go on. Under nohup SIGHUP is ignored.
-    """
-
-    def interrupted() -> None:
-        with suppress(OSError):  # the terminal may be what is gone
-            click.echo(
-                "--> interrupted: a command that was begun goes on on its host; the next run waits"
-                " for it and finishes what is left",
-                err=True,
-            )
-        # pyinfra disconnects through the same pool that waits for the hosts' commands: without
-        # this the end would wait for them too, for ever where a host has stopped answering.
-        if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
-            journal.interrupt()
-            state.pool.kill(block=False)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
-            on_signal(number, interrupted)
 
 
 def require_folder(deploy_file: str) -> None:
@@ -125,26 +162,23 @@ def problems(arguments: Sequence[str]) -> list[str]:
     options = _parse(arguments)
     if options is None or not options.get("inventory"):
         return []  # pyinfra's own usage errors and --version are pyinfra's to answer
-    name = str(options["inventory"])
     if options.get("dry") and options.get("yes"):
         return ["-y and --dry together make pyinfra look at nothing at all: leave out -y"]
     if malformed := [item for item in options.get("data") or () if "=" not in item]:
         return [f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"]
-    inventory = inventories.load(options)
+    inventory = _load(options)
     if isinstance(inventory, str):
         return [inventory]
     limit, exclude = (list(options.get(each) or ()) for each in ("limit", "exclude"))
-    known = ", ".join(host.name for host in inventory)
-    unknown = [each for each in limit if not inventories.means_somebody(inventory, each)]
-    if unknown:  # beside another one it would be passed over
-        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"]
-    hosts = inventories.chosen(inventory, options)
+    known = f"{options['inventory']}; it has: {', '.join(host.name for host in inventory)}"
+    if unknown := [each for each in limit if not _meant(inventory, [each])]:
+        return [f"--limit {' '.join(unknown)} names no host of {known}"]
+    hosts = _chosen(inventory, options)
     if not hosts:
-        asked = " ".join([*limit, *exclude])
-        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
+        return [f"--limit/--exclude {' '.join([*limit, *exclude])} leaves no host of {known}"]
     errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
-    told = options.get("dry") or options.get("yes") or options.get("json_output")
-    if not errors and _deploys(options) and not told and not sys.stdin.isatty():
+    asks = not (options.get("dry") or options.get("yes") or options.get("json_output"))
+    if not errors and asks and _deploys(options) and not sys.stdin.isatty():
         return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
     return errors
 
@@ -155,14 +189,8 @@ def _wrong_data(host: Host) -> str | None:
         return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
     address = host.data.get("ssh_hostname") or host.name
     if host.connector_cls is SSHConnector and (fault := host_names.unresolvable(address)):
-        return sentence(
-            f"host {host.name}",
-            "ssh_hostname" if host.data.get("ssh_hostname") else "its name",
-            address,
-            fault,
-            allowed="a name of DNS's or of ~/.ssh/config, or an address",
-            remedy="correct it, or give the address as ssh_hostname",
-        )
+        where = "its name" if address is host.name else "ssh_hostname"
+        return f"host {host.name}: {where} = {shown('', address)} {fault}; correct it"
     try:
         kind = host.connector_cls
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
@@ -171,9 +199,7 @@ def _wrong_data(host: Host) -> str | None:
         return f"host {host.name}: {str(error).removeprefix('Invalid connector data ')}"
     except PyinfraError as error:
         return str(error)
-    except RecursionError:
-        return f"host {host.name}: a value in its data contains itself, or is nested too deep"
-    except Exception as error:
+    except Exception as error:  # such as a value that contains itself
         return f"host {host.name}: its data cannot be read ({error!r})"
     if across is None or not across.impossible:
         return None
@@ -190,10 +216,10 @@ def _wrong_data(host: Host) -> str | None:
 def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
     """Return the inventory of a command line without `problems`, and the hosts that it chooses."""
     options = _parse(arguments) or {}
-    inventory = inventories.load(options)
+    inventory = _load(options)
     if isinstance(inventory, str):
         raise PyinfraError(inventory)
-    return inventory, inventories.chosen(inventory, options)
+    return inventory, _chosen(inventory, options)
 
 
 def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...] | str:
@@ -201,20 +227,16 @@ def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...
 
     + option: by which the group was given
     """
-    options = _parse(arguments) or {}
-    inventory = inventories.load(options)
-    if isinstance(inventory, str):
-        return inventory
-    name = options.get("inventory")
-    known = {each: len(inventory.get_group(each)) for each in inventory.groups if each != "all"}
-    if group in known or group == "all":
-        hosts = inventory.get_group(group) if group in inventory.groups else list(inventory)
-        left = [each.name for each in inventories.chosen(inventory, options) if each in hosts]
-        return tuple(left) or f"{option} {group}: no host of that group is left in {name}"
-    near = difflib.get_close_matches(group, known, n=1)
-    counted = ", ".join(f"{each} ({number})" for each, number in known.items() if number)
-    hint = f"did you mean {near[0]}?" if near else f"its groups are {counted or 'none'}"
-    return f"{option} {group}: {name} has no group {group}; {hint}"
+    try:
+        inventory, hosts = selected(arguments)
+    except PyinfraError as error:
+        return str(error)
+    groups = [each for each in inventory.groups if each != "all"]
+    if group not in (*groups, "all"):
+        return f"{option} {group}: there is no group {group}; there is: {', '.join(groups) or '-'}"
+    meant = hosts if group == "all" else inventory.get_group(group)
+    left = tuple(host.name for host in hosts if host in meant)
+    return left or f"{option} {group}: no host of that group is left"
 
 
 def described() -> str:
@@ -245,37 +267,124 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
     return context.params
 
 
+# --- the inventory
+
+
+def _load(options: Mapping[str, Any]) -> Inventory | str:
+    """Return the inventory of pyinfra's options, or why it cannot be used; it holds a host."""
+    name = str(options.get("inventory"))
+    if Path(name).name in _NOT_INVENTORIES:
+        return f"{name} is no inventory, which comes first: pyinfra INVENTORY deploy.py"
+    folders = tuple(options.get("group_data") or ())
+    pairs = (item.split("=", 1) for item in options.get("data") or ())
+    try:
+        if Path(name).is_file() and (wrong := next(_wrong_groups(name, folders), None)):
+            return f"{name}: group {wrong}"
+        inventory: Inventory = make_inventory(
+            name,
+            cwd=str(Path.cwd()),
+            override_data={key: parse_cli_arg(value) for key, value in pairs},
+            group_data_directories=folders,
+        )
+    except PyinfraError as error:
+        return str(error)
+    except SyntaxError as error:
+        return f"{error.filename} line {error.lineno}: {error.msg}"
+    except UnexpectedExternalError as error:  # without the traceback through pyinfra
+        cause = error.exception
+        lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
+        where = f" line {lines[-1]}" if lines else ""
+        hint = "; is a comma missing between two hosts?" if "not callable" in str(cause) else ""
+        return f"{error.filename}{where}: {type(cause).__name__}: {cause}{hint}"
+    except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
+        return (
+            f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
+            f" with lists of {_ENTRY}, such as inventories/lab.py"
+        )
+    if len(inventory):
+        return inventory
+    if Path(name).exists():
+        return f'{name} holds no host: it needs a list, such as `gpu = ["ws1.example"]`'
+    there = ", ".join(sorted(map(str, Path("inventories").glob("*.py")))) or "none"
+    return f"{name} is neither an inventory file nor a host that resolves; there is: {there}"
+
+
+def _chosen(inventory: Inventory, options: Mapping[str, Any]) -> list[Host]:
+    """Return the hosts that ``--limit`` and ``--exclude`` leave, by pyinfra's rules."""
+    limited = _meant(inventory, options.get("limit") or ["*"])
+    excluded = _meant(inventory, options.get("exclude") or ())
+    return [host for host in inventory if host in limited and host not in excluded]
+
+
+def _meant(inventory: Inventory, patterns: Iterable[str]) -> list[Host]:
+    found: list[Host] = []
+    for each in patterns:
+        if each in inventory.groups:
+            found += inventory.get_group(each)
+        else:
+            found += [host for host in inventory if fnmatch(host.name, each)]
+    return found
+
+
+def _wrong_groups(file: str, group_data: Sequence[str]) -> Iterator[str]:
+    """Yield what pyinfra would pass over, or read otherwise than it is written."""
+    folders = [Path("group_data"), Path(file).parent / "group_data", *map(Path, group_data)]
+    with_data = {"all"} | {each.stem for folder in folders for each in folder.glob("*.py")}
+    nodes = ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"), file))
+    imports = (each.names for each in nodes if isinstance(each, ast.Import | ast.ImportFrom))
+    imported = {each.asname or each.name for names in imports for each in names}
+    said: dict[str, dict[str, Any]] = {}
+    for name, value in exec_file(file, return_locals=True).items():
+        if name.startswith("_") or name in imported:
+            continue
+        hosts, data = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
+        if isinstance(hosts, list) and isinstance(data, dict):
+            yield from (f"{name}, {fault}" for fault in _wrong_entries(hosts, said))
+        elif name in with_data or isinstance(value, tuple | AbstractSet | Iterator):
+            yield (
+                f"{name} is a {type(value).__name__}, and has to be a list of {_ENTRY} each, or"
+                " (list, data); a variable that is no group begins with an underscore"
+            )
+
+
+def _wrong_entries(hosts: list[Any], said: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with a group's entries; `said` is each host's data by now."""
+    for number, entry in enumerate(hosts, 1):
+        pair = (entry, {}) if isinstance(entry, str) else entry
+        if not (isinstance(pair, tuple) and [*map(type, pair)] == [str, dict] and pair[0]):
+            yield f"entry {number} has to be {_ENTRY}, and is a {type(entry).__name__}"
+            continue
+        host, data = pair
+        before = said.setdefault(host, {})
+        if differing := [str(key) for key in data if before.get(key, data[key]) != data[key]]:
+            yield (
+                f"entry {number}: host {shown('', host)} is declared twice, and"
+                f" {', '.join(differing[:3])} differs: declare it once"
+            )
+        before.update(data)
+
+
 _TABLES = ("--> Detected changes:", "--> Results:")
 _NOTHING = re.compile(r"\[[^\]]+\]\s+(Connected|No changes|Skipped|Ready: .*\.py)")
-_SUCCESS = re.compile(r"\[(?P<host>[^\]]+)\]\s+Success")
 
 
 class Folded(logging.Filter):
-    """Drops pyinfra's lines of operations that change nothing, and headers with nothing below.
-
-    pyinfra has no option for that. Where this run has a table of ours, pyinfra's own tables of the
-    same are left out. What is not recognised passes: with other words in a later pyinfra the lines
-    would be back, and nothing would be lost.
+    """Drops pyinfra's lines of operations that change nothing, for which it has no option, and its
+    tables where this run has one of ours. What is not recognised passes.
     """
 
     _header: logging.LogRecord | None = None
     _in_table = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is shown now; the header that it belongs to is shown before it."""
-        if record.levelno < logging.INFO:
-            return True
+        """Tell whether a line is shown now; an operation's name is shown before its first one."""
         text = without_escapes(record.getMessage())
-        begun = ctx_state.isset() and state.initialised  # type: ignore[no-untyped-call]
-        book = journal.current() if begun else None
         if text.startswith("--> "):
             self._header = record if text.startswith("--> Starting ") else None
-            self._in_table = text.startswith(_TABLES) and book is not None
+            begun = ctx_state.isset() and state.initialised  # type: ignore[no-untyped-call]
+            self._in_table = text.startswith(_TABLES) and begun and journal.current() is not None
             return not (self._header or self._in_table)
-        # What came before a success says that it was none.
-        success = _SUCCESS.fullmatch(text)
-        told = success and book and book.has_problem(success["host"])
-        if record.levelno == logging.INFO and (self._in_table or told or _NOTHING.fullmatch(text)):
+        if record.levelno == logging.INFO and (self._in_table or _NOTHING.fullmatch(text)):
             return False
         if self._header is not None:
             header, self._header = self._header, None

@@ -1,24 +1,32 @@
-"""What every operation of ours has in common: look, judge, note, act, judge again."""
+"""What every operation of ours has in common: look, judge, note, act, judge again.
+
+A host on which the whole run has nothing to do is judged before its first stage, noted in the
+journal as its operations would have noted it, and gets none.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, cast
+from functools import wraps
+from typing import Any, cast
 
 from pyinfra import host, logger, state
-from pyinfra.api import operation
+from pyinfra.api import deploy, operation
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
 from pyinfra.api.operation import OperationMeta
-from pyinfra.api.state import State, StateStage
+from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
+from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
+from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
@@ -26,8 +34,12 @@ from pyinfra_gpu.text import one_line
 
 _NO_SPEC = "`spec` has to be what pyinfra_gpu.engine.declared.declared(host) returns"
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
+_KEY = "pyinfra_gpu_nothing_to_do"  # in connector_data, pyinfra's own of this host and run
 Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
+
+Operation = Callable[..., OperationMeta]
+"""An operation of ours: adds itself to the run. Its `repairs` are the findings that it claims."""
 
 Body = Callable[["HostSpec", Record], Commands]
 """What looks for itself: given what is declared and what is there, yields what is to be done."""
@@ -37,19 +49,13 @@ RepairBody = Callable[["HostSpec", Record, Findings], Commands]
 """
 
 
-class ConvergingOperation(Protocol):
-    """An operation that brings one part of a host to what its specification says."""
-
-    repairs: frozenset[Id]
-    """The findings that it claims; each belongs to exactly one operation."""
-
-    def __call__(self, *, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
-        """Add it to the run; `arguments` are pyinfra's global ones, over those we need."""
+class Refusal(FunctionCommand):
+    """A command that fails its host, and does nothing there."""
 
 
 def converging(
     concern: Concern, *, repairs: tuple[Id, ...], hint: str = "", stops: bool = True
-) -> Callable[[RepairBody], ConvergingOperation]:
+) -> Callable[[RepairBody], Operation]:
     """Turn a generator of commands into one of our operations.
 
     + concern: the module of `drift/` that judges what this operation acts on
@@ -64,7 +70,7 @@ def converging(
     finding is still there.
     """
 
-    def decorator(body: RepairBody) -> ConvergingOperation:
+    def decorator(body: RepairBody) -> Operation:
         def converge(spec: HostSpec, record: Record) -> Commands:
             found = note(concern, spec, record, repairs)
             if refusal := refused(concern, spec, record, found):
@@ -75,42 +81,35 @@ def converging(
             else:
                 host.noop(concern.summary(spec, record) or "nothing is declared for it here")
 
-        def acts(spec: HostSpec, record: Record) -> bool:
-            found = judged(concern, spec, record, ()).of(*repairs)
-            return bool(found.acting) and not found.stopping and not unread(concern, spec, record)
-
-        return looking(concern.STAGE, claims=repairs, documented=body, acts=acts)(converge)
+        return looking(concern.STAGE, claims=repairs, documented=body)(converge)
 
     return decorator
 
 
 def looking(
-    stage: Stage,
-    *,
-    claims: tuple[Id, ...],
-    documented: Callable[..., object] | None = None,
-    acts: Callable[[HostSpec, Record], bool] = lambda spec, record: False,
-) -> Callable[[Body], ConvergingOperation]:
+    stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
+) -> Callable[[Body], Operation]:
     """Turn a generator of commands into an operation that is handed the host's record.
 
     + claims: the findings that it answers for
     + documented: whose name and docstring the operation gets; the body's where not given
-    + acts: whether the body writes on the host; before it does, the run takes the host's lease
 
     It is a plain pyinfra operation that takes the host's specification as `spec`, run as root
-    where data allows it, with some additions: a host that cannot be looked at is refused; the
-    record is forgotten around every command, since a command changes what the record says; and the
-    time it took goes into the journal.
+    where data allows it, with some additions: a host that cannot be looked at is refused; the host
+    is this run's alone from the first command on; the record is forgotten behind every command,
+    which changes what the record says; and the time it took goes into the journal.
     """
 
-    def decorator(body: Body) -> ConvergingOperation:
+    def decorator(body: Body) -> Operation:
         def wrapper(spec: HostSpec) -> Commands:
-            planning = state.current_stage != StateStage.Execute
+            planning = not executing()
             if planning and state.inventory.get_host(host.name) in state.failed_hosts:
                 return  # a plan has refused it already; what follows would only repeat that
             with journal.timed(stage):
                 try:
-                    for command in _commands(stage, spec, body, acts):
+                    for command in _commands(stage, spec, body):
+                        if not isinstance(command, Refusal):
+                            lease.ensure(state, host, spec)
                         yield _contained(stage, command)
                         forget()
                 except GeneratorExit:
@@ -120,6 +119,8 @@ def looking(
                         sentence = f"{host.name}: {stage}: {_SEE_ABOVE}"
                         journal.problem(stage, sentence, unless_known=True)
                     raise
+                except lease.LeaseError as error:
+                    yield refuse(stage, f"{host.name}: {error}")
                 except Exception as error:  # one host's failure is one host's failure
                     yield refuse(stage, broken(state, host.name, stage, error))
 
@@ -128,10 +129,7 @@ def looking(
     return decorator
 
 
-def _commands(
-    stage: Stage, spec: HostSpec, body: Body, acts: Callable[[HostSpec, Record], bool]
-) -> Commands:
-    """Yield what the body does of a host that can be looked at, and is this run's to write on."""
+def _commands(stage: Stage, spec: HostSpec, body: Body) -> Commands:
     record = look(spec)
     if record is None and lacks_python() and spec.privilege != "none":
         yield first_package(stage, spec)
@@ -140,21 +138,12 @@ def _commands(
         yield unreadable(stage)
         return
     journal.saw(record)
-    refusal = lease.other_name(host, record)
-    if refusal is None and acts(spec, record):
-        try:
-            lease.ensure(state, host, spec)
-        except lease.LeaseError as error:
-            refusal = str(error)
-    if refusal:
-        yield refuse(stage, f"{host.name}: {refusal}")
-    else:
-        yield from body(spec, record)
+    yield from body(spec, record)
 
 
 def _with_privilege(
     wrapper: Callable[[HostSpec], Commands], named: Callable[..., object], claims: tuple[Id, ...]
-) -> ConvergingOperation:
+) -> Operation:
     """Make a pyinfra operation that runs as root where data allows it."""
 
     def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
@@ -171,7 +160,7 @@ def _with_privilege(
             setattr(function, attribute, getattr(named, attribute))
     made = operation()(wrapper)
     call.repairs = frozenset(claims)  # type: ignore[attr-defined]
-    return cast(ConvergingOperation, call)
+    return call
 
 
 def _contained(stage: Stage, command: object) -> object:
@@ -210,8 +199,7 @@ def refused(
     concern: Concern, spec: HostSpec, record: Record, found: Findings
 ) -> PyinfraCommand | None:
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
-    planning = state.current_stage != StateStage.Execute
-    unknown = unread(concern, spec, record, planning=planning)
+    unknown = unread(concern, spec, record, planning=not executing())
     if unknown:
         journal.unreadable(concern.STAGE)
     sentences = [f"{spec.host}: {text}" for text in unknown]
@@ -225,13 +213,13 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
     Raising in an operation would abort the run on every other host.
     """
     sentence = one_line(sentence)
-    if state.current_stage != StateStage.Execute:
+    if not executing():
         # A dry run stops at the first command without running it; the reason must still be seen.
         journal.problem(stage, sentence)
         logger.warning(f"{host.print_prefix}{sentence}")
         # pyinfra exits with 0 after any dry run, unless a host is among the failed ones.
         state.failed_hosts.add(state.inventory.get_host(host.name))
-    return FunctionCommand(lambda state, host: failed(host, stage, sentence), (), {})
+    return Refusal(lambda state, host: failed(host, stage, sentence), (), {})
 
 
 def unreadable(stage: Stage) -> PyinfraCommand:
@@ -243,7 +231,7 @@ def unreadable(stage: Stage) -> PyinfraCommand:
 
 def fresh(spec: HostSpec, record: Record) -> Record:
     """Return the record of now: what this very run did may matter. A plan has done nothing."""
-    if state.current_stage != StateStage.Execute:
+    if not executing():
         return record
     forget()
     return look(spec) or record
@@ -275,3 +263,66 @@ def verify(
         return failed(host, concern.STAGE, sentence) or goes_on
 
     return FunctionCommand(again, (), {})
+
+
+def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpec], None]]:
+    """Make a function that composes operations one stage of a deploy.
+
+    + name: what stands before its operations' names
+
+    It is pyinfra's `deploy`, but for hosts on which the whole run has nothing to do: these are
+    judged as `check` judges them, when their first stage is called, and get no operations.
+    """
+
+    def decorate(compose: Callable[[HostSpec], None]) -> Callable[[HostSpec], None]:
+        composed: Callable[[HostSpec], None] = deploy(name)(compose)  # type: ignore[assignment]
+
+        @wraps(compose)
+        def called(wanted: HostSpec) -> None:
+            if not nothing_to_do(wanted):
+                composed(wanted)
+
+        return called
+
+    return decorate
+
+
+def nothing_to_do(spec: HostSpec) -> bool:
+    """Tell whether this run can leave the current host without any operation.
+
+    + spec: the host's resolved specification
+
+    False wherever an operation would act, stop, or could not tell; where others count on this
+    host, since it builds torch or takes part in a step across hosts; where somebody asked to see
+    each operation (`-v`); and where no report is attached. The operations use the same look.
+    """
+    book, known = journal.current(), host.connector_data
+    counted_on = spec.smoke.across is not None or spec.pytorch.building is not None
+    if book is None or state.print_noop_info or counted_on:
+        return False
+    if _KEY not in known:
+        try:
+            known[_KEY] = _judged(spec, book)
+        except Exception:  # the operation that comes to it says so, of this host alone
+            known[_KEY] = False
+    return bool(known[_KEY])
+
+
+def _judged(spec: HostSpec, book: journal.Journal) -> bool:
+    """Look at the host and judge it; note what is found if no operation would do anything."""
+    started = time.monotonic()
+    if (record := look(spec)) is None:
+        return False
+    history = history_of(record)
+    found = {each: judged(each, spec, record, history) for each in CONCERNS}
+    if any(x.acting or x.stopping or unread(each, spec, record) for each, x in found.items()):
+        return False
+    summaries = {each: each.summary(spec, record) for each, x in found.items() if not x}
+    journal.saw(record)
+    book.entry(host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
+    for concern, findings in found.items():
+        if concern in summaries:
+            journal.summary(concern.STAGE, summaries[concern])
+        note_findings(concern.STAGE, spec, findings)
+    book.as_declared.add(host.name)
+    return True

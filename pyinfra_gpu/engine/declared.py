@@ -10,12 +10,14 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.pytorch_build import changed
 from pyinfra_gpu.drift.pytorch_build import declared as kind
-from pyinfra_gpu.drift.smoke_across import RANKS
+from pyinfra_gpu.drift.smoke import ACROSS_RANKS as RANKS
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.spec import AcrossSpec, HostSpec, lock
 from pyinfra_gpu.spec.types import LONGEST_LIST
+
+_KEPT: WeakKeyDictionary[Host, HostSpec] = WeakKeyDictionary()
 
 
 def declared(host: Host) -> HostSpec:
@@ -26,30 +28,22 @@ def declared(host: Host) -> HostSpec:
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
     if host not in _KEPT:
-        _KEPT[host] = _declared(host)
+        wanted = compatibility.resolve(data_of(host), host.name)
+        torch, across = wanted.pytorch, wanted.smoke.across
+        if torch.building is not None:
+            wanted = _with_builders(wanted, host)
+        elif torch.lock != "ignore":
+            locks = lock.read(Path.cwd(), torch.full_version)
+            wanted = wanted.but(pytorch=torch.but(locks=locks))
+        if across is not None:
+            wanted = wanted.but(smoke=wanted.smoke.but(across=_with_members(across, host)))
+        _KEPT[host] = wanted
     return _KEPT[host]
 
 
-_KEPT: WeakKeyDictionary[Host, HostSpec] = WeakKeyDictionary()
-
-
-def _declared(host: Host) -> HostSpec:
-    wanted = _with_locks(compatibility.resolve(data_of(host), host.name))
-    wanted = _with_builders(wanted, host)
-    across = wanted.smoke.across
-    if across is None:
-        return wanted
-    known = _with_members(across, host)
-    return wanted.but(smoke=wanted.smoke.but(across=known))
-
-
-def _with_locks(spec: HostSpec) -> HostSpec:
-    """Add the locks that there are for the declared torch, where data does not ignore them."""
-    torch = spec.pytorch
-    if torch.lock == "ignore" or torch.building is not None:
-        return spec
-    locks = lock.read(Path.cwd(), torch.full_version)
-    return spec.but(pytorch=torch.but(locks=locks))
+def data_of(host: Host) -> dict[str, object]:
+    """Return a host's data as pyinfra merges it: command line over host over group over all."""
+    return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
 def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
@@ -58,10 +52,9 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
     A builder is refused whose wheel would be another build's, as far as data says so.
     """
     building = spec.pytorch.building
-    if building is None:
-        return spec
+    assert building is not None  # noqa: S101 - for mypy
     hosts = {each.name: each for each in host.inventory}
-    members = [x for x in hosts if hosts[x].data.get("pytorch_source") == "source"]
+    members = tuple(x for x in hosts if hosts[x].data.get("pytorch_source") == "source")
     builder, wrong = building.builder, None
     if builder is not None and builder not in members:
         wrong = (
@@ -79,19 +72,11 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
             )
     if wrong:
         problem, allowed, remedy = wrong
+        where = f"host {spec.host}"
         raise SpecError(
-            sentence(
-                f"host {spec.host}", "pytorch_builder", builder, problem,
-                allowed=allowed, remedy=remedy,
-            )
-        )  # fmt: skip
-    known = building.but(members=tuple(members))
-    return spec.but(pytorch=spec.pytorch.but(building=known))
-
-
-def data_of(host: Host) -> dict[str, object]:
-    """Return a host's data as pyinfra merges it: command line over host over group over all."""
-    return dict(host.data.dict())  # type: ignore[no-untyped-call]
+            sentence(where, "pytorch_builder", builder, problem, allowed=allowed, remedy=remedy)
+        )
+    return spec.but(pytorch=spec.pytorch.but(building=building.but(members=members)))
 
 
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
@@ -106,14 +91,13 @@ def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
         known = ", ".join(name for name in inventory.groups if name != "all")
         return across.but(impossible=f"it names no group of this inventory, which has {known}")
     unlike = [name for name in members if declares[name] != across.hosts]
-    impossible = None
+    impossible, most = None, MAX_RANKS // RANKS
     if host.name not in members:
         impossible = "this host is not in that group"
     elif len(members) < 2:
         impossible = "there is no other host to train with"
     elif unlike:
         impossible = f"{brief(unlike)} does not declare the same"
-    elif len(members) * RANKS > MAX_RANKS:
-        most = MAX_RANKS // RANKS
+    elif len(members) > most:
         impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
     return across.but(members=tuple(members), impossible=impossible)

@@ -97,13 +97,8 @@ class Journal(BaseStateCallback):
 
         pyinfra's exit code comes from the failed hosts alone.
         """
-        del retries
-        if op_hash == host.op_hash_order[-1] and self.has_problem(host.name):
+        if op_hash == host.op_hash_order[-1] and any(x.problem for x in self.of(host.name)):
             state.failed_hosts.add(state.inventory.get_host(host.name))
-
-    def has_problem(self, host: str) -> bool:
-        """Tell whether something went wrong on a host, though it may have gone on."""
-        return any(each.problem for each in self.of(host))
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.

@@ -13,21 +13,17 @@ import socket
 from collections.abc import Iterator
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
-from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.command_line import described
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
-from pyinfra_gpu.engine.together import executing, together
-from pyinfra_gpu.engine.wire import Program, start
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import shortened
 
@@ -52,36 +48,10 @@ def ensure(state: State, host: Host, spec: HostSpec) -> None:
         _take(state, host, spec)
 
 
-def command(stage: str, spec: HostSpec) -> PyinfraCommand:
-    """Return a command that takes the lease, or fails the host."""
-
-    def take(state: State, host: Host) -> bool:
-        try:
-            ensure(state, host, spec)
-        except LeaseError as error:
-            return failed(host, stage, f"{host.name}: {error}")
-        return True
-
-    return FunctionCommand(take, (), {})
-
-
 def regain(state: State, host: Host, spec: HostSpec) -> None:
     """Take the lease again over a new connection, if this run had it. Raises LeaseError."""
     if host.connector_data.pop(_KEY, None) is not None:
         _take(state, host, spec)
-
-
-def other_name(host: Host, record: Record) -> str | None:
-    """Note which machine a host is; say so, a clause, where the run has it by another name too."""
-    machine = (record.system.boot_id, record.system.hostname)
-    if any(isinstance(each, Unknown) for each in machine):
-        return None
-    known = together().said("machine")
-    known[host.name] = machine
-    same = [name for name, each in known.items() if each == machine and name != host.name]
-    if not same:
-        return None
-    return f"is the same machine as {same[0]} (boot {machine[0]}): declare it by one name"
 
 
 def _take(state: State, host: Host, spec: HostSpec) -> None:
@@ -94,16 +64,14 @@ def _take(state: State, host: Host, spec: HostSpec) -> None:
             return
         said = holding.lines()
         with within(_ANSWER_S, "its lease was not given"):
-            refusal = _answer(said)
-        if not refusal:
-            host.connector_data[_KEY] = holding
+            refusal = _refusal(said)
     except (OSError, EOFError, PyinfraError) as error:
         refusal = f"its lease cannot be taken ({error}): run again"
-    finally:
-        if holding is not None and host.connector_data.get(_KEY) is not holding:
-            holding.close()
     if refusal:
+        if holding is not None:
+            holding.close()
         raise LeaseError(refusal)
+    host.connector_data[_KEY] = holding
     gevent.spawn(list, said)  # unread it would be kept
     gevent.spawn(_say_that_we_live, holding)
 
@@ -117,21 +85,23 @@ def who() -> str:
     return shortened(f"{user}@{socket.gethostname()} ({described()})", _LONGEST)
 
 
-def _answer(lines: Iterator[str]) -> str:
+def _refusal(lines: Iterator[str]) -> str:
     """Read what the host says until the lease is taken; return why it is not, empty if it is."""
     said = "it did not answer"
     for line in lines:
-        word, _, rest = line.removeprefix(_MARK).partition(" ")
+        word, _, rest = shortened(line.removeprefix(_MARK), _LONGEST).partition(" ")
         if not line.startswith(_MARK):
             said = shortened(line, _LONGEST) or said
         elif word == "taken":
             return ""
         elif word == "busy":
-            name, _, since = shortened(rest, _LONGEST).rpartition(" since ")
+            name, _, since = rest.rpartition(" since ")
             told = f"{name or 'another run'} has been working here since {since or 'just now'}"
+            if name == who():
+                return f"{told}: is this machine declared by two names? Declare it by one"
             return f"{told}; run again when it has ended, or, if it was cut off, in {_SILENT_S} s"
         else:
-            said = shortened(rest, _LONGEST) or said
+            said = rest or said
             break
     return f"its lease cannot be taken ({said}): run again"
 

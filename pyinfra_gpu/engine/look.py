@@ -8,6 +8,7 @@ phases where a person is asked between them, and one where nobody is (`-y`).
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,15 +21,15 @@ from pyinfra import host, state
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.api.host import Host
-from pyinfra.api.state import State, StateStage
+from pyinfra.api.state import State
 from pyinfra.connectors import util as connectors
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.wire import TooMuchError, abandon, run
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -45,68 +46,10 @@ COMPARE_S = 13
 A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
 files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
-_KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
-_UNANSWERED = "pyinfra_gpu_unanswered"
-_LAST = "pyinfra_gpu_last_record"
+_KEY = "pyinfra_gpu_look"  # in connector_data, pyinfra's own of this host: (phase, what was seen)
+_FORGOTTEN = object()  # a phase that none is
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
-
-
-def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
-    """Return what this host looks like now, with at most one SSH channel per phase.
-
-    + spec: says which paths and packages to look at
-    + beforehand: the next look asks nothing, even where this one brought nothing
-
-    None when the host did not answer; the caller must refuse it then, and say `unanswered()`.
-    """
-    phase = state.current_stage if state.check_for_changes else None
-    memo: tuple[object, Record | Unanswered] | None = host.connector_data.get(_KEY)
-    if memo is not None and memo[0] == phase:
-        seen = memo[1]
-    else:
-        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
-        host.connector_data[_KEY] = (phase, seen)
-    if isinstance(seen, Unanswered):
-        if not beforehand:
-            forget()
-        host.connector_data[_UNANSWERED] = seen
-        return None
-    host.connector_data[_LAST] = seen
-    return seen
-
-
-def request_text(spec: HostSpec, *, compare_s: int | None = None, keep: bool = False) -> str:
-    """Return the program of a look, as it goes to a host's standard input.
-
-    + compare_s: seconds for comparing the environment's files; None: as few as a check has
-    + keep: whether the host may keep the program
-    """
-    more = {"compare_s": compare_s} if compare_s else {}
-    return text_of(asked_by(spec, packages=needed(spec), keep=keep, **more))
-
-
-def last_seen() -> Record | None:
-    """Return this host's newest record, from whichever phase; None where it was not looked at."""
-    known = ctx_host.isset()  # type: ignore[no-untyped-call]
-    return host.connector_data.get(_LAST) if known else None
-
-
-def unanswered() -> str:
-    """Return why this host's last look brought nothing, and what helps: a clause."""
-    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
-    return seen.reason if seen else "could not be looked at"
-
-
-def lacks_python() -> bool:
-    """Return whether this host's last look brought nothing since it has no Python."""
-    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
-    return seen is not None and seen.no_python
-
-
-def forget() -> None:
-    """Drop this host's record; the next `look` asks the host again."""
-    host.connector_data.pop(_KEY, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +59,57 @@ class Unanswered:
     reason: str
     unreachable: bool = False
     no_python: bool = False
+
+
+def look(spec: HostSpec) -> Record | None:
+    """Return what this host looks like now, with at most one SSH channel per phase.
+
+    + spec: says which paths and packages to look at
+
+    None when the host did not answer; the caller must refuse it then, and say `unanswered()`.
+    """
+    phase = state.current_stage if state.check_for_changes else None
+    if host.connector_data.get(_KEY, (_FORGOTTEN,))[0] != phase:
+        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
+        host.connector_data[_KEY] = (phase, seen)
+    return last_seen()
+
+
+def last_seen() -> Record | None:
+    """Return what this host's last look brought, from whichever phase; None if nothing."""
+    seen = _last()
+    return None if isinstance(seen, Unanswered) else seen
+
+
+def unanswered() -> str:
+    """Return why this host's last look brought nothing, and what helps: a clause."""
+    seen = _last()
+    return seen.reason if isinstance(seen, Unanswered) else "could not be looked at"
+
+
+def lacks_python() -> bool:
+    """Return whether this host's last look brought nothing since it has no Python."""
+    seen = _last()
+    return isinstance(seen, Unanswered) and seen.no_python
+
+
+def _last() -> Record | Unanswered | None:
+    known = ctx_host.isset()  # type: ignore[no-untyped-call]
+    return host.connector_data.get(_KEY, (None, None))[1] if known else None
+
+
+def forget() -> None:
+    """Have the next `look` ask the host again."""
+    host.connector_data[_KEY] = (_FORGOTTEN, _last())
+
+
+def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
+    """Return the program of a look, as it goes to a host's standard input.
+
+    + compare_s: seconds for comparing the environment's files; None: as few as a check has
+    """
+    more = {"compare_s": compare_s} if compare_s else {}
+    return text_of(asked_by(spec, packages=needed(spec), **more))
 
 
 def answer(
@@ -161,9 +155,7 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
 
 def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
     fact = RecordFact()
-    acting = state.current_stage == StateStage.Execute  # a plan and a check write nothing
-    text = request_text(spec, compare_s=compare_s, keep=acting)
-    given = {**as_root(spec), "_stdin": text}
+    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:
@@ -190,7 +182,7 @@ def _why(said: list[str]) -> str:
 def bounded_command(
     state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
 ) -> tuple[bool, CommandOutput]:
-    """Run a command whose answer is at most LONGEST_ANSWER long; see `wire.run`."""
+    """Run a command whose answer is at most LONGEST_ANSWER long; see `ask.run`."""
     return run(state, host, command, given, seconds=seconds, most=LONGEST_ANSWER)
 
 
@@ -205,11 +197,10 @@ def never_asking() -> Iterator[None]:
     def refuse(prompt: str = "") -> str:
         raise EOFError(prompt)
 
-    before, kept = connectors.getpass, sys.stdin
-    connectors.getpass = refuse  # type: ignore[assignment]
-    with Path("/dev/null").open() as nothing:
-        sys.stdin = nothing
+    kept = connectors.getpass, sys.stdin
+    with Path(os.devnull).open() as nothing:
+        connectors.getpass, sys.stdin = refuse, nothing  # type: ignore[assignment]
         try:
             yield
         finally:
-            connectors.getpass, sys.stdin = before, kept
+            connectors.getpass, sys.stdin = kept

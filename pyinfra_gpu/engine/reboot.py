@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
@@ -10,13 +11,13 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.driver_running import SERVICES, uncured
+from pyinfra_gpu.drift.driver import SERVICES, uncured
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import Answer as Told
@@ -25,7 +26,6 @@ from pyinfra_gpu.spec import HostSpec, system_files
 
 _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one run of one host
 _POLL_S = 2.0
-_TOLD_S = 15.0
 _ANSWER_S = 10
 _CONNECT_S = 30
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
@@ -47,37 +47,36 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
     again: an sshd that answers a few seconds more before it goes down does not fool it. Waits up
     to ``driver_reboot_wait_s`` seconds.
     """
-    wait_s, here = spec.driver.reboot_wait_s, not hasattr(host.connector, "client")
-    owed = f"a reboot is owed ({why}), and"
+    if not (obstacle := _rebooted(state, host, spec, why, reason)):
+        forget()
+    return not obstacle or failed(host, stage, f"{host.name}: {obstacle}")
+
+
+def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
+    """Reboot the host; return why it was not, or is not back, a clause with its remedy."""
+    owed, wait_s = f"a reboot is owed ({why}), and", spec.driver.reboot_wait_s
     if host.connector_data.get(_DONE):
-        return failed(host, stage, f"{host.name}: was rebooted in this run, and that did not help")
-    if here and host.name.startswith("@local"):
-        sentence = f"{host.name}: {owed} this run works on that very machine"
-        return failed(host, stage, f"{sentence}: run `sudo systemctl reboot`, then run again")
+        return "was rebooted in this run, and that did not help"
+    if host.name.startswith("@local"):
+        machine = "this run works on that very machine: run `sudo systemctl reboot`, then run again"
+        return f"{owed} {machine}"
     text, root = program(spec, reason), as_root(spec)
     answer = ask(state, host, _RESTART, root, seconds=deadlines.PLAIN, _stdin=text)
     told = Told(answer.stdout)
     if obstacle := _obstacle(told, answer):
-        return failed(host, stage, f"{host.name}: {owed} {obstacle}")
+        return f"{owed} {obstacle}"
     host.connector_data[_DONE] = True
-    host.log(f"reboot ({why}); waiting up to {wait_s} s")
-    if not _back(state, host, str(told.value(str, "boot")), wait_s):
-        sentence = f"{host.name}: was told to reboot and is not back after {wait_s} s: look at its"
-        more = "console; when it is back, run again (or raise `driver_reboot_wait_s`)"
-        return failed(host, stage, f"{sentence} {more}")
+    if not _back(state, host, str(told.value(str, "boot")), wait_s, f"reboot ({why})"):
+        return (
+            f"was told to reboot and is not back after {wait_s} s: look at its console; when it is"
+            " back, run again (or raise `driver_reboot_wait_s`)"
+        )
     try:
         lease.regain(state, host, spec)
     except lease.LeaseError as error:
-        return failed(host, stage, f"{host.name}: {error}")
+        return str(error)
     ask(state, host, _BOOTED, root, seconds=90)
-    forget()
-    return True
-
-
-def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
-    """Have the host forget the reboots that were asked for: what they were for is cured."""
-    command = quoted("rm", "-f", system_files.REBOOTS)
-    ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN)
+    return None
 
 
 def program(spec: HostSpec, reason: str) -> str:
@@ -93,35 +92,31 @@ def program(spec: HostSpec, reason: str) -> str:
 
 
 def _obstacle(told: Told, answer: Answer) -> str | None:
-    """Return why the host was not rebooted, a clause with its remedy; None if it was."""
-    done = told.value(str, "done")
-    if done == "rebooting":
-        return None
-    if done == "again":
-        return uncured(told.value(int, "at"))
-    if done == "busy":
-        against = told.value(tuple[str, ...], "against")
-        who = against.reason if isinstance(against, Unknown) else ", ".join(against[:4])
-        return f"it is in use by {who}: run again when it is idle"
-    if done == "refused":
-        return str(told.value(str, "why"))
+    match told.value(str, "done"):
+        case "rebooting":
+            return None
+        case "again":
+            return uncured(told.value(int, "at"))
+        case "busy":
+            against = told.value(tuple[str, ...], "against")
+            who = against.reason if isinstance(against, Unknown) else ", ".join(against[:4])
+            return f"it is in use by {who}: run again when it is idle"
+        case "refused":
+            return str(told.value(str, "why"))
     return f"it did not answer ({reason_of(answer.lines)}): run again"
 
 
-def _back(state: State, host: Host, before: str, wait_s: float) -> bool:
+def _back(state: State, host: Host, before: str, wait_s: float, what: str) -> bool:
     """Connect again and again until the host answers with another boot_id."""
-    started = told = time.monotonic()
-    while (now := time.monotonic()) - started < wait_s:
-        if now - told >= _TOLD_S:
-            told = now
-            host.log(f"waiting for it to come back: {now - started:.0f} s")
+    started = time.monotonic()
+    host.log(f"{what}; waiting up to {wait_s} s")
+    while (waited := time.monotonic() - started) < wait_s:
         time.sleep(_POLL_S)
         if not _connected(host):
             continue
         answer = ask(state, host, _BOOT_ID, {"_sudo": False}, seconds=_ANSWER_S)
-        current = answer.stdout[-1].strip() if answer.ok and answer.stdout else ""
-        if current not in ("", before):
-            host.log(f"is back after {time.monotonic() - started:.0f} s")
+        if answer.ok and answer.stdout and answer.stdout[-1].strip() not in ("", before):
+            host.log(f"is back after {waited:.0f} s")
             return True
     return False
 
@@ -132,12 +127,10 @@ def _connected(host: Host) -> bool:
         client.close()
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
-    try:
-        with within(_CONNECT_S, "no connection came up"):
-            host.connector.disconnect()
-            host.connector.connect()
-    except (ConnectError, OSError, EOFError):
-        host.connected = False
-    else:
+    host.connected = False
+    unreached = suppress(ConnectError, OSError, EOFError)
+    with unreached, within(_CONNECT_S, "no connection came up"):
+        host.connector.disconnect()
+        host.connector.connect()
         host.connected = True
     return host.connected

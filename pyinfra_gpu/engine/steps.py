@@ -59,24 +59,21 @@ def step(
     A line that begins with "pyinfra-gpu-note: " is for the report, also where the command fails
     later: what was put elsewhere, and where. Only the host knows whether it was.
     """
-    commands = [command]
-    if lock is not None:
-        guard = privilege.guard(run_as)
-        commands = [locked(command, lock, guard, wait) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
-        seconds += LOCK_WAIT_S
+    waits = (0,) if lock is None else (_AT_FIRST_S, LOCK_WAIT_S)
     given = {**run_as, "_success_exit_codes": list(success)}
 
     def run(state: State, host: Host) -> bool:
-        """Run the first command, and the next one where somebody held the lock all along."""
         host.log(f"{what} ...")
-        for number, command in enumerate(commands, 1):
-            answer = ask(state, host, command, given, seconds=seconds, stream=stream)
+        for wait in waits:
+            text = locked(command, lock, privilege.guard(run_as), wait) if lock else command
+            answer = ask(state, host, text, given, seconds=seconds + wait, stream=stream)
             lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
             if answer.ok:
                 return True
-            if number == len(commands) or not (holder := _holder(lines)):
+            if not (lines and lines[-1].startswith(_HELD)):
                 break
-            host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
+            holder = lines[-1].removeprefix(_HELD).partition(": let it end")[0]
+            host.log(f"{shortened(holder, _LONGEST_LINE)}: waiting up to {LOCK_WAIT_S} s")
         if answer.late or answer.lost or not is_alive(host.connector):
             why = answer.lines[0] if answer.late else "the connection was lost"
             return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
@@ -110,14 +107,6 @@ def _noted(host: Host, stage: str, lines: list[str]) -> list[str]:
             journal.warn(stage, f"{host.name}: {sentence}")
             host.log(sentence)
     return [line for line in lines if not line.startswith(_NOTE)]
-
-
-def _holder(lines: Sequence[str]) -> str:
-    """Return who holds the lock that a command did not get, empty where it is not that."""
-    last = lines[-1].strip() if lines else ""
-    if not last.startswith(_HELD):
-        return ""
-    return shortened(last.removeprefix(_HELD).partition(": let it end")[0], _LONGEST_LINE)
 
 
 def reason(lines: Sequence[str], *, said_by: str = "") -> str:

@@ -6,7 +6,6 @@ Like the journal it is a pyinfra state callback, so it lives exactly as long as 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -55,11 +54,9 @@ class Together(BaseStateCallback):
         is returned, unless it had said something before.
         """
         wanted = set(hosts)
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            if not wanted - self.said(topic).keys() - self.silent(topic, wanted):
-                break
-            gevent.sleep(_POLL_S)
+        with gevent.Timeout(seconds, False):
+            while wanted - self.said(topic).keys() - self.silent(topic, wanted):
+                gevent.sleep(_POLL_S)
         return {host: value for host, value in self.said(topic).items() if host in wanted}
 
     def once(self, topic: str, make: Callable[[], _T]) -> _T:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import paramiko
-from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors import ssh as pyinfra_ssh
 from pyinfra.connectors import sshuserclient
@@ -42,19 +41,13 @@ _SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _FOUND = re.compile(r"# Host .* found: line (\d+) ?(CA|REVOKED|)")
 _connect = pyinfra_ssh.SSHConnector.connect
 
-Channel = paramiko.Channel
-"""A program that was begun on a host."""
-
 
 class HostKeyError(paramiko.SSHException):
     """A host key that is not accepted: one sentence that names the file, the line, the remedy."""
 
 
 class _Line(NamedTuple):
-    """A line that `ssh-keygen` found to be about a host.
-
-    + marker: "", "CA" or "REVOKED"; key: its kind and its bytes in base64
-    """
+    """A line of a known_hosts file; its marker is "", "CA" or "REVOKED"."""
 
     place: str
     marker: str
@@ -84,23 +77,13 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             )
         configured = str(config.get("stricthostkeychecking", "ask"))
         self._unknown = "yes" if configured == "yes" else strict or configured
-        user = shlex.quote(file) if file else config.get("userknownhostsfile", _USER_FILES)
-        self._user = _files(user)
-        files = (*self._user, *_files(config.get("globalknownhostsfile", _SYSTEM_FILES)))
-        self._hashed = config.get("hashknownhosts") == "yes"
-        names = (name,) if port == 22 else (f"[{name}]:{port}", name)
-        names = (config["hostkeyalias"],) if "hostkeyalias" in config else names
-        self._name = names[0]
-        lines = [[line for file in files for line in _known(each, file)] for each in names]
-        self._all = [line for each in lines for line in each]
-        # A key by the name alone counts, as for ssh, where none is known by name and port.
-        self._own = [line for line in lines[0] if not line.marker]
+        self._user = _files(shlex.quote(file) if file else config.get("userknownhostsfile"))
+        files = [*self._user, *_files(config.get("globalknownhostsfile"), _SYSTEM_FILES)]
+        self._name = config.get("hostkeyalias") or (name if port == 22 else f"[{name}]:{port}")
+        self._all = [line for file in files for line in _lines_about(self._name, file)]
+        self.known = [line for line in self._all if not line.marker]
 
-    def kinds(self) -> set[str]:
-        """Return the kinds of key that are known of the host."""
-        return {line.key[0] for line in self._own}
-
-    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+    def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
         """Accept a host's key, or raise HostKeyError."""
         name, mine = self._name, (key.get_name(), key.get_base64())
         digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
@@ -109,10 +92,10 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             raise HostKeyError(
                 f"{shows} is revoked by {place}: give the host a new one, or take that line out"
             )
-        if mine in [line.key for line in self._own or self._all if not line.marker]:
+        if mine in [line.key for line in self.known]:
             return
-        if self._own:
-            other = next((line for line in self._own if line.key[0] == mine[0]), self._own[0])
+        if self.known:
+            other = next((line for line in self.known if line.key[0] == mine[0]), self.known[0])
             raise HostKeyError(
                 f"{shows} is not the one in {other.place}, so somebody may be listening in: compare"
                 " it on the host's console"
@@ -124,46 +107,31 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 f"{authority} knows {name} by a certificate authority alone, and certificates of"
                 " hosts are not read here: add a line with the host's own key"
             )
-        if self._unknown == "accept-new" and self._user:
-            self._store(self._user[0], mine)
-            logger.warning(f"{name} was not known: its key is stored in {self._user[0]}")
-        elif self._unknown in ("accept-new", "no", "off"):
-            logger.warning(f"{name} is not known: {shows} and is not checked")
-        else:
+        if self._unknown in ("ask", "yes"):
             raise HostKeyError(
                 f"no key of {name} is known, and unknown hosts are not accepted: log in there"
                 " once by `ssh`, and compare the key it shows with the one on the host's console"
             )
-
-    def _store(self, file: Path, key: tuple[str, str]) -> None:
-        """Add the key on a line of its own; one that is not kept would be accepted each time."""
-        name = paramiko.HostKeys.hash_host(self._name) if self._hashed else self._name
-        before = _content(file)
-        begin = "\n" if before and not before.endswith(b"\n") else ""
-        try:
-            file.parent.mkdir(mode=0o700, exist_ok=True)
-            file.touch(mode=0o600)
-            with file.open("a", encoding="ascii") as opened:
-                opened.write(f"{begin}{name} {key[0]} {key[1]}\n")
-        except OSError as error:
-            raise HostKeyError(
-                f"the key of {name} cannot be stored in {file} ({error.strerror}), so it is not"
-                " accepted: make that a file that you may write"
-            ) from error
+        file = client._host_keys_filename = self._user[0] if self._user else None
+        if file and _content(file)[-1:] not in (b"", b"\n"):
+            with file.open("a", encoding="ascii") as opened:  # a key has a line of its own
+                opened.write("\n")
+        policy = pyinfra_client.get_missing_host_key_policy(self._unknown)  # type: ignore[no-untyped-call]
+        policy.missing_host_key(client, name, key)
 
 
-def _files(value: str) -> tuple[Path, ...]:
+def _files(value: str | None, default: str = _USER_FILES) -> list[Path]:
+    value = value or default
     if "%" in value:
         raise HostKeyError(
             f"known_hosts is configured as {value}, and % is not expanded here: name the"
             " file in `ssh_known_hosts_file`"
         )
-    words = (word for word in shlex.split(value) if word.lower() != "none")
-    return tuple(Path(word).expanduser() for word in words)
+    return [Path(word).expanduser() for word in shlex.split(value) if word.lower() != "none"]
 
 
-def _known(name: str, file: Path) -> list[_Line]:
-    """Return the lines about a name, by OpenSSH's own reader: hashes, patterns, ports, markers."""
+def _lines_about(name: str, file: Path) -> list[_Line]:
+    """Return what OpenSSH's own reader finds: it knows hashes, patterns, ports and markers."""
     if not _content(file):
         return []
     asked = ["ssh-keygen", "-F", name, "-f", str(file)]
@@ -246,9 +214,8 @@ def make_transport(sock: Any, kinds: Collection[str] = (), **kwargs: Any) -> par
     transport.set_keepalive(KEEPALIVE_S)
     options = transport.get_security_options()
     plain = [each for each in options.key_types if each != "ssh-rsa"]  # SHA-1, as for ssh
-    rsa = "ssh-rsa" in kinds
-    known = [each for each in plain if each in kinds or (rsa and each.startswith("rsa-sha2-"))]
-    options.key_types = tuple(dict.fromkeys([*known, *plain]))
+    signed = {*kinds, *(["rsa-sha2-512", "rsa-sha2-256"] if "ssh-rsa" in kinds else [])}
+    options.key_types = tuple(sorted(plain, key=lambda each: each not in signed))
     return transport
 
 
@@ -262,11 +229,7 @@ class Client(pyinfra_client.SSHClient):
     ) -> None:
         """Connect; for jump hosts pyinfra calls this itself, and tells nothing but the name."""
         self._file = _pyinfra_ssh_known_hosts_file
-        try:
-            super().connect(hostname, **kwargs)  # type: ignore[no-untyped-call]
-        except HostKeyError:
-            self.close()
-            raise
+        super().connect(hostname, **kwargs)  # type: ignore[no-untyped-call]
 
     def exec_command(self, command: str, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         """Begin what pyinfra runs by itself, such as its helper for a password of sudo's."""
@@ -291,8 +254,12 @@ class Client(pyinfra_client.SSHClient):
             self._file,
             strict_host_key_checking,
         )
-        config["transport_factory"] = partial(make_transport, kinds=policy.kinds())
+        kinds = {line.key[0] for line in policy.known}
+        config["transport_factory"] = partial(make_transport, kinds=kinds)
         return address, config, forward, policy, (), *rest
+
+
+_WRAPPED = re.compile(r"(?:Could not connect|SSH error) \((?:\[Errno \S+\] )?(.*)\)", re.DOTALL)
 
 
 def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
@@ -307,26 +274,11 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     except Exception as error:
         drop(connector)
         known = isinstance(error, PyinfraError | TimeoutError)
-        why = reworded(str(error)) if known else f"{type(error).__name__}: {error}"
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        if why.startswith("Authentication error"):
+            why += "; `ssh HOST` by hand says whether user and key are right"
+        why = _WRAPPED.sub(r"\1", why).replace("EOF error ()", "it hung up before the login")
         raise ConnectError(f"Could not connect ({shortened(why, _LONGEST)})") from None
-
-
-_WRAPPED = re.compile(r"(?:Could not connect|SSH error) \((?:\[Errno \S+\] )?(.*)\)", re.DOTALL)
-_REFUSED = re.compile(r"Authentication error \((.*)\) \((.*?)\.?\)", re.DOTALL)
-
-
-def reworded(text: str) -> str:
-    """Return what pyinfra says of a connection that did not come about, a clause without code."""
-    if refused := _REFUSED.fullmatch(text):
-        why = re.sub(r"[\['\]]", "", refused[2])  # with the types of login as a list of Python's
-        return (
-            f"the login was refused ({why}: {refused[1]});"
-            " `ssh HOST` by hand says whether user and key are right, and the user's shell is there"
-        )
-    text = text.replace("EOF error ()", "it hung up before the login")
-    text = text.replace("Error reading SSH protocol banner", "no greeting of an SSH server came: ")
-    match = _WRAPPED.fullmatch(text)
-    return (match[1] if match else text).removesuffix(": ")
 
 
 def install() -> None:

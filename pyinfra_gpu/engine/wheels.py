@@ -17,9 +17,9 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.steps import quoted
-from pyinfra_gpu.engine.wire import Program, start
 from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -12,6 +11,8 @@ from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+import click
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.diagnosis import writing
@@ -42,44 +43,35 @@ class Log:
     unread: str = ""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``explain``."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="explain why a run failed, from its log and its host",
-        usage="pyinfra-gpu explain [--json] [LOG ...] [INVENTORY --limit HOST]",
-        description="Read the logs of a failed run (torchrun's output, a rank's log, the kernel's"
-        " log, an installer's output) and say what failed, why, and what to do. With an inventory,"
-        " look at the run's host as well (read-only), and decide by what it shows.",
-        epilog="exit code: 0 explained; 2 nothing known explains it; 1 a log could not be read.",
-    )
-    text = (
-        "a log; - or none: standard input. The last word is the INVENTORY if it ends with .py or"
-        " --limit is given"
-    )
-    parser.add_argument("words", metavar="LOG", nargs="*", help=text)
-    text = "the host of the inventory on which the run failed"
-    parser.add_argument("--limit", metavar="HOST", help=text)
-    text = "ask for the host's sudo password"
-    parser.add_argument("--same-sudo-password", action="store_true", help=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(handler=handle)
+@click.command(
+    "explain",
+    epilog="exit code: 0 explained; 2 nothing known explains it; 1 a log could not be read.",
+    options_metavar="[--json]",
+)
+@click.argument("names", metavar="[LOG ...] [INVENTORY]", nargs=-1, type=click.Path())
+@click.option("--limit", metavar="HOST", help="the host of the inventory on which the run failed")
+@click.option("--same-sudo-password", is_flag=True, help="ask for the host's sudo password")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+def command(names: tuple[str, ...], limit: str, same_sudo_password: bool, as_json: bool) -> int:
+    """Explain why a run failed, from its log and its host.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Explain the logs, print the answer, and return the exit code."""
-    names, inventory = [*options.words], ""
-    if names and (options.limit or names[-1].endswith(".py")):
-        inventory = names.pop()
+    Reads the logs of a failed run (torchrun's output, a rank's log, the kernel's log, an
+    installer's output) and says what failed, why, and what to do. Without a LOG, or for -, it reads
+    standard input. With an INVENTORY, the last word if it ends with .py or --limit is given, it
+    looks at the run's host as well, read-only, and decides by what it shows.
+    """
+    inventory = ""
+    if names and (limit or names[-1].endswith(".py")):
+        *names, inventory = names  # type: ignore[assignment]
     try:
         logs = {_STDIN if name == "-" else name: _log(name) for name in names or ["-"]}
-        facts = _facts(inventory, options) if inventory else None
+        facts = _facts(inventory, limit, ask=same_sudo_password) if inventory else None
     except MistakeError as error:
         print(f"pyinfra-gpu explain: {error}", file=sys.stderr)
         return MISTAKE
     answer = explain({name: log.text for name, log in logs.items()}, catalogue(), facts)
     unread = {name: log.unread for name, log in logs.items() if log.unread}
-    if options.json:
+    if as_json:
         text = json.dumps({**answer.as_json(), "unread": unread}, indent=2)
     else:
         notes = [f"{name}: {what}" for name, what in unread.items()]
@@ -138,7 +130,7 @@ def read_log(stream: BinaryIO) -> Log:
     return Log(text.removeprefix("\ufeff"), f"Not read: {' and '.join(unread)}." if unread else "")
 
 
-def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None:
+def _facts(inventory: str, name: str, *, ask: bool) -> dict[str, str] | None:
     """Look at the host once; None, and why on standard error, where it does not answer."""
     from getpass import getpass
 
@@ -146,8 +138,8 @@ def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None
     from pyinfra_gpu.engine.look import Unanswered
     from pyinfra_gpu.report.check.running import Request, known, probed, visit
 
-    password = getpass("sudo password: ") if options.same_sudo_password else None
-    limit = (options.limit,) if options.limit else ()
+    password = getpass("sudo password: ") if ask else None
+    limit = (name,) if name else ()
     request = Request(inventory=inventory, limit=limit, sudo_password=password)
     hosts = [*known(request)[1]]
     if len(hosts) > 1:

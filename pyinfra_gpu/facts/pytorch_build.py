@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from pyinfra_gpu.facts.document import Note
-from pyinfra_gpu.facts.fields import Unknown
 
-_Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^torch-[A-Za-z0-9_.+-]{1,150}\.whl$")]
 
@@ -22,25 +19,15 @@ class BuildState(Note):
     """
 
     fingerprint: _Digest
-    phase: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    phase: Annotated[str, Field(pattern=r"^[a-z]{1,12}$")]
     running: bool
-
-    @classmethod
-    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
-        """Return what the look tells in words."""
-        if not isinstance(text, str):
-            return text
-        said = re.fullmatch(r"([0-9a-f]{64}) ([a-z]{1,12}) +(at work|ended)", text)
-        if said is None:
-            return Unknown("it does not say which build it is")
-        return cls(fingerprint=said[1], phase=said[2], running=said[3] == "at work")
 
 
 class Manifest(Note):
     """What a wheel is that was built and proven, as wheel.json beside it says.
 
     + ingredients: what its fingerprint is made of, by name
-    + observed: what else went into it; proven: what was tried of it
+    + proven: what was tried of it
     """
 
     fingerprint: _Digest
@@ -48,7 +35,4 @@ class Manifest(Note):
     file: _File
     sha256: _Digest
     size: Annotated[int, Field(ge=0)]
-    built: _Text
-    stand_in: bool
-    observed: dict[str, Any]
     proven: dict[str, Any]

@@ -11,25 +11,17 @@ from pyinfra_gpu.facts.document import Readable
 from pyinfra_gpu.on_host.smoke import document as written
 from pyinfra_gpu.on_host.smoke.document import AcrossStamp, AllReduce
 
-__all__ = ["AcrossStamp", "AcrossVerdict", "AllReduce", "AnyVerdict", "Stamp", "Verdict", "finite"]
+__all__ = ["AcrossStamp", "AllReduce", "Stamp", "Verdict", "finite"]
 
 
 @dataclass(frozen=True)
 class Verdict(Readable, written.Verdict):
-    """The verdict of the smoke test on one host."""
-
-
-@dataclass(frozen=True)
-class AcrossVerdict(Readable, written.AcrossVerdict):
-    """The verdict on a step across hosts."""
+    """The verdict of the smoke test on one host, or of one step that several hosts took."""
 
 
 @dataclass(frozen=True)
 class Stamp(Readable, written.Stamp):
     """The stamp of the last pass."""
-
-
-AnyVerdict = Verdict | AcrossVerdict
 
 
 def finite(value: float | str | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -11,18 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
+from pyinfra_gpu.engine import pip_download
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
-from pyinfra_gpu.engine.pip_download import DownloadError, download
 from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import visit
-from pyinfra_gpu.spec.lock import COMMAND, FOLDER, INSTALLER, Platform, load, path_of
+from pyinfra_gpu.report.check.cli import of_hosts
+from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.spec.lock import COMMAND, INSTALLER, Platform, load, path_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import one_line, shortened
 
@@ -50,38 +50,28 @@ class Wanted(NamedTuple):
     indexes: tuple[str, ...]
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``lock``."""
-    parser = subparsers.add_parser(
-        "lock",
-        help="pin what hosts install, by version and hash",
-        description="Resolve torch and everything around it for each kind of host of an inventory,"
-        f" and write it with hashes below {FOLDER}/. Hosts are asked for their Python and machine;"
-        " nothing is written there. Versions that are locked already stay.",
-        epilog="exit code: 0 every lock is written; 1 something could not be locked",
-    )
-    add_request(parser)
-    parser.add_argument(
-        "--platform",
-        metavar="PYTHON-MACHINE",
-        action="append",
-        default=[],
-        help="such as 3.12-x86_64: contact no host, and lock for that; repeatable",
-    )
-    parser.add_argument(
-        "--upgrade", action="store_true", help="take the newest of everything around torch"
-    )
-    parser.add_argument(
-        "--download",
-        metavar="FOLDER",
-        help="also fetch every file that the locks name, for hosts without the internet",
-    )
-    parser.set_defaults(handler=handle)
+@click.command("lock", epilog="exit code: 0 every lock is written; 1 one could not be written.")
+@of_hosts
+@click.option(
+    "--platform",
+    "named",
+    metavar="PYTHON-MACHINE",
+    multiple=True,
+    help="such as 3.12-x86_64: contact no host, and lock for that; repeatable",
+)
+@click.option("--upgrade", is_flag=True, help="take the newest of everything around torch")
+@click.option(
+    "--download", metavar="FOLDER", type=click.Path(path_type=Path),
+    help="also fetch every file that the locks name, for hosts without the internet",
+)  # fmt: skip
+def command(request: Request, named: tuple[str, ...], upgrade: bool, download: Path | None) -> int:
+    """Pin what hosts install, by version and hash.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Write the locks, say what was written, and return the exit code."""
-    platforms = [Platform.parse(each) for each in options.platform]
+    Resolves torch and everything around it for each kind of host of an inventory, and writes it
+    with hashes below locks/. Hosts are asked for their Python and machine; nothing is written
+    there. Versions that are locked already stay.
+    """
+    platforms = [Platform.parse(each) for each in named]
     if None in platforms:
         return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
     found: dict[str, list[Wanted]] = {}
@@ -98,7 +88,7 @@ def handle(options: argparse.Namespace) -> int:
             failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
         return host.name
 
-    names, problems = visit(request_of(options), of_host, lambda *_: None)
+    names, problems = visit(request, of_host, lambda *_: None)
     hosts: dict[Wanted, list[str]] = {}
     for name in names:
         for each in found.get(name, ()):
@@ -108,9 +98,9 @@ def handle(options: argparse.Namespace) -> int:
         failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
-            code = show(_lock(each, of, upgrade=options.upgrade), "lock") or code
-            if options.download:
-                _download(each, Path(options.download))
+            code = show(_lock(each, of, upgrade=upgrade), "lock") or code
+            if download is not None:
+                _download(each, download)
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
             failed.append(f"{', '.join(of)}: {error}")
     return max([code, *map(_problem, failed)])
@@ -176,8 +166,8 @@ def _download(wanted: Wanted, folder: Path) -> None:
     """Fetch every file that a lock names. Raises SpecError."""
     named = ["--require-hashes", "--requirement", str(wanted.path)]
     try:
-        download(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
-    except DownloadError as error:
+        pip_download.download(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
+    except pip_download.DownloadError as error:
         why = shortened(str(error), _LONGEST_REASON)
         raise SpecError(
             f"what {wanted.path} names cannot be fetched into {folder}: {why}"

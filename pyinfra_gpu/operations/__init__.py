@@ -3,7 +3,6 @@
 from pyinfra_gpu.operations import (  # noqa: F401 - who imports the package has them all
     cuda,
     driver,
-    driver_running,
     environment,
     launcher,
     layout,
@@ -13,6 +12,5 @@ from pyinfra_gpu.operations import (  # noqa: F401 - who imports the package has
     pytorch,
     pytorch_build,
     smoke,
-    smoke_across,
     training,
 )

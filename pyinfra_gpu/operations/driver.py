@@ -1,9 +1,8 @@
-"""NVIDIA's driver: its repository trusted, its packages pinned and installed, its module built."""
+"""NVIDIA's driver: its repository trusted, its packages installed, its module built and loaded."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from posixpath import dirname
 
@@ -13,52 +12,59 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import driver as drift
+from pyinfra_gpu.drift.driver import SERVICES, UNIT, users
 from pyinfra_gpu.drift.driver_inventory import (
     Packages,
     Repository,
     archive,
+    next_kernel,
     of_series,
     packages,
     target,
-    too_old,
-    without_headers,
+    will_do,
 )
-from pyinfra_gpu.drift.files import differs, lost_files, packages_of
+from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, transaction
+from pyinfra_gpu.drift.rules import if_known
+from pyinfra_gpu.engine import deadlines, journal, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, reason, step
-from pyinfra_gpu.engine.transaction import Request, install, possible, run, update, why
+from pyinfra_gpu.engine.reboot import restart
+from pyinfra_gpu.engine.steps import failed, quoted, reason, step
+from pyinfra_gpu.engine.transaction import Request, dpkg_is_idle, install, possible, update, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
-from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, matching, plain
+from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
-from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
 _TRIED = 4
 """Versions: an archive has one in each of its pockets, at most."""
 
 
-@converging(drift, repairs=drift.TRUST)
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_KEYRING_REPLACED,
+        Id.DRIVER_SOURCE_DIFFERS,
+        Id.DRIVER_PINS_DIFFER,
+        Id.DRIVER_BLACKLIST_DIFFERS,
+    ),
+)
 def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Then come the pins,
-    what keeps unattended-upgrades off, the blacklist of the free drivers, the source list, and a
-    list of this repository alone. Another list that names the same repository is set aside, since
-    nothing works where their keys differ.
-
-    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and NVIDIA's
-    repository is there only for the toolkit.
+    would point elsewhere. What it holds must be the pinned key and no other. Another list that
+    names the same repository is set aside, since nothing works where their keys differ. With
+    ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and its repository is
+    there only for the toolkit.
 
     **Example:**
 
@@ -67,91 +73,128 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     """
     source, root = drift.trusted(spec, record), as_root(spec)
+    renewed = found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS)
     yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
+    if not renewed:  # else there is nobody yet who could be asked
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
     if source is not None:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
         for file in drift.twice(record, source):
             what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
-    pins, *others = (ours for ours in drift.declared(spec, record))
-    # Pins come first, but where they name a version: it has to be on offer before they are written.
-    files = [pins, *others] if spec.driver.version is None else others
-    for ours in files:
+    for ours in drift.declared(spec, record):
         if differs(record, ours):
             yield write(STAGE, ours, root)
-    if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
+    if renewed:
         yield FunctionCommand(update, (STAGE, spec), {})
-    if pins not in files and differs(record, pins):
-        yield FunctionCommand(_on_offer, (spec, record), {})
-        yield write(STAGE, pins, root)
 
 
-def _on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
-    found, version = packages(spec, record), spec.driver.version
+def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
+    """Return the versions that all of the declared packages have and that will do, newest first."""
     names = [name for name in found.wanted if name not in found.apart]
-    offered: set[str] = set()
-    for stale in (True, False):
-        answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
-        offer = (each for versions in apt.on_offer_in(answer.stdout).values() for each in versions)
-        offered = {driver_version(each) or "" for each in offer}
-        if version in offered or (stale and not update(state, host, STAGE, spec)):
-            return version in offered
-    there = sorted(filter(lambda each: branch_of(each) == spec.driver.branch, offered), key=Version)
-    if not there:
+    answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
+    offer = apt.on_offer_in(answer.stdout)
+    each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
+    common = set.intersection(*each) - {""} if each else set()
+    return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
+
+
+def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
+    version = spec.driver.version
+    if version is None:
+        return True
+    if not update(state, host, STAGE, spec):
+        return False
+    offered = _on_offer(state, host, spec, packages(spec, record))
+    if version in offered or not offered:
         return True
     said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
-    said += f" {', '.join(there)}; the pins and the driver are as they were"
-    return failed(host, STAGE, f"{host.name}: {said}")
+    return failed(host, STAGE, f"{host.name}: {said} {', '.join(offered)}; the driver is as it was")
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
     url, command = apt.keyring_url(source.url), apt.keyring(source.url, source.keyring_sha256)
     answer = ask(state, host, command, as_root(spec), seconds=deadlines.SIMULATION)
-    keyring: bytes | None
-    try:
-        keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
-    except (ValueError, binascii.Error):
-        keyring = None
-    keys = fingerprints(keyring or b"")
     if not answer.ok:
         said = f"the keyring {url} cannot be used: {why(answer)}"
-    elif keyring is None:
-        said = f"the keyring {url} came back unreadable: run again"
-    elif keys != (source.key_fingerprint,):
+        return failed(host, STAGE, f"{host.name}: {said}")
+    try:
+        keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
+    except ValueError:
+        keyring = b""
+    keys = fingerprints(keyring)
+    if keys != (source.key_fingerprint,):
         held = keys.reason if isinstance(keys, Unknown) else ", ".join(keys) or "no key"
-        said = (
-            f"{url} does not hold the key {source.key_fingerprint} alone, but {held}: find out who"
-            " changed it before you trust it (`driver_key_fingerprint`)"
-        )
-    else:
-        file = File(path=system_files.KEYRING, content=keyring, mode=drift.KEYRING_MODE)
-        return written(state, host, STAGE, file, as_root(spec))
-    return failed(host, STAGE, f"{host.name}: {said}")
+        said = f"{url} does not hold the key {source.key_fingerprint} alone, but {held}: find out"
+        said += " who changed it before you trust it (`driver_key_fingerprint`)"
+        return failed(host, STAGE, f"{host.name}: {said}")
+    file = File(path=system_files.KEYRING, content=keyring, mode=drift.KEYRING_MODE)
+    return written(state, host, STAGE, file, as_root(spec))
 
 
-@converging(drift, repairs=drift.INSTALL)
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_NOT_INSTALLED,
+        Id.DRIVER_VERSION_DIFFERS,
+        Id.DRIVER_FILES_DAMAGED,
+        Id.DRIVER_HEADERS_MISSING,
+        Id.DRIVER_MODULE_NOT_BUILT,
+        Id.DRIVER_INITRAMFS_STALE,
+        Id.DRIVER_HOLD_DIFFERS,
+    ),
+)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the declared driver is installed: its branch, flavour, all of one version.
+    """Ensure that the declared driver is installed, all of one version, and ready for each boot.
 
-    The headers of the running kernel come first, for without them DKMS builds nothing and says
-    nothing. A driver of another branch is brought back, which is a downgrade where it is a newer
-    one: the declared branch is what asks for it. Within the branch nothing is ever downgraded
-    unless ``driver_version`` says so or the rest of the driver is at the older version.
+    The headers come first, for without them DKMS builds nothing and says nothing. A driver of
+    another branch is brought back; within the branch nothing is ever downgraded unless
+    ``driver_version`` says so or the rest of the driver is at the older version. The module is
+    there for the running and for the next kernel: a DKMS build that failed leaves packages that
+    count as installed. The packages are on hold as ``driver_hold`` says.
     """
-    if found.of(Id.DRIVER_HEADERS_MISSING):
-        yield from _headers(spec, record)
-    if found.of(*drift.MOVES):
-        if spec.driver.version is not None:
-            yield FunctionCommand(_on_offer, (spec, record), {})
+    for each in found.of(Id.DRIVER_HEADERS_MISSING):
+        hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
+        hint += f" {record.kernel.newest})"
+        # A file that somebody deleted comes back only by installing the package again.
+        yield from install(STAGE, spec, each.packages, reinstall=True, hint=hint)
+    if found.of(Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS):
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
         if archive(spec, record) is None:
             yield from install(STAGE, spec, requests(spec, record))
         else:
             yield FunctionCommand(_from_archive, (spec, record), {})
-    if _broken(spec, fresh(spec, record)):
+    record = fresh(spec, record)
+    if _named(spec, record, Id.DRIVER_FILES_DAMAGED):
         yield FunctionCommand(_complete, (spec,), {})
+    yield from _ready_for_boot(spec, fresh(spec, record), found)
+
+
+def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    root, own = as_root(spec), archive(spec, record)
+    for kernel in drift.unbuilt(spec, record):
+        if own is not None:
+            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
+            yield from install(STAGE, spec, (name,), reinstall=True)
+            continue
+        (version,) = packages(spec, record).versions
+        what = f"build module {version} for kernel {kernel}"
+        command = program("driver/build_module.sh", version, kernel)
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
+    record = fresh(spec, record)
+    # A kernel's own package stays half configured where its hook could not build our module.
+    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
+        yield transaction.finish_interrupted(STAGE, spec)
+    if record.kernel.initramfs == "stale":
+        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
+        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
+    if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
+        command = apt.hold(names, on=spec.driver.hold)
+        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
+        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
 
 
 def requests(
@@ -168,17 +211,13 @@ def requests(
     """
     found = packages(spec, record)
     version = version or target(spec, found)
-    staying = [name for name in found.names if _stays(name, spec, found)]
+    anothers = re.compile(rf"-(?!{spec.driver.branch})\d{{3}}(?=-|:|$)")
+    going = [name for name in found.names if name in found.other or anothers.search(name)]
+    staying = [name for name in found.names if name not in going]
     names = dict.fromkeys((*found.wanted, *more, *staying))
-    going = [f"{name}-" for name in found.names if name not in staying]
     exact = {name: version and plain(name) not in found.apart for name in names}
-    return (*(f"{name}={version}-*" if exact[name] else name for name in names), *going)
-
-
-def _stays(name: str, spec: HostSpec, found: Packages) -> bool:
-    """Tell whether an installed package belongs to the declared flavour and branch."""
-    branch = re.search(r"-(\d{3})(?=-|:|$)", name)
-    return name not in found.foreign and (not branch or int(branch[1]) == spec.driver.branch)
+    asked = (f"{name}={version}-*" if exact[name] else name for name in names)
+    return (*asked, *(f"{name}-" for name in going))
 
 
 def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
@@ -191,110 +230,147 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
         return False
     found, own = packages(spec, record), archive(spec, record)
     companions = own.beside(spec.driver.branch or 0, spec.driver.modules) if own else ()
-    asked = [name for name in found.wanted if name not in found.apart]
-    answer = ask(state, host, apt.on_offer(asked), as_root(spec), seconds=deadlines.SERVICE)
-    offer, chosen = apt.on_offer_in(answer.stdout), target(spec, found)
-    each = [{driver_version(version) for version in offer.get(name, ())} for name in asked]
-    common = {
-        version
-        for version in (set.intersection(*each) if each else ())
-        if version and branch_of(version) == spec.driver.branch and not too_old(spec, version)
-    }
-    versions = [chosen] if chosen else sorted(common, key=Version, reverse=True)[:_TRIED]
-    requests_ = [
-        Request(stage=STAGE, spec=spec, packages=requests(spec, record, version, more))
-        for version in versions
-        for more in ((*companions, *of_series(spec, record)), companions, ())
-    ] or [Request(stage=STAGE, spec=spec, packages=requests(spec, record))]
-    likely = (each for each in requests_ if possible(state, host, each))
-    return run(state, host, next(likely, requests_[0]))
+    chosen = target(spec, found)
+    versions = [chosen] if chosen else _on_offer(state, host, spec, found)[:_TRIED]
+    more = ((*companions, *of_series(spec, record)), companions, ())
+    asked = [requests(spec, record, version, each) for version in versions for each in more]
+    asked = asked or [requests(spec, record)]
+    tried = [Request(stage=STAGE, spec=spec, packages=packages_) for packages_ in asked]
+    likely = (each for each in tried if possible(state, host, each))
+    return transaction.run(state, host, next(likely, tried[0]))
 
 
-def _headers(spec: HostSpec, record: Record) -> Commands:
-    """Install the headers of the running kernel, and of the next where there are any."""
-    running, newest = record.system.kernel, record.kernel.newest
-    for kernel in without_headers(record):
-        hint = f"no headers for kernel {kernel}"
-        if kernel == running:
-            newer = f"reboot into {newest} first" if newest not in (None, running) else ""
-            hint = f"no headers for the running kernel {running}; "
-            hint += newer or "install a newer kernel and reboot"
-        name = catalogue().headers_package(kernel)
-        # A file that somebody deleted comes back only by installing the package again.
-        yield from install(STAGE, spec, (name,), reinstall=True, hint=hint)
-
-
-def _broken(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is to be installed again: what is incomplete, or has other files."""
-    found = packages(spec, record)
-    broken = {package.name for package in found.installed if not package.complete}
-    if drift.foreign_libraries(record, found):
-        broken |= set(matching(found.names, LIBRARIES))
-    broken |= set(packages_of(lost_files(record, found.names.__contains__)))
-    return sorted(broken)
+def _named(spec: HostSpec, record: Record, id_: Id) -> tuple[str, ...]:
+    """Return the packages that findings of an id name by now."""
+    found = Findings(drift.judge(spec, record)).of(id_)
+    return tuple(name for each in found for name in each.packages)
 
 
 def _complete(state: State, host: Host, spec: HostSpec) -> bool:
     """Set up what is unpacked, and install again what is not; say why a package's program failed.
 
     A module that cannot be built leaves its package half configured: to install it again would
-    fail the same way, where it is possible at all.
+    fail the same way, where it is possible at all. Libraries of another version that no package
+    brought are renamed: they would come first again.
     """
-    what, seconds = "complete the driver's packages", deadlines.INSTALL
-    finish = ask(state, host, apt.finish(), as_root(spec), seconds=seconds, what=what)
+    what, root = "complete the driver's packages", as_root(spec)
+    finish = ask(state, host, apt.finish(), root, seconds=deadlines.INSTALL, what=what)
     forget()
     if not finish.ok and apt.says_script_failed(finish.lines):
         said = f"a package cannot set itself up: {why(finish)}"
         return failed(host, STAGE, f"{host.name}: {said}")
-    record = look(spec)
+    if (record := look(spec)) is None:
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
+    foreign = drift.foreign_libraries(record, packages(spec, record))
+    if aside := [each for each in foreign if not transaction.owners(state, host, spec, [each])]:
+        what, command = f"rename {', '.join(aside)}", program("libcuda/set_aside.sh", *aside)
+        answer = ask(state, host, command, root, seconds=deadlines.SERVICE, what=what)
+        forget()
+        if not answer.ok:
+            return failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")
+    damaged = _named(spec, record, Id.DRIVER_FILES_DAMAGED)
+    return transaction.again(state, host, STAGE, spec, sorted(damaged))
+
+
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_MODULE_NAME_DIFFERS,
+        Id.DRIVER_MODULE_DIFFERS,
+        Id.DRIVER_REBOOT_NOTED,
+        Id.DRIVER_CLOSED,
+    ),
+    hint="see `dkms status` and `dmesg` there for the reason",
+)
+def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    """Ensure that the running kernel has the installed module, and the free drivers do not.
+
+    Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
+    are stopped and started again); otherwise rebooted as ``driver_reboot`` says, at most once in a
+    run, and never a second time for what the first did not cure. Nobody's process is ever ended but
+    by a reboot that data asks for.
+    """
+    del record, found
+    yield FunctionCommand(_load, (spec,), {})
+
+
+def _load(state: State, host: Host, spec: HostSpec) -> bool:
+    """Load or reload the module; where that is not possible, reboot as declared."""
+    record, root = look(spec), as_root(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    return _strangers_aside(state, host, spec, record) and transaction.again(
-        state, host, STAGE, spec, _broken(spec, record)
-    )
+    reason_ = why_ = drift.owed(drift.judge(spec, record))
+    built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
+    loadable = built and record.driver.nouveau is False and record.driver.nova is False
+    if reason_ and loadable and (record.driver.loaded is None or users(record) == ()):
+        what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
+        answer = ask(state, host, command, root, seconds=deadlines.MODULE, what=what)
+        forget()
+        record = look(spec) or record
+        why_ = f"{reason_}; loading it failed ({reason(answer.lines)})"
+        reason_ = drift.owed(drift.judge(spec, record)) if answer.ok else reason_
+    busy = users(record)
+    if reason_ and loadable and busy and spec.driver.reboot != "always":
+        who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
+        if isinstance(busy, Unknown):
+            who = f"who uses the GPUs cannot be told ({busy.reason})"
+        sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
+        return failed(host, STAGE, f"{sentence}: run again when they are idle")
+    if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
+        return False
+    # The reason may come again in half a year, and then one reboot may help.
+    record = look(spec) or record
+    if record.power.reboots and drift.owed(drift.judge(spec, record)) is None:
+        command = quoted("rm", "-f", system_files.REBOOTS)
+        ask(state, host, command, root, seconds=deadlines.PLAIN)
+    return True
 
 
-def _strangers_aside(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Rename libraries of another version that no package brought: they would come first again."""
-    foreign = drift.foreign_libraries(record, packages(spec, record))
-    strangers = [each for each in foreign if not transaction.owners(state, host, spec, [each])]
-    if not strangers:
-        return True
-    what = f"keep {', '.join(strangers)} under another name"
-    command = program("libcuda/set_aside.sh", *strangers)
-    answer = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE, what=what)
-    forget()
-    return answer.ok or failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")
+def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -> bool:
+    """Reboot where data and the host allow it, behind whoever installs packages.
 
-
-@converging(drift, repairs=drift.BOOT)
-def ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that every boot finds this driver, and no other, ready.
-
-    The module is there, in the packages' version, for the running and for the next kernel: a DKMS
-    build that failed leaves packages that count as installed. The initramfs knows that nouveau and
-    nova are blacklisted. The packages are on hold as ``driver_hold`` says.
+    Who uses the host, and whether an installation is done, is judged there by the program that
+    reboots it. An installation that was cut off behind the driver's packages leaves none of them
+    to install, so it is finished here; who installs next comes behind the reboot.
     """
-    del found
-    # A kernel's own package stays half configured where its hook could not build our module.
-    unfinished, root = bool(drift.unbuilt(spec, record)), as_root(spec)
-    versions, own = packages(spec, record).versions, archive(spec, record)
-    for kernel in drift.owed(spec, record):
-        if own is not None:
-            # A file that somebody deleted comes back only by installing the package again.
-            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
-            yield from install(STAGE, spec, (name,), reinstall=True)
-            continue
-        what = f"build module {versions[0]} for kernel {kernel}"
-        command = program("driver/build_module.sh", versions[0], kernel)
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
-    record = fresh(spec, record)
-    if unfinished and record.packages.half_configured:
-        yield transaction.finish_interrupted(STAGE, spec)
-    if record.kernel.initramfs == "stale":
-        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
-        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
-    if names := drift.wrongly_held(spec, record):
-        command = apt.hold(names, on=spec.driver.hold)
-        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
+    said = f"{host.name}: a reboot is owed ({why_}), and"
+    if spec.driver.reboot == "never":
+        remedy = "run `sudo systemctl reboot` there when it suits, then run again"
+        return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")
+    if not dpkg_is_idle(state, host, STAGE, spec):
+        return False
+    if (record := look(spec)) is None:
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
+    following = str(next_kernel(record) or "(unknown)")
+    if not if_known(record.kernel.modules, {}).get(following):
+        has = f"kernel {following}, which boots next, has no NVIDIA module"
+        return failed(host, STAGE, f"{said} {has}: see `dkms status` there")
+    if not restart(state, host, STAGE, spec, why_, reason_):
+        return False
+    uses = (users(record), record.power.sessions, record.power.inhibitors)
+    for each in uses if spec.driver.reboot == "always" else ():
+        for who in if_known(each, ()):
+            sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
+            journal.warn(STAGE, f"{host.name}: {sentence}")
+    return True
+
+
+@converging(
+    drift,
+    repairs=(Id.DRIVER_PERSISTENCED_DIFFERS,),
+    hint=f"see `journalctl -u {UNIT}` there; the other stages go on without it",
+    stops=False,
+)
+def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
+
+    An upgrade of the driver stops it, and without a loaded module it cannot start. GPUs work
+    without it, only that the first program to use them waits: where it cannot be started, the other
+    stages do their work, and the run fails for this host at its end.
+    """
+    del record, found
+    verb = "enable" if spec.driver.persistence else "disable"
+    # A unit that failed too often in a row has to be forgiven first. Whether it runs is looked at.
+    command = f"systemctl reset-failed {UNIT} 2>/dev/null; systemctl {verb} --now {UNIT}; true"
+    root, seconds = as_root(spec), deadlines.SERVICE
+    yield step(STAGE, f"{verb} {UNIT}", command, run_as=root, seconds=seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -10,6 +9,7 @@ from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.pytorch_build import has_wheel
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
@@ -22,22 +22,20 @@ from pyinfra_gpu.engine.uv import constraint, folder, install_command, marked, s
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
+@converging(drift, repairs=(Id.PYTORCH_INSTALLER_DIFFERS,))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
     it installs a project that asks for another one. With a lock it is the file that the lock
-    names, by its digest. A host that has to have a lock, and has none, stops here.
+    names, by its digest.
     """
-    del found
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
     command = program(
         "pytorch/installer.sh",
@@ -55,8 +53,9 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
-    when `import torch` has worked there; whatever fails before leaves the old one as it is. The
-    old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
+    when `import torch` has worked there, unless torch has yet to be built for it; whatever fails
+    before leaves the old one as it is. The old one is kept as ``venv.old-TIME``, as many of them as
+    ``pytorch_environments_kept`` says.
     """
     if record.torch.python is None and not record.torch.python_problem:
         yield from _make(spec, record)
@@ -81,12 +80,18 @@ def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
     place = (spec.paths.venv, made_for(spec, record))
     command = program("pytorch/place.sh", *place, uses=("files/root_only.sh",))
     yield _roots(spec)(f"make {spec.paths.venv}", command)
-    # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
-    make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config", *options]
-    make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, spec.paths.venv]
+    torch, folder = spec.pytorch, f"{spec.paths.cache}/python"
+    which, downloaded = ["--no-managed-python"], list[str]()
+    if torch.downloads_python:  # by the digest that this uv knows
+        which = ["--python-preference", "system"]
+        downloaded = ["env", f"UV_PYTHON_INSTALL_DIR={folder}", "UV_PYTHON_INSTALL_BIN=0"]
+        downloaded += [f"UV_PYTHON_INSTALL_MIRROR={torch.python_url}"] if torch.python_url else []
+    make = [*downloaded, spec.paths.uv, "venv", "--quiet", *which, "--no-config", *options]
+    make += ["--cache-dir", spec.paths.cache, "--python", torch.python, spec.paths.venv]
     yield _owners(spec, record)(
-        f"make a virtual environment of {spec.pytorch.python}",
+        f"make a virtual environment of {torch.python}",
         f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
+        seconds=deadlines.INSTALL if torch.downloads_python else deadlines.SERVICE,
     )
 
 
@@ -103,12 +108,14 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         yield unreadable(STAGE)
         return
     lock = lock_of(new, there)
-    if refusal := _lock_missing(new, there, lock):
-        yield refusal
+    if lock is None and spec.pytorch.lock == "required":  # its Python was not known before
+        platform = platform_of(new, there) or "an unknown Python"
+        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    yield from install(new, there, lock, why)
-    works = quoted(new.paths.python, "-I", "-c", "import torch")
-    yield owners("import torch from the new environment", works)
+    if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
+        yield from install(new, there, lock, why)
+        works = quoted(new.paths.python, "-I", "-c", "import torch")
+        yield owners("import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
     yield owners("empty environments that are older than those kept", bound, stream=True)
@@ -122,7 +129,8 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     drift,
     repairs=(
         *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
-        *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
+        *(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_LOCK_DIFFERS),
+        *(Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
     ),
 )
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -131,69 +139,38 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
     everything in the environment is of a version and a digest that the lock names; a file that has
-    another digest fails this host while the environment is still as it was. What torch and the
-    training stand on is compared in the same way, and installed again by itself, in the version
-    that is there.
+    another digest fails this host while the environment is still as it was. A host that has to have
+    a lock, and has none, stops here. What torch and the training stand on is compared in the same
+    way, and installed again by itself, in the version that is there.
     """
     lock = lock_of(spec, record)
-    if refusal := _lock_missing(spec, record, lock):
-        yield refusal
-        return
-    yield from _aside(spec, record, if_known(record.torch.foreign, ()))
-    del found
-    wrong = list(drift.of_torch(spec, record))
-    if wrong:
-        yield from _aside(spec, record, drift.unlisted(spec, record))
-    if wrong and not record.torch.damaged:
-        yield from install(spec, record, lock, wrong[0].found)
+    wrong = [each.found for each in drift.of_torch(spec, record)]
+    for again in (False, True):
+        names = drift.damaged(spec, record)
+        yield from _aside(spec, record)
+        if again:
+            # uv links a wheel's files into the environment, so what overwrote one of them has
+            # overwritten uv's own copy as well: it is to fetch the wheels again.
+            distrusted = [*(["torch"] if wrong else []), *names]
+            clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache)
+            drop = f"{clean} {quoted(*distrusted)}"
+            yield _owners(spec, record)(f"drop {', '.join(distrusted)}", drop, lock=None)
+        if wrong:
+            yield from install(spec, record, lock, wrong[0])
+        if names:
+            command = install_command(spec, "--no-deps", *constraint(spec, record))
+            command += [word for name in names for word in ("--reinstall-package", name)]
+            command += drift.requirements(record, names)
+            what = f"reinstall {', '.join(names)}"
+            yield long_step(spec, record, what, marked(spec, command))
         record = look(spec) or record
-    if damaged := if_known(record.torch.damaged, ()):
-        yield _cleaned(spec, record, ["torch"])
-        yield from install(spec, record, lock, f"damaged: {damaged[0]}")
-        record = look(spec) or record
-    yield from _whole(spec, record)
+        wrong = [f"damaged: {each}" for each in if_known(record.torch.damaged, ())]
+        if not wrong and not drift.damaged(spec, record):
+            return
 
 
-def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
-    """Refuse a host whose Python was not known before there was an environment."""
-    if lock is not None or spec.pytorch.lock != "required":
-        return None
-    platform = platform_of(spec, record) or "an unknown Python"
-    return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
-
-
-def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand:
-    """Return the step that has uv fetch wheels again.
-
-    It links a wheel's files into the environment, so what overwrote one of them has overwritten
-    uv's own copy as well.
-    """
-    clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, *names)
-    return _owners(spec, record)(f"drop the damaged {', '.join(names)}", clean, lock=None)
-
-
-def _aside(spec: HostSpec, record: Record, paths: Sequence[str]) -> Commands:
+def _aside(spec: HostSpec, record: Record) -> Commands:
     """Rename what lies among the packages and no installer can remove, if there is any."""
-    if paths:
+    if paths := [*if_known(record.torch.foreign, ()), *drift.unlisted(spec, record)]:
         aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
         yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)
-
-
-def _whole(spec: HostSpec, record: Record) -> Commands:
-    """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
-    if left := drift.unlisted(spec, record, of_two=True):
-        yield from _aside(spec, record, left)
-        record = look(spec) or record
-    for fetched in (False, True):
-        names = drift.damaged(spec, record)
-        if not names:
-            return
-        if fetched:
-            yield _cleaned(spec, record, names)
-        command = install_command(spec, "--no-deps", *constraint(spec, record))
-        for name in names:
-            command += ["--reinstall-package", name]
-        command += drift.requirements(record, names)
-        what = f"reinstall {', '.join(names)}"
-        yield long_step(spec, record, what, marked(spec, command))
-        record = look(spec) or record

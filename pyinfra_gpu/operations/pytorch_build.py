@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
@@ -12,7 +12,6 @@ from pyinfra.api.state import State
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.cuda import home
-from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
@@ -27,34 +26,24 @@ from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.plan import FAILED, PRINTED, Plan
+from pyinfra_gpu.on_host.build.steps import FAILED, PRINTED, Plan
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
-_KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
-"""What hosts tell one another: which build they need or have, and the wheel that they have."""
-
-_SHOWN = "torch: "
-"""Begins each line that `follow.sh` prints."""
+_KINDS, _LOOKS = "pytorch kinds", "pytorch looks"
+"""What hosts tell one another: first which build they need or have, and whether they have it; then
+what is declared for them and what is there, when nothing more is built.
+"""
 
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 
-
-class _Wheel(NamedTuple):
-    """What a host tells the others of its wheel: what it is, whose, and in which folder."""
-
-    manifest: Manifest
-    run_as: dict[str, Any]
-    build: str
+_SHOWN = "torch: "
+"""Begins each line that `follow.sh` prints."""
 
 
-def _acts(spec: HostSpec, record: Record) -> bool:
-    return bool(Findings(drift.judge(spec, record)).acting)
-
-
-@looking(STAGE, claims=drift.BUILD, acts=_acts)
+@looking(STAGE, claims=drift.BUILD)
 def built(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the wheel of the declared build lies on the host, proven, where it is needed.
 
@@ -70,9 +59,9 @@ def built(spec: HostSpec, record: Record) -> Commands:
     if spec.pytorch.building is not None and executing():
         has = drift.has_wheel(spec, record)
         kind = drift.fingerprint(spec, record) if found.acting or has else None
-        together().say(_KINDS, spec.host, (kind, not has))
+        together().say(_KINDS, host.name, (kind, has))
         if not found.acting:
-            _tell(spec, record)
+            together().say(_LOOKS, host.name, (spec, record))
     if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
         return
@@ -80,55 +69,53 @@ def built(spec: HostSpec, record: Record) -> Commands:
     yield verify(drift, spec, *found.acting.ids)
 
 
-def _tell(spec: HostSpec, record: Record) -> None:
-    """Tell the other hosts which wheel lies here, or that none does."""
-    wheel, mine = record.build.wheel, None
-    if isinstance(wheel, Manifest) and drift.has_wheel(spec, record):
-        mine = _Wheel(wheel, as_owner(spec, record), spec.paths.build)
-    together().say(_WHEELS, spec.host, mine)
+def _builder(spec: HostSpec, mine: str) -> str:
+    """Return who builds: as declared, else of its kind who has the wheel, or the inventory's first.
+
+    + mine: the build's fingerprint
+    """
+    build = drift.building(spec)
+    if build.builder is not None:
+        return build.builder
+    kinds = together().hear(_KINDS, build.members, _PATIENCE_S)
+    same = [name for name in build.members if name in kinds and kinds[name][0] == mine]
+    return min(same, key=lambda name: not kinds[name][1])
 
 
 def _have(spec: HostSpec, record: Record) -> Commands:
     """Take the wheel from the cache, from the host that has or builds it, or build it here."""
-    build, mine = drift.building(spec), drift.fingerprint(spec, record)
-    if cached(mine):
-        yield FunctionCommand(_placed, (spec, record, host.name), {})
-        return
-    builder = build.builder
-    if builder is None:  # of its kind the one that has the wheel, else the inventory's first
-        said = together().hear(_KINDS, build.members, _PATIENCE_S)
-        same = [name for name in build.members if said.get(name, ("", 0))[0] == mine]
-        builder = min(same, key=lambda name: bool(said[name][1]))
+    mine = drift.fingerprint(spec, record)
+    builder = "" if cached(mine) else _builder(spec, mine)
     if builder == host.name:
         yield from _start(spec, record)
         yield FunctionCommand(_followed, (spec, record), {})
-    else:
+        return
+    if builder:
         host.log(f"torch is built on {builder}: waiting for its wheel")
-        yield FunctionCommand(_placed, (spec, record, builder), {})
+    yield FunctionCommand(_placed, (spec, record, builder), {})
 
 
 def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: str) -> bool:
     """Bring the wheel to this host from the cache, and before that from its builder.
 
-    + builder: the host that has it or builds it
+    + builder: "" where the cache has it
     """
     name, run_as = f"{host.name}: the wheel of torch", as_owner(spec, record)
     fingerprint, build = drift.fingerprint(spec, record), spec.paths.build
     try:
-        if (wheel := cached(fingerprint)) is None:
-            told = together().hear(_WHEELS, [builder], deadlines.BUILD).get(builder)
-            if told is None or told.manifest.fingerprint != fingerprint:
-                other = "has none" if told is None else "builds another torch"
-                why = f"{name} cannot be had: {builder} {other}: run this for {builder} too, or"
-                return given_up(host, STAGE, spec, f"{why} remove pytorch_builder")
+        if (found := cached(fingerprint)) is None:
+            there = together().hear(_LOOKS, [builder], deadlines.BUILD).get(builder)
+            wheel = there[1].build.wheel if there else None
+            if there is None or not isinstance(wheel, Manifest) or wheel.fingerprint != fingerprint:
+                why = f"{name} cannot be had: {builder} has none of this build: run this for it"
+                return given_up(host, STAGE, spec, f"{why} too, or remove pytorch_builder")
             source = state.inventory.get_host(builder)
-            wheel = fetch(state, source, told.run_as, told.build, told.manifest)
-        path, manifest = wheel
+            found = fetch(state, source, as_owner(*there), there[0].paths.build, wheel)
+        path, manifest = found
         host.log(f"bring {path.name} from the cache ({manifest.size} bytes) ...")
         send(state, host, run_as, f"{build}/wheels", path, manifest.sha256)
     except (TransferError, OSError) as error:
         return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
-    together().say(_WHEELS, host.name, _Wheel(manifest, run_as, build))
     content = (manifest.model_dump_json(indent=1) + "\n").encode()
     return written(state, host, STAGE, File(path=f"{build}/wheel.json", content=content), run_as)
 
@@ -159,6 +146,7 @@ def plan(spec: HostSpec, record: Record) -> Plan:
     build, paths = drift.building(spec), spec.paths
     name, _, major = (spec.cuda.host_compiler or "").partition("-")
     second = "g++" if name == "gcc" else "clang++"
+    uv = [paths.uv, "--no-config", "--cache-dir", paths.cache]
     return Plan(
         fingerprint=drift.fingerprint(spec, record),
         ingredients=drift.ingredients(spec, record),
@@ -168,11 +156,9 @@ def plan(spec: HostSpec, record: Record) -> Plan:
         settings=build.settings,
         archs=build.archs,
         cuda=home(spec) if build.cuda else None,
-        compiler=[f"{name}-{major}", f"{second}-{major}"] if name else None,
-        python=paths.python,
-        uv=paths.uv,
-        cache=paths.cache,
-        sources=sources(spec),
+        compilers=[f"{name}-{major}", f"{second}-{major}"] if name else [],
+        venv=[*uv, "venv", "--quiet", "--clear", "--no-managed-python", "--python", paths.python],
+        install=[*uv, "pip", "install", *sources(spec)],
         tools=catalogue().build_tools,
         memory_mib=drift.memory_mib(spec, record),
         rehearsal=spec.rehearsal,
@@ -186,21 +172,28 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, stream=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
-        why = f"cannot be followed ({reason(answer.lines)}); {goes_on}"
-        return failed(host, STAGE, f"{name} {why}")
-    said = [line.removeprefix(_SHOWN) for line in answer.stdout if line.startswith(_SHOWN)]
-    printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
-    said = [line for line in said if not line.startswith(PRINTED)]
+        return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")
     forget()
     after = look(spec)
     if after is not None:
-        _tell(spec, after)
+        together().say(_LOOKS, host.name, (spec, after))
         if drift.has_wheel(spec, after):
             return True
-    last = after.build.state if after is not None else None
-    phase = f" in {last.phase}" if isinstance(last, BuildState) else ""
-    why = f"was killed{phase}, or its journal cannot be read: run again, and it goes on"
-    if said and said[-1].startswith(FAILED):
-        explained = explain_lines(printed or said[-1:])
-        why = ": ".join([said[-1], *([explained.rstrip(".")] if explained else printed[:1])])
+    why = no_wheel(answer.stdout, after)
     return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
+
+
+def no_wheel(lines: Sequence[str], record: Record | None) -> str:
+    """Return why a build left no wheel, with the first error: a clause.
+
+    + lines: what `follow.sh` printed; record: of the host afterwards
+    """
+    said = [line.removeprefix(_SHOWN) for line in lines if line.startswith(_SHOWN)]
+    printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
+    ended = [line for line in said if line.startswith(FAILED)][-1:]
+    if ended:
+        explained = explain_lines(printed or ended)
+        return ": ".join([*ended, *([explained.rstrip(".")] if explained else printed[:1])])
+    state = record.build.state if record is not None else None
+    phase = f" in {state.phase}" if isinstance(state, BuildState) else ""
+    return f"was killed{phase}, or its journal cannot be read: run again, and it goes on"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 from pyinfra.api.command import PyinfraCommand
@@ -36,14 +35,11 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     training = drift.declared(spec)
     flags = (bool(found.of(Id.TRAINING_LOCAL_CHANGES)), training.submodules, training.lfs)
-    there = record.training
-    # What was there, in the words of the program, which looks again under the lock.
-    seen = "-" if isinstance(there.damaged, str) else "1" if there.commit else ""
     # The stock `git.repo` follows branches and asks the remote each time; a pinned commit that is
     # there needs no network at all.
     command = program(
         "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, seen),
+        *(spec.paths.training, training.repo, training.commit),
         *("1" if each else "" for each in flags),
     )
     what = f"check out {training.repo} at {training.commit[:12]}"
@@ -64,9 +60,9 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
     """
     training = drift.declared(spec)
-    override = _override(spec, record)
-    yield write(STAGE, override, as_owner(spec, record))
-    command = install_command(spec, "--override", override.path, *constraint(spec, record))
+    path, held = f"{spec.paths.venv}/.pyinfra-gpu-override.txt", pytorch.held(spec, record)
+    yield write(STAGE, File(path=path, content=f"{held}\n".encode()), as_owner(spec, record))
+    command = install_command(spec, "--override", path, *constraint(spec, record))
     command += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
     what = f"install {training.requirements} of {spec.paths.name} ({found[0].found})"
     yield _owners(spec, record)(what, marked(spec, command), seconds=deadlines.INSTALL)
@@ -74,17 +70,6 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if (after := look(spec)) is None:
         yield unreadable(STAGE)
         return
-    text = json.dumps(drift.stamp(spec, after), sort_keys=True) + "\n"
-    file = File(path=drift.stamp_path(spec), content=text.encode())
+    text = f"{drift.stamp(after).model_dump_json(indent=1)}\n"
+    file = File(path=f"{spec.paths.venv}/.pyinfra-gpu-training.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, after))
-
-
-def _override(spec: HostSpec, record: Record) -> File:
-    """Return the file that holds torch to the declared one, whatever the repository asks for.
-
-    Where its fallback is there, it is that which stays: the declared one cannot be had.
-    """
-    path, torch = f"{spec.paths.venv}/.pyinfra-gpu-override.txt", spec.pytorch
-    fallback = pytorch.has_fallback(spec, record)
-    held = f"torch=={torch.full_fallback}" if fallback else torch.requirement
-    return File(path=path, content=f"{held}\n".encode())

@@ -21,6 +21,7 @@ _GONE = re.compile(
     r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\(= (?P<version>\S+)\) )?"
     r"but it is not (?:going to be )?installed"
 )
+_DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:|DOWNGRADING:")  # apt 3
 _UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
 
 
@@ -33,6 +34,7 @@ class Change:
     + new: the version that would be, None if it is removed
     + labels: what the sources that offer the new version call themselves; () where it is removed
     + arch: of the new version, where apt says it
+    + lower: whether the new version is lower than the old one
     """
 
     name: str
@@ -40,6 +42,7 @@ class Change:
     new: str | None
     labels: tuple[str, ...] = ()
     arch: str | None = None
+    lower: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,8 +96,13 @@ def parse(lines: Sequence[str]) -> Simulation:
     # What apt says on broken dependencies comes before its errors, indented.
     unmet = [" ".join(line.split()) for line in lines if _UNMET.match(line)]
     gone = [match for line in lines if (match := _GONE.fullmatch(line))]
+    lower, downgraded = set[str](), False
+    for line in lines:  # a heading, and names on the indented lines below it
+        downgraded = downgraded if line.startswith(" ") else bool(_DOWNGRADED.fullmatch(line))
+        lower |= {*line.split()} if downgraded else set()
+    changes = (_change(match.groupdict()) for match in found.values() if match)
     return Simulation(
-        changes=tuple(_change(match.groupdict()) for match in found.values() if match),
+        changes=tuple(replace(each, lower=each.name in lower) for each in changes),
         problems=tuple([*unmet, *errors] if errors else []),
         odd=tuple(line for line, match in found.items() if not match),
         unmet=tuple(
@@ -175,9 +183,8 @@ def _installation(change: Change, limits: Limits) -> str | None:
         return None  # the same again, as where an interrupted installation is finished
     if names.is_kernel(name):
         return f"it would install {name} {new}, a kernel"
-    lower = old is not None and order(new) < order(old)
     if not limits.is_driver(name, new):
-        return f"it would downgrade {name} from {old} to {new}" if lower else None
+        return f"it would downgrade {name} from {old} to {new}" if change.lower else None
     if limits.branch is not None and names.branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
     if limits.version is not None:
@@ -185,7 +192,7 @@ def _installation(change: Change, limits: Limits) -> str | None:
             return None
         return f"{name} would get version {new}, not {limits.version} as the rest"
     # Going back to the declared branch is what data says.
-    if lower and old and names.branch_of(old) == limits.branch:
+    if change.lower and old and names.branch_of(old) == limits.branch:
         step = f"{name} from {old} to {new}"
         return f"it would downgrade {step}: declare `driver_version` if that is wanted"
     return None
@@ -249,41 +256,3 @@ def _mixture(simulation: Simulation, limits: Limits) -> str | None:
         return None
     told = ", ".join(f"{name} {version}" for version, name in versions.items())
     return f"the driver's packages would be of more than one version ({told})"
-
-
-# --- the order of versions
-
-_Part = list[tuple[list[int], tuple[int, str]]]
-
-
-def order(version: str) -> tuple[tuple[int, str], _Part, _Part]:
-    """Return what versions are sorted by, as dpkg orders them: deb-version(7)."""
-    epoch, colon, rest = version.partition(":")
-    if not colon or not re.fullmatch("[0-9]{1,9}", epoch):
-        epoch, rest = "", version
-    upstream, dash, revision = rest.rpartition("-")
-    if not dash:
-        upstream, revision = rest, ""
-    return _number(epoch), _part(upstream), _part(revision)
-
-
-def _part(text: str) -> _Part:
-    """Split into text and numbers by turns, from the left; what is left out counts as 0."""
-    pieces = re.findall(r"([^0-9]*)([0-9]*)", text)
-    part = [([*map(_rank, letters), 0], _number(digits)) for letters, digits in pieces]
-    while part and part[-1] == ([0], _number("")):
-        part.pop()
-    return [*part, ([0], _number(""))]
-
-
-def _number(digits: str) -> tuple[int, str]:
-    """Order numbers of any length: the one with more digits is the larger one."""
-    digits = digits.lstrip("0")
-    return len(digits), digits
-
-
-def _rank(character: str) -> int:
-    """A tilde comes before the end, which is 0; then letters, then all else."""
-    if character == "~":
-        return -1
-    return ord(character) if character.isalpha() else ord(character) + 256

@@ -10,14 +10,7 @@ from rich.console import RenderableType
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import (
-    AcrossStamp,
-    AcrossVerdict,
-    AllReduce,
-    AnyVerdict,
-    Verdict,
-    finite,
-)
+from pyinfra_gpu.facts.verdict import AcrossStamp, AllReduce, Verdict, finite
 from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
@@ -76,9 +69,8 @@ def _shown(name: str, test: Told, *, in_full: bool) -> Shown:
         return Shown(name=name, state=_state(test.verdict), rows=told, long=True)
     else:
         verdict = test.verdict
-        state, rows = _state(verdict), []
-        if isinstance(verdict, Verdict):
-            rows = [row for row in figures(verdict) if in_full or row[0] == _GATE]
+        state = _state(verdict)
+        rows = [row for row in figures(verdict) if in_full or row[0] == _GATE]
         rows += [("warn", f"{each.id}: {each.detail}") for each in verdict.having("warn")]
         if skipped := [each.id for each in verdict.having("skip")]:
             rows.append(("skipped", ", ".join(skipped)))
@@ -87,14 +79,14 @@ def _shown(name: str, test: Told, *, in_full: bool) -> Shown:
     return Shown(name=name, state=state, rows=(*when, *shown), long=True)
 
 
-def _when(verdict: AnyVerdict, in_full: bool) -> tuple[Row, ...]:
+def _when(verdict: Verdict, in_full: bool) -> tuple[Row, ...]:
     text = f"{verdict.finished}, after {verdict.duration_s:.1f} s"
     return (Row(label="finished", text=text),) if in_full else ()
 
 
-def _state(verdict: AnyVerdict) -> str:
+def _state(verdict: Verdict) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
-    if isinstance(verdict, AcrossVerdict):
+    if verdict.hosts:
         on = ", ".join(verdict.hosts)
         return f"multi-node step on {on} {status} ({verdict.mode})"
     passed = f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed"
@@ -123,7 +115,7 @@ def _failure(test: Explained) -> Iterator[Row]:
         told += [("", f"| {line[:_LONGEST]}") for line in tail]
     told.append(("logs", verdict.logs))
     yield from (Row(label=label, text=text) for label, text in told)
-    if isinstance(verdict, Verdict):
+    if verdict.rerun_command:
         yield Row(text="run it again there:", verbatim=verdict.rerun_command)
 
 

@@ -21,7 +21,6 @@ from pyinfra_gpu.spec import types as t
 from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import Paths
 from pyinfra_gpu.spec.presets import Command, Presets
-from pyinfra_gpu.spec.variables import Variables
 from pyinfra_gpu.stacks import catalogue
 
 Accelerator = Literal["nvidia", "cpu"]
@@ -222,13 +221,7 @@ _BY_CHANCE = {
 
 
 class PytorchSpec(Section):
-    """Which torch, from where, on which Python.
-
-    `fallback_from` is what the fallback is asked for by, as words for the installer.
-    `local_version` is whether the index names the build in the version ("2.13.0+cpu"). The
-    package index does not, so asking it for "2.14.1+cu130" would find nothing. `locks` are those
-    that there are for this torch, one for each platform.
-    """
+    """Which torch, from where, on which Python; `locks` are those of this torch, one a platform."""
 
     source: Literal["wheel", "nightly", "source"] = key(
         "wheel", "where torch comes from; 'nightly' keeps its files, 'source' builds it once per"
@@ -240,8 +233,12 @@ class PytorchSpec(Section):
         None, "the torch build", example="cu126", derived=_STACKS,
         allowed="'cpu' or 'cu' and three digits")
     python: t.Interpreter = key(
-        "python3", "the host's Python that the virtual environment is made from", example="3.12",
+        "python3", "the host's Python that the virtual environment is made from; of a version that"
+        " the host does not have, uv downloads one", example="3.12",
         allowed="a command, an absolute path or a version such as '3.12'")
+    python_url: t.IndexUrl | None = key(
+        None, "a mirror of the Pythons that uv downloads", allowed=f"{_URL}, or None",
+        example="https://mirror.example.org/python-build-standalone")
     environments_kept: int = key(
         2, "how many virtual environments are kept that newer ones have replaced", example=1, ge=1,
         le=100)
@@ -264,8 +261,6 @@ class PytorchSpec(Section):
         allowed="a final torch release with three numbers, or None")
     building: BuildSpec | None = BuildSpec()
     uv_version: str = ""
-    local_version: bool = True
-    fallback_from: tuple[str, ...] = ()
     locks: tuple[Lock, ...] = ()
 
     @property
@@ -274,10 +269,28 @@ class PytorchSpec(Section):
         return None if self.fallback is None else f"{self.fallback}+{self.build}"
 
     @property
+    def fallback_from(self) -> tuple[str, ...]:
+        """What the fallback is asked for by, as words for the installer.
+
+        Where data declares no index of its own, that is PyTorch's, which names the build.
+        """
+        known = catalogue()
+        pytorchs = {None, known.index_of(self.build), known.index_of(self.build, nightly=True)}
+        if self.wheels or {self.index_url, self.extra_index_url} - pytorchs:
+            plain = known.serves(self.fallback or "", self.build)
+            return (f"torch=={self.fallback if plain else self.full_fallback}",)
+        return (f"torch=={self.full_fallback}", "--extra-index-url", known.index_of(self.build))
+
+    @property
     def interpreter(self) -> str:
         """Where the declared Python has to be; "" where data names none of a version."""
         named = re.fullmatch(r"(?:python)?(3\.\d+)(?:\.\d+)?", self.python)
         return f"/usr/bin/python{named[1]}" if named else self.python * self.python.startswith("/")
+
+    @property
+    def downloads_python(self) -> bool:
+        """Whether uv may download the declared Python, where the host has none of that version."""
+        return self.python[0].isdigit() and (self.wheels is None or self.python_url is not None)
 
     @property
     def nightly(self) -> bool:
@@ -291,8 +304,9 @@ class PytorchSpec(Section):
 
     @property
     def requirement(self) -> str:
-        """What the installer is asked for."""
-        return f"torch=={self.full_version if self.local_version else self.version}"
+        """What the installer is asked for: the package index does not name the build."""
+        plain = catalogue().serves(self.version, self.build)
+        return f"torch=={self.version if plain else self.full_version}"
 
 
 class EnvironmentSpec(Section):
@@ -301,7 +315,7 @@ class EnvironmentSpec(Section):
     name: t.Name = key(
         "training", "names the env file and the training checkout", example="nanochat",
         allowed="at most 40 of a-z, 0-9 and -, not starting with -")
-    variables: Variables = key(
+    variables: t.Variables = key(
         {}, "added to the env file", allowed="a dict of names and texts",
         example={"NCCL_DEBUG": "WARN"})
     dynamo: bool = key(True, "False switches torch.compile off for programs of this environment")
@@ -338,7 +352,7 @@ class TrainingSpec(Section):
         50, "ended runs whose logs are kept; 0 = all. Checkpoints are never deleted", example=200,
         ge=0, le=100_000)
     retry_wait_s: int = key(
-        30, "seconds before a run begins again by `--retries`; twice as long each further time",
+        30, "seconds before a run begins again by `--retries`",
         example=120, ge=1, le=3600)
     reboot_wait_s: int = key(
         86_400, "seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
@@ -395,9 +409,13 @@ class SmokeSpec(Section):
 
 
 class HostSpec(Section):
-    """Everything one host should be; `ignored` are keys that a host without GPU does not read."""
+    """Everything one host should be; `ignored` are keys that a host without GPU does not read.
+
+    `declared` is the data it follows from, as it was given.
+    """
 
     host: str = ""
+    declared: Mapping[str, object] = Field({}, repr=False)
     stack: t.StackName = key(
         catalogue().default_stack, "versions that fit together; every other version key overrides"
         " one of them", example="cpu-torch2.13", allowed="the name of a stack")

@@ -9,14 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pyinfra_gpu.errors import HOLD_SECRETS, Outline, Problem, SpecError, nearest
+from pyinfra_gpu.errors import HOLD_SECRETS, Outline, SpecError, nearest, sentence
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
 from pyinfra_gpu.spec import model
 from pyinfra_gpu.spec.model import KEYS, HostSpec, Key
 from pyinfra_gpu.spec.paths import Paths
 from pyinfra_gpu.spec.presets import Preset
 from pyinfra_gpu.spec.types import Bad
-from pyinfra_gpu.spec.unfit import problems
 from pyinfra_gpu.stacks import Stack, catalogue
 
 # pyinfra's own data and its connectors' (arguments, and settings of how to reach the host).
@@ -38,46 +37,34 @@ _IN_WORDS = {
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     """Return what `host` should be, from its merged data.
 
-    Raises SpecError if a key or value is wrong, or if keys do not fit each other. Whether the
-    versions work together is `pyinfra_gpu.compatibility`'s to judge: its `resolve` does both.
+    Raises SpecError if a key or value is wrong. Whether all of it fits together is
+    `pyinfra_gpu.compatibility`'s to judge: its `resolve` does both.
     """
-    asked = _asked(data, host)
-    spec = _derived(asked, host)
-    declared = {name for name, value in data.items() if value is not None and name in KEYS}
-    for problem in problems(asked, spec, declared):
-        value = data.get(problem.key, KEYS[problem.key].default)
-        raise SpecError(problem.sentence(host, value))
-    return spec
-
-
-def _asked(data: Mapping[str, object], host: str) -> HostSpec:
-    """Return what data declares, each value checked; what is derived is not there yet."""
-    nested: dict[str, Any] = {}
     for name, value in data.items():
-        key = KEYS.get(name)
-        if key is None:
-            if not _is_foreign(name, value):
-                raise _unknown(host, name, value)
-        elif value is not None:  # by None one layer takes back what a more general one says
-            part = nested
-            for step in key.place[:-1]:
-                part = part.setdefault(step, {})
-            part[key.place[-1]] = value
+        if name not in KEYS and not _is_foreign(name, value):
+            raise _unknown(host, name, value)
+    # By None one layer takes back what a more general one says.
+    said = {name: data[name] for name in KEYS if data.get(name) is not None}
+    nested: dict[str, Any] = {}
+    for name, value in said.items():
+        part, (*sections, field) = nested, KEYS[name].place
+        for each in sections:
+            part = part.setdefault(each, {})
+        part[field] = value
     try:
-        return HostSpec.model_validate(nested)
+        asked = HostSpec.model_validate(nested)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = first["loc"]
-        key = next(_PLACES[place[:end]] for end in range(len(place) + 1) if place[:end] in _PLACES)
-        value = data[key.name]
-        raise SpecError(_problem(key, value, first).sentence(host, value)) from None
+        raise _refused(host, said, error.errors(include_url=False)[0]) from None
+    return _derived(asked.but(host=host, declared=said))
 
 
-def _problem(key: Key, value: object, error: ErrorDetails) -> Problem:
-    """Return what is wrong with a value that its key refused: pydantic's reason in our words."""
+def _refused(host: str, said: Mapping[str, object], error: ErrorDetails) -> SpecError:
+    """Return the error for a value that its key refused: pydantic's reason in our words."""
+    place = error["loc"]
+    key = next(_PLACES[place[:end]] for end in range(len(place) + 1) if place[:end] in _PLACES)
+    value, below = said[key.name], place[len(key.place) :]
     bad = _reason(error)
-    found, remedy = bad.problem, bad.remedy and bad.remedy.replace("KEY", key.name)
-    below = error["loc"][len(key.place) :]
+    found, remedy = bad.problem, bad.remedy.replace("KEY", key.name)
     if below[-1:] == ("[key]",):  # of a dict: its name is what is wrong
         below = tuple(map(str, below[:-1]))
     if inside := ".".join(map(_part, below)):
@@ -85,25 +72,23 @@ def _problem(key: Key, value: object, error: ErrorDetails) -> Problem:
     elif error["type"] == "string_type" and type(value) in (int, float):
         remedy = f"put it in quotes, {key.name} = '{value}', on the command line --data"
         remedy += f" '{key.name}=\"{value}\"' (unquoted, 3.10 is the number 3.1)"
-    elif bad.suggestion is not None:
-        remedy = f"set {key.name} = {bad.suggestion!r}"
     remedy = remedy or f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
-    return Problem(key.name, found, key.type_text, remedy)
+    where, allowed = f"host {host}", key.type_text
+    return SpecError(sentence(where, key.name, value, found, allowed=allowed, remedy=remedy))
 
 
 def _reason(error: ErrorDetails) -> Bad:
+    """Return pydantic's reason in our words."""
     about, kind = error.get("ctx", {}), error["type"]
-    bad = about.get("error")
-    if isinstance(bad, Bad):
+    if isinstance(bad := about.get("error"), Bad):
         return bad
     if kind == "extra_forbidden":
         close = nearest(str(error["loc"][-1]), Preset.model_fields)
         remedy = f"write {close}" if close else f"the keys are {', '.join(Preset.model_fields)}"
         return Bad("is a key that nothing reads", remedy)
     if kind == "literal_error":
-        words = re.findall("'([^']*)'", about["expected"])
-        suggestion = nearest(str(error["input"]), words)
-        return Bad("is not one of the allowed words", suggestion=suggestion)
+        close = nearest(str(error["input"]), re.findall("'([^']*)'", about["expected"]))
+        return Bad("is not one of the allowed words", f"set KEY = {close!r}" if close else "")
     return Bad(_IN_WORDS.get(kind) or re.sub(r"^\w+ should", "should", error["msg"]))
 
 
@@ -136,23 +121,23 @@ def _unknown(host: str, name: str, value: object) -> SpecError:
     if parts or close in HOLD_SECRETS or str(name).lower().startswith("env"):
         value = Outline(value)
     found, allowed = "is a key that nothing reads", "the keys that docs/keys.md lists"
-    return SpecError(Problem(name, found, allowed, remedy).sentence(host, value))
+    return SpecError(sentence(f"host {host}", name, value, found, allowed=allowed, remedy=remedy))
 
 
-def _derived(asked: HostSpec, host: str) -> HostSpec:
-    """Return the spec with everything that follows from the stack and from other keys."""
+# --- what follows from the stack and from other keys ---
+
+
+def _derived(asked: HostSpec) -> HostSpec:
     known, stack = catalogue(), catalogue().stacks[asked.stack]
     cpu, gpu, training = stack.accelerator == "cpu", asked.gpu, asked.training
-    if gpu.model is not None:
-        gpu = gpu.but(compute_capability=known.gpus[gpu.model].compute_capability)
-    if gpu.count is None:
-        gpu = gpu.but(count=0 if cpu else 2)
-    asked = asked.but(
-        host=host,
-        gpu=gpu,
+    count = gpu.count if gpu.count is not None else 0 if cpu else 2
+    capability = known.gpus[gpu.model].compute_capability if gpu.model else None
+    spec = asked.but(
+        gpu=gpu.but(count=count, compute_capability=capability),
         accelerator=stack.accelerator,
         paths=Paths(prefix=asked.prefix, name=asked.environment.name),
         training=training if training and training.repo and training.commit else None,
+        pytorch=_pytorch(asked.pytorch, stack, capability),
     )
     if cpu:
         none = {
@@ -161,85 +146,74 @@ def _derived(asked: HostSpec, host: str) -> HostSpec:
             "libcuda": model.LibcudaSpec(),
         }
         own = [key for key in KEYS.values() if key.place[0] in none]
-        said = tuple(key.name for key in own if key.of(asked) != key.of(HostSpec()))
-        asked = asked.but(**none, ignored=said)
-    asked = asked.but(pytorch=_pytorch(asked, stack))
-    if not cpu:
-        asked = asked.but(driver=_driver(asked, stack), cuda=_cuda(asked, stack))
-    return asked.but(smoke=_smoke(asked), preflight=_preflight(asked, stack))
+        said = tuple(key.name for key in own if key.of(asked) != key.default)
+        spec = spec.but(**none, ignored=said)
+    else:
+        spec = spec.but(**_of_gpus(spec, stack))
+    return spec.but(smoke=_smoke(spec), preflight=_preflight(spec, stack))
 
 
-def _driver(asked: HostSpec, stack: Stack) -> model.DriverSpec:
-    driver, known = asked.driver, catalogue()
-    branch = driver.branch or (stack.driver.branch if stack.driver else None)
-    release, mirror = asked.cuda.release or stack.cuda, driver.repository
-    return driver.but(
+def _of_gpus(asked: HostSpec, stack: Stack) -> dict[str, model.Section]:
+    """Return driver and toolkit; without root the driver is only judged, and no toolkit comes."""
+    driver, cuda, known = asked.driver, asked.cuda, catalogue()
+    mirror, root = driver.repository, asked.privilege == "sudo"
+    branch = driver.branch or (stack.driver.branch if stack.driver else 0)
+    release, archs = cuda.release or str(stack.cuda), cuda.archs
+    if not archs:
+        capability, build = asked.gpu.compute_capability, asked.pytorch.build
+        archs = known.default_archs(release, capability, stack, build)
+    driver = driver.but(
         branch=branch,
-        minimum=known.minimum_driver(stack, branch, release) if branch and release else None,
+        minimum=known.minimum_driver(stack, branch, release),
         repository=mirror and mirror.but(url=mirror.url or known.repositories.url),
-        source=driver.source if asked.privilege == "sudo" else "present",
+        source=driver.source if root else "present",
     )
+    return {
+        "driver": driver,
+        "cuda": cuda.but(release=release, archs=archs, toolkit=cuda.toolkit and root),
+    }
 
 
-def _cuda(asked: HostSpec, stack: Stack) -> model.CudaSpec:
-    cuda, archs = asked.cuda, asked.cuda.archs
-    release, capability = cuda.release or stack.cuda, asked.gpu.compute_capability
-    if not archs and release is not None:
-        archs = catalogue().default_archs(release, capability, stack, asked.pytorch.build)
-    toolkit = cuda.toolkit and asked.privilege == "sudo"
-    return cuda.but(release=release, archs=archs, toolkit=toolkit)
-
-
-def _pytorch(asked: HostSpec, stack: Stack) -> model.PytorchSpec:
-    torch, known = asked.pytorch, catalogue()
+def _pytorch(torch: model.PytorchSpec, stack: Stack, capability: str | None) -> model.PytorchSpec:
+    known, cuda, building = catalogue(), stack.accelerator != "cpu", torch.building
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
-    index, extra, local = torch.index_url, torch.extra_index_url, not known.serves(version, build)
+    index, extra = torch.index_url, torch.extra_index_url
     if index is None and torch.nightly:
-        index = known.nightly_index_of(build)
-    elif index is None and local:  # beside an index that data names no other is asked
-        extra = extra or known.index_of(build)
-    building = torch.building if torch.source == "source" else None
+        index = known.index_of(build, nightly=True)
+    elif index is None and not known.serves(version, build):
+        extra = extra or known.index_of(build)  # beside an index that data names no other is asked
     if building is not None:
-        cuda, own = stack.accelerator != "cpu", asked.gpu.compute_capability
-        archs = building.archs or ((own,) if own else ())
+        archs = building.archs or ((capability,) if capability else ())
         building = building.but(cuda=cuda, archs=archs if cuda else ())
-    fallback: tuple[str, ...] = ()
-    if torch.fallback is not None:  # with its index, where one has to be named
-        plain = known.serves(torch.fallback, build)
-        fallback = (f"torch=={torch.fallback}" + ("" if plain else f"+{build}"),)
-        if not (plain or torch.index_url or torch.extra_index_url):
-            fallback = (*fallback, "--extra-index-url", known.index_of(build))
     return torch.but(
         version=version,
         build=build,
         index_url=index,
         extra_index_url=extra,
-        building=building,
+        building=building if torch.source == "source" else None,
         uv_version=stack.uv,
-        local_version=local,
-        fallback_from=fallback,
     )
 
 
-def _smoke(asked: HostSpec) -> model.SmokeSpec:
-    smoke, count = asked.smoke, asked.gpu.count
-    mode: model.SmokeMode = "gpu" if count > 1 else "rehearsal-1gpu"
-    if asked.accelerator == "cpu" or asked.rehearsal:
-        mode = "rehearsal-cpu"
+def _smoke(spec: HostSpec) -> model.SmokeSpec:
+    smoke, count, across = spec.smoke, spec.gpu.count, spec.smoke.across
+    mode, ranks = ("gpu" if count > 1 else "rehearsal-1gpu"), count
+    if spec.accelerator == "cpu" or spec.rehearsal:
+        mode, ranks = "rehearsal-cpu", smoke.ranks
     return smoke.but(
         mode=mode,
-        ranks={"gpu": count, "rehearsal-1gpu": 1, "rehearsal-cpu": smoke.ranks}[mode],
+        ranks=ranks,
         allreduce_mib=smoke.allreduce_mib or LARGEST_MIB[mode],
-        across=smoke.across if smoke.across and smoke.across.hosts else None,
+        across=across if across and across.hosts else None,
     )
 
 
-def _preflight(asked: HostSpec, stack: Stack) -> model.PreflightSpec:
+def _preflight(spec: HostSpec, stack: Stack) -> model.PreflightSpec:
     """The stack's, and what a tree and its objects take on a host that may build torch."""
-    preflight, building = asked.preflight, asked.pytorch.building
+    preflight, building = spec.preflight, spec.pytorch.building
     disk, memory = preflight.min_disk_gib, preflight.min_ram_gib
     if disk is None:
-        builds = building and building.builder in (None, asked.host) and not asked.rehearsal
+        builds = building and building.builder in (None, spec.host) and not spec.rehearsal
         disk = stack.minimum_disk_gib + (catalogue().build_disk_gib if builds else 0)
     return preflight.but(
         min_disk_gib=disk, min_ram_gib=stack.minimum_ram_gib if memory is None else memory

@@ -61,8 +61,5 @@ _MANIFEST: dict[str, Any] = {
     "file": "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
     "sha256": "ab" * 32,
     "size": 123456789,
-    "built": "2026-11-22T12:00:00Z",
-    "stand_in": False,
-    "observed": {},
     "proven": {},
 }

@@ -21,7 +21,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
-from pyinfra_gpu.engine import stage
+from pyinfra_gpu.engine import converge as stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
@@ -121,7 +121,6 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
-    "system.preload_problem",
     "owned.preload_problem",
 )
 
@@ -146,7 +145,7 @@ class FakeHost:
         wanted = self.spec()
         record = parse(self._lines(wanted, stamped=False))
         noted = {
-            "training.stamp": json.dumps(stamp(wanted, record)),
+            "training.stamp": stamp(record).model_dump_json(),
             "smoke.stamp": json.dumps(
                 {
                     "fingerprint": fingerprint(wanted, record, smoke_digest()),
@@ -178,6 +177,10 @@ class FakeHost:
                 lists[key] = []
         plain |= self.plain if stamped or not self.bare else {}
         lists |= self.lists
+        verdict = plain["smoke.verdict"]
+        if verdict and not verdict.startswith("?"):
+            verdict = hashlib.sha256(verdict.encode()).hexdigest()
+        plain["smoke.verdict_sha256"] = verdict
         return short.lines({**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}, lists)
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:

@@ -98,6 +98,19 @@ def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> Non
     assert before == []
 
 
+def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
+    mirror = "https://mirror.example.org/python"
+    data = {**FakeHost().data, "pytorch_python": "3.13", "pytorch_python_url": mirror}
+    host = FakeHost(
+        data=data, plain=dict.fromkeys(("torch.python", "torch.base", "torch.declared"))
+    )
+    commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
+    (made,) = (each for each in commands if " venv " in each)
+    assert "UV_PYTHON_INSTALL_DIR=/opt/pyinfra-gpu/cache/python" in made
+    assert f"UV_PYTHON_INSTALL_MIRROR={mirror}" in made
+    assert "--python-preference system" in made and "--python 3.13" in made
+
+
 def test_a_first_environment_is_made_in_its_place() -> None:
     host = FakeHost(plain={"torch.python": None, "torch.base": None})
     commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")

@@ -1,7 +1,7 @@
 """Whatever a host says: nothing raises, and no control byte comes out.
 
 Answers and documents that are almost right, or not at all, through all readers, judges and
-renderers: 2,000 of them in every run, 100,000 by night, always the same ones.
+renderers: 2,000 of them, always the same ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from pyinfra_gpu.report.check.cli import render
 from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.report.screen import printed
 
-NIGHT = pytest.mark.night
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 ODD_TEXTS = (
@@ -49,16 +48,7 @@ TOKENS = (
 )  # fmt: skip
 
 
-class Fuzz(random.Random):
-    """The same odd documents in each run.
-
-    + share: of how many documents one is tried
-    """
-
-    share = 1
-
-
-def odd(fuzz: Fuzz, value: Any, depth: int = 0) -> Any:
+def odd(fuzz: random.Random, value: Any, depth: int = 0) -> Any:
     """Return a value that is almost this one: one place in it is something else."""
     if depth and fuzz.random() < 0.25:
         return fuzz.choice(ODD_VALUES)
@@ -82,7 +72,7 @@ def odd(fuzz: Fuzz, value: Any, depth: int = 0) -> Any:
     return fuzz.choice(ODD_VALUES)
 
 
-def torn(fuzz: Fuzz, text: str) -> str:
+def torn(fuzz: random.Random, text: str) -> str:
     """Return a text of which something is lost, doubled or put in."""
     place = fuzz.randrange(len(text) + 1)
     kind = fuzz.randrange(5)
@@ -97,10 +87,10 @@ def torn(fuzz: Fuzz, text: str) -> str:
     return text[:place] + fuzz.choice(TOKENS) + text[place:]
 
 
-def documents(fuzz: Fuzz, value: Any, count: int) -> Iterator[str]:
+def documents(fuzz: random.Random, value: Any, count: int) -> Iterator[str]:
     """Yield so many texts that are almost this document."""
     text = json.dumps(value)
-    for number in range(count // fuzz.share):
+    for number in range(count):
         if number % 3 == 0:
             yield json.dumps(odd(fuzz, value), ensure_ascii=number % 2 == 0)
         else:
@@ -124,11 +114,9 @@ def sound(found: object, form: type[BaseModel]) -> bool:
     return True
 
 
-@pytest.fixture(params=[pytest.param(50, id="some"), pytest.param(1, id="all", marks=NIGHT)])
-def fuzz(request: pytest.FixtureRequest) -> Fuzz:
-    made = Fuzz(0)
-    made.share = request.param
-    return made
+@pytest.fixture
+def fuzz() -> random.Random:
+    return random.Random(0)
 
 
 FORMS: dict[str, tuple[Any, Any]] = {
@@ -156,10 +144,10 @@ FORMS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_documents(name: str, fuzz: Fuzz) -> None:
+def test_documents(name: str, fuzz: random.Random) -> None:
     form, value = FORMS[name]
     record = parse(FakeHost().probe_lines())
-    for number, text in enumerate(documents(fuzz, value, 20_000 if form is not Verdict else 2_500)):
+    for number, text in enumerate(documents(fuzz, value, 400 if form is not Verdict else 50)):
         found = form.read(text)
         if form is Proof:
             harmless(outdated(text, {"gcc": "12"}) or "")
@@ -172,25 +160,29 @@ def test_documents(name: str, fuzz: Fuzz) -> None:
             harmless(printed(smoke_report.blocks({"ws1": told})))
 
 
-def test_evidence(fuzz: Fuzz) -> None:
+def test_evidence(fuzz: random.Random) -> None:
     entries = [
         {"source": "rank", "rank": 1, "text": "RuntimeError: CUDA error: out of memory\n"},
         {"source": "torchrun", "rank": None, "text": "Sending process 12 closing signal SIGTERM"},
     ]
-    for text in documents(fuzz, entries, 18_000):
+    for text in documents(fuzz, entries, 360):
         for name, ends in of_file(text).items():
             assert isinstance(name, str)
             assert isinstance(ends, str)
 
 
-def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:
+def answers(fuzz: random.Random, lines: list[str], count: int) -> Iterator[list[str]]:
     """Yield so many answers that are almost this one."""
     whole = json.loads(lines[1])
-    for _ in range(count // fuzz.share):
+    for _ in range(count):
         made, owner = dict(whole), json.loads(whole["owner"])
         for _ in range(fuzz.choice((1, 1, 1, 3, 20))):
             half = fuzz.choice((made, owner))
-            half[fuzz.choice(list(half))] = odd_value(fuzz, fuzz.choice(list(whole.values())))
+            deep: Any = fuzz.choice(ODD_VALUES)
+            for _ in range(fuzz.choice((0, 0, 1, 5, 60))):
+                deep = fuzz.choice(([deep], {"?": deep}))
+            key = fuzz.choice(list(half))
+            half[key] = fuzz.choice((odd(fuzz, half[key]), whole[fuzz.choice([*whole])], deep))
         if made.get("owner") == whole["owner"]:
             made["owner"] = json.dumps(owner)
         text = json.dumps(made)
@@ -203,24 +195,14 @@ def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:
         yield [lines[0], text, *lines[2 : 2 + (kind < 0.95)]]
 
 
-def odd_value(fuzz: Fuzz, other: object) -> object:
-    """Return what a host may tell in the place of a value."""
-    text = fuzz.choice(ODD_TEXTS).encode("utf-8", "replace").decode()
-    deep: object = text
-    for _ in range(fuzz.choice((1, 5, 60))):
-        deep = fuzz.choice(([deep], {"?": deep}, {text: deep}))
-    odd = (None, True, -1, 2**70, 1.5, text, [text] * 3, {text: text}, {"?": text}, {}, [], deep)
-    return fuzz.choice((*odd, other))
-
-
 HOSTS: dict[str, Callable[[], FakeHost]] = {"cpu": FakeHost, "gpu": GpuHost}
 
 
 @pytest.mark.parametrize("kind", HOSTS)
-def test_answers_of_the_probe(kind: str, fuzz: Fuzz) -> None:
+def test_answers_of_the_probe(kind: str, fuzz: random.Random) -> None:
     host = HOSTS[kind]()
     spec = host.spec()
-    for number, lines in enumerate(answers(fuzz, host.probe_lines(), 1_000)):
+    for number, lines in enumerate(answers(fuzz, host.probe_lines(), 20)):
         record = parse(lines)
         if number % 5:
             continue
@@ -228,12 +210,12 @@ def test_answers_of_the_probe(kind: str, fuzz: Fuzz) -> None:
         answer = Answer(inventory="lab.py", checked="now", seconds=1.0, hosts=(told,))
         harmless(render(answer))
         harmless(json.dumps(answer.as_json()))
-        if number % 50 == 0:
+        if number % 10 == 0:
             harmless(page(answer))
 
 
 @pytest.mark.timeout(300)  # what goes back and forth in a value would take hours
-@pytest.mark.parametrize("pattern", ["a", "a ", "` ", "'\"", "\x1b[", "9.", "/"])
+@pytest.mark.parametrize("pattern", ["a ", "` '\"", "\x1b[", "9./"])
 def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> None:
     """2 MiB, as much as a look may bring, in values of every key."""
     host = GpuHost()

@@ -57,11 +57,3 @@ def test_who_does_not_get_it_is_refused_with_whom_to_ask(monkeypatch: pytest.Mon
     made = run(GpuHost(**DRIFTED), GpuHost(name="ws2")).prepare().execute()
     assert made.failed() == {"ws1"}
     assert made.executed("ws1") == []
-
-
-def test_one_machine_by_two_names_is_refused_under_both(asked: list[str]) -> None:
-    same: dict[str, Any] = {**DRIFTED, "plain": {"system.hostname": "gpu-7"}}
-    made = run(GpuHost(**same), GpuHost(name="ws2", **same), GpuHost(name="ws3"))
-    made.prepare().execute()
-    assert made.failed() == {"ws1", "ws2"}
-    assert made.executed("ws1") == made.executed("ws2") == asked == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,10 @@ from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
-from pyinfra_gpu.engine import across_hosts
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
-from pyinfra_gpu.operations import smoke_across as operations
 from pyinfra_gpu.operations.smoke import own_stamp
 from tasks.stages import smoke
 
@@ -74,13 +71,6 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     return hosts
 
 
-@pytest.fixture(autouse=True)
-def nobody_lingers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of a step ends at once: there are no ranks that have to be given time."""
-    hurried = functools.partial(across_hosts.Trained, grace_s=0.05)
-    monkeypatch.setattr(operations, "Trained", hurried)
-
-
 def asked(words: list[str]) -> dict[str, Any]:
     """What a launcher's command line says of the step."""
     across: dict[str, Any] = json.loads(words[words.index("--across") + 1])
@@ -93,7 +83,7 @@ def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path:
     run.execute()
     first, second = run.started("ws1"), run.started("ws2")
     assert asked(first) == asked(second)
-    assert asked(first)["hosts"] == [*TWO]
+    assert asked(first)["hosts"] == dict.fromkeys(TWO, 2)
     # the first one's, of those that the other has not
     assert (asked(first)["address"], asked(first)["port"]) == ("10.0.0.2", 29400)
     for words, name in ((first, TWO[0]), (second, TWO[1])):

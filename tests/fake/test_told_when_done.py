@@ -6,7 +6,7 @@ import pytest
 from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine.journal import Journal
-from pyinfra_gpu.operations import driver_running
+from pyinfra_gpu.operations import driver as operations
 from tasks.stages import driver, training
 
 MINE = "f" * 40
@@ -53,7 +53,7 @@ def test_a_reboot_that_was_refused_has_ended_nobodys_work(
     def restart(*_: object) -> bool:
         return rebooted
 
-    monkeypatch.setattr(driver_running, "restart", restart)
+    monkeypatch.setattr(operations, "restart", restart)
     host = GpuHost(
         data={**GpuHost().data, "driver_reboot": "always"},
         plain={"driver.loaded": None, "driver.version_line": None, "driver.nouveau": "1"},

@@ -196,7 +196,9 @@ S4.ranks | fail | rank.identity.strays = ["LD_PRELOAD"] | with LD_PRELOAD set
 S4.ranks | fail | rank.identity.torch = "2.12.0" | rank 1 imported torch 2.12.0
 S4.ranks | fail | rank.identity.rank = 0 | rank 1 reports rank 0
 S4.ranks | fail | rank.identity.world_size = 3 | world_size 3
-S4.ranks | fail | rank.identity.host = "x" | host x
+S4.ranks | fail | rank.identity.host = "x"; rank.identity.boot_id = "x"\
+ | ranks per host: box 1; expected box 2
+S4.ranks | fail | rank.identity.host = "x" | box and x are the same machine
 S4.ranks | fail | rank.identity.pid = 100 | the same process
 S4.store | fail | rank.store.used.2 = 1 | uses ['TCPStore', '127.0.0.1', 1]
 S4.store | fail | rank.store.used.0 = "FileStore" | FileStore

@@ -145,9 +145,9 @@ def test_no_third_host_can_connect_to_the_step_and_its_hosts_can(
     _, found = first_time
     limits = {"group"} if os.geteuid() == 0 else {"anyone"}  # a lab without root cannot have BPF
     verdict = json.loads(lab.host("gpu1").run(f"cat {VERDICT}").stdout)
-    assert {each["to"] for each in verdict["listens"].values()} == limits
+    assert verdict["listens"]["to"] in limits
     assert set(_stamp(lab.host("gpu1"))["across"]["open_to_others"]) == (
-        set() if limits == {"group"} else set(NAMES)
+        set() if limits == {"group"} else {"gpu1"}
     )
     # The network leads there, and something listens that only the step can be.
     assert found.third[SSH] == found.second[SSH] == "connected"
@@ -235,9 +235,9 @@ def _nothing_left(host: LabHost, seconds: float) -> None:
 
 
 LOST = [
-    ("network", "the connection to gpu2 was lost in the middle of the step"),
-    ("power", "the connection to gpu2 was lost in the middle of the step"),
-    ("kill", "on gpu2, rank"),
+    ("network", "gpu2 was lost in the middle of the step"),
+    ("power", "gpu2 was lost in the middle of the step"),
+    ("kill", "on gpu2 (pid"),
 ]
 
 

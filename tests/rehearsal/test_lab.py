@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import signal
 import subprocess
@@ -15,8 +14,8 @@ import pytest
 from reaching import ssh
 from running import PATIENCE_S, quietly, until
 
+from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
-from pyinfra_gpu_rehearsal.cli import run_command
 from pyinfra_gpu_rehearsal.control_group import lab_group, labs
 from pyinfra_gpu_rehearsal.lab import LabRecord
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
@@ -136,8 +135,7 @@ def rehearsal(lab: Lab, *words: str, code: int = 0) -> str:
     """Run a command of the command line in this process, and return what it printed."""
     printed = io.StringIO()
     with redirect_stdout(printed):
-        words = ("--directory", str(lab.directory), *words)
-        assert run_command(argparse.ArgumentParser(), words) == code
+        assert main(["rehearsal", "--directory", str(lab.directory), *words]) == code
     return printed.getvalue()
 
 
@@ -157,4 +155,4 @@ def test_each_command_of_the_command_line_does_what_it_says(
     assert gpu1.run("ls /opt").stdout == ""
     capsys.readouterr()
     assert rehearsal(lab, "fresh", "gpu7", code=1) == ""
-    assert capsys.readouterr().err == "there is no host 'gpu7': there are gpu1, gpu2\n"
+    assert capsys.readouterr().err == "Error: there is no host 'gpu7': there are gpu1, gpu2\n"

@@ -65,9 +65,8 @@ def host(built: Run, lab: Lab) -> LabHost:
 def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
     built: Run, builder: Deployer, host: LabHost, stand_in: Served
 ) -> None:
-    assert "torch: compile (stand-in)" in built.output
+    assert "torch: compile" in built.output
     known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
-    assert known["stand_in"] is True
     assert known["proven"]["commit"] == stand_in.commit
     assert Build(host).phase() == "prove"
     assert Build(host).finished() == STEPS
@@ -101,7 +100,7 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     another = builder.check(limit=HOST).deviations(HOST)
     assert "pytorch.build-occupied" not in another  # what this one wants is installed already
     followed = other.converge(limit=HOST)
-    assert "torch: compile (stand-in)" in followed.output
+    assert "torch: compile" in followed.output
     assert Build(host).finished() == STEPS
     assert other.converge(limit=HOST).changed(HOST) == []
 
@@ -192,5 +191,4 @@ def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_t
         "pytorch: build torch 2.13.0+cpu",
         "pytorch: install torch 2.13.0+cpu",
     ]
-    assert "ninja: no work to do." in host.run(f"journalctl -u {UNIT} -n 80 -o cat").stdout
     assert newer.converge(limit=HOST).changed(HOST) == []

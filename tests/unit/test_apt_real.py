@@ -83,6 +83,12 @@ def test_another_branch_is_brought_back(apt: PrivateApt) -> None:
     assert set(found.values()) == {"580.95.05-1"}
 
 
+def test_what_would_be_older_than_before_is_known(apt: PrivateApt) -> None:
+    apt.installed(*driver("580.95.05")[1:])
+    found = parse(apt.simulate("libcuda1=580.82.07-1", "nvidia-modprobe")).changes
+    assert [(change.name, change.lower) for change in found] == [("libcuda1", True)]
+
+
 def test_an_upgrade_of_everything_stays_in_the_branch(apt: PrivateApt) -> None:
     apt.installed(*driver("580.82.07"))
     apt.run("update")

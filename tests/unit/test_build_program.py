@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.on_host.build import __main__ as running
 from pyinfra_gpu.on_host.build import prove, steps
-from pyinfra_gpu.on_host.build.plan import SAYS, BuildError, Plan
-from pyinfra_gpu.on_host.build.steps import Build, failure
+from pyinfra_gpu.on_host.build.steps import SAYS, Build, BuildError, Plan, failure
 
 COMMIT = "ab" * 20
 PLAN = Plan(
@@ -32,11 +30,9 @@ PLAN = Plan(
     settings={"USE_CUDA": "1", "USE_DISTRIBUTED": "1", "USE_TENSORPIPE": "1", "USE_NUMA": "0"},
     archs=("9.0", "12.0"),
     cuda="/usr/local/cuda-13.0",
-    compiler=None,
-    python="/opt/x/venv/bin/python",
-    uv="/opt/x/tools/bin/uv",
-    cache="/opt/x/cache",
-    sources=(),
+    compilers=(),
+    venv=(),
+    install=(),
     tools=(),
     memory_mib=32768,
     rehearsal=False,
@@ -94,18 +90,21 @@ def declared(build: Build, commit: str) -> Build:
 
 def fetched(build: Build) -> None:
     build.fetch()
-    commit = build.plan.commit
-    assert steps.text_of(build.fetched) == commit == git(build.source, "rev-parse", "HEAD")
+    assert build.fetched.exists()
+    assert build.plan.commit == git(build.source, "rev-parse", "HEAD")
     assert git(build.source, "status", "--porcelain", "--ignore-submodules=none") == ""
     assert git(build.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
+    assert (build.source / INNER / "file").read_text() == "x\n"
 
 
-DAMAGES: dict[str, Damage] = {
+REPAIRED: dict[str, Damage] = {
     "a submodule's file was changed": lambda tree: (tree / INNER / "file").write_text("y\n"),
     "a submodule is missing": lambda tree: shutil.rmtree(tree / INNER),
     "a submodule is at a wrong commit": lambda tree: git(
         tree / INNER, "commit", "--quiet", "--allow-empty", "-m", "y"
     ),
+}
+FETCHED_ANEW: dict[str, Damage] = {
     "a submodule is half cloned": lambda tree: (
         shutil.rmtree(tree / f".git/modules/{INNER}/objects"),
         (tree / INNER / "file").unlink(),
@@ -120,68 +119,45 @@ DAMAGES: dict[str, Damage] = {
 
 def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(served: Build) -> None:
     fetched(served)
-    for damage in DAMAGES.values():
-        damage(served.source)
-        fetched(served)
-        assert (served.source / INNER / "file").read_text() == "x\n"
-
-
-@pytest.mark.parametrize(("boot", "kept"), [("", True), ("another", False)])
-def test_a_fetch_that_was_cut_off_goes_on_but_not_after_a_power_cut(
-    served: Build, boot: str, kept: bool
-) -> None:
-    fetched(served)
     mark = served.source / ".git/mark"
-    mark.touch()
-    served.fetched.write_text(f"since boot {boot or served.boot}")
-    fetched(served)
-    assert mark.exists() is kept
+    for damages, anew in ((REPAIRED, False), (FETCHED_ANEW, True)):
+        for damage in damages.values():
+            mark.touch()
+            damage(served.source)
+            if anew:  # the run that meets it fails, and leaves nothing that counts as fetched
+                with pytest.raises(BuildError):
+                    served.fetch()
+            fetched(served)
+            assert mark.exists() is not anew
 
 
-def test_what_cannot_be_fetched_is_one_sentence(served: Build) -> None:
+def test_what_cannot_be_fetched_is_one_sentence_and_counts_as_nothing(served: Build) -> None:
     """`git ls-remote` prints an annotated tag's own name before that of its commit."""
-    commit = served.plan.commit
     git(origin(served), "tag", "-a", "-m", "x", "v2")
     tag = git(origin(served), "rev-parse", "v2")
     inner = origin(served).parent / "inner"
     shutil.rmtree(inner)
     subprocess.run(["git", "init", "-q", inner], check=True)
     for asked, sentence in (
-        (tag, f"it names a tag, which may be moved, of {commit}: set"),
-        ("0" * 39 + "1", r"has no commit 0{39}1: set pytorch_commit to"),
-        (commit, "^fetching the submodules failed$"),
+        (tag, f"has no commit {tag}, or it names a tag, which may be moved: set pytorch_commit to"),
+        ("0" * 39 + "1", r"has no commit 0{39}1, "),
+        (served.plan.commit, "^fetching the submodules failed$"),
     ):
         with pytest.raises(BuildError, match=sentence):
             declared(served, asked).fetch()
-        assert steps.text_of(served.fetched) == f"since boot {served.boot}"
+        assert not served.fetched.exists()
 
 
-# -- the tree
-
-
-@pytest.mark.parametrize(
-    ("text", "scikit"),
-    [
-        ('[build-system]\nbuild-backend = "setuptools.build_meta"\n', False),
-        ("[build-system]\nbuild-backend = 'scikit_build_core.build'\n[project]\n", True),
-        ("[project]\nname = 'torch'\n", False),  # as trees that have only a setup.py
-        ('[build-system]\nbuild-backend = "hatchling.build"\n', None),
-    ],
-)
-def test_the_backend_is_what_the_tree_names(build: Build, text: str, scikit: bool | None) -> None:
+def test_the_backend_is_what_the_tree_names_though_there_is_a_setup_py(build: Build) -> None:
     (build.source / "setup.py").write_text("")
-    (build.source / "pyproject.toml").write_text(text)
-    if scikit is None:
-        with pytest.raises(BuildError, match=r"names the build backend hatchling\.build"):
-            build.is_scikit  # noqa: B018
-    else:
-        assert build.is_scikit == scikit
+    for backend, scikit in (("'scikit_build_core.build'", True), ('"setuptools.x"', False)):
+        (build.source / "pyproject.toml").write_text(f"[x]\nbuild-backend = {backend}\n")
+        assert build.is_scikit is scikit
 
 
 # -- after configuring
 
 VERSION = "-- Building version 2.14.1+cu130\n"
-STAND_IN = "STAND-IN"
 CHECKED: dict[str, tuple[Plan, str, str, str | None]] = {
     "as it is declared": (PLAN, LIBUV + CODE, VERSION, None),
     "as it is declared, without CUDA": (CPU, LIBUV, "", None),
@@ -195,8 +171,6 @@ CHECKED: dict[str, tuple[Plan, str, str, str | None]] = {
         CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",
         r"would build torch 2\.6\.0\+debian, and 2\.14\.1\+cu130 is declared: it does not take",
     ),
-    "a stand-in, in a rehearsal": (replace(PLAN, rehearsal=True), LIBUV + CODE, STAND_IN, None),
-    "a stand-in": (PLAN, LIBUV + CODE, STAND_IN, "calls itself a stand-in for rehearsals"),
 }  # fmt: skip
 
 
@@ -206,8 +180,6 @@ def test_what_is_not_as_declared_is_one_sentence_before_anything_is_compiled(
 ) -> None:
     plan, ninja, said, sentence = CHECKED[what]
     (build.build / "build.ninja").write_text(ninja)
-    if said == STAND_IN:
-        (build.source / STAND_IN).touch()
     if sentence is None:
         Build(plan, build.root).check(said)
     else:
@@ -226,49 +198,64 @@ def test_everything_is_compiled_through_ccache(build: Build) -> None:
 
 # -- compiling
 
-
-class Ninja(Build):
-    """Is answered as ninja would, run after run."""
-
-    def __init__(self, plan: Plan, *runs: tuple[int, list[str]]) -> None:
-        super().__init__(plan, Path("/nonexistent"))
-        self.runs, self.jobs = list(runs), list[str]()
-
-    def tried(self, words: Sequence[str], **_: Any) -> tuple[int, list[str]]:
-        self.jobs.append(words[-1])
-        return self.runs.pop(0)
-
-
 KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 FIRST = ["[1/4] a", "[2/4] b", "FAILED: c.o", KILLED, "ninja: build stopped: subcommand failed."]
+WHEEL = "torch-2.14.1+cu130-cp312-cp312-linux_x86_64.whl"
+
+
+def compiled(build: Build, *wheels: str, killed: int = 0) -> list[str]:
+    """Compile where memory runs out so often; return how many compilers worked at each time."""
+    jobs: list[str] = []
+
+    def tried(words: Sequence[str], **given: str) -> tuple[int, list[str]]:
+        assert given["MAX_JOBS"] == given["CMAKE_BUILD_PARALLEL_LEVEL"]
+        jobs.append(given["MAX_JOBS"])
+        if len(jobs) <= killed:
+            return 1, FIRST
+        build.wheels.mkdir()
+        for name in wheels:
+            (build.wheels / name).touch()
+        return 0, []
+
+    build.tried = tried  # type: ignore[method-assign]
+    build.compile_all()
+    return jobs
 
 
 @pytest.mark.parametrize(
-    ("plan", "cores", "runs", "jobs"),
+    ("plan", "cores", "jobs"),
     [
-        (CPU, 64, 1, ["16"]),
-        (CPU, 4, 1, ["4"]),
-        (PLAN, 64, 1, ["8"]),
-        (CPU, 64, 2, ["16", "8"]),  # memory runs out
-        (replace(CPU, memory_mib=128 << 10), 64, 1, ["64"]),  # and then it was raised
-        (replace(CPU, memory_mib=1000), 8, 1, ["1"]),
-        (replace(CPU, memory_mib=2048), 8, 2, ["1"]),
+        (CPU, 64, ["16"]),
+        (CPU, 4, ["4"]),
+        (PLAN, 64, ["8"]),
+        (CPU, 64, ["16", "8"]),  # memory runs out
+        (replace(CPU, memory_mib=128 << 10), 64, ["64"]),  # and then it was raised
+        (replace(CPU, memory_mib=1000), 8, ["1"]),
     ],
 )
 def test_compilers_are_as_many_as_memory_and_cores_allow_and_half_where_memory_runs_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    plan: Plan, cores: int, runs: int, jobs: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    plan: Plan, cores: int, jobs: list[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    ninja = Ninja(plan, *[(1, FIRST)] * (runs - 1), (0, []))
-    if len(jobs) < runs:
-        with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
-            ninja.compile_all()
-    else:
-        ninja.compile_all()
-    assert ninja.jobs == jobs
-    said = f"{steps.SAYS}memory ran out: the build goes on with {jobs[-1]} compilers side by side\n"
+    assert compiled(Build(plan, tmp_path), WHEEL, killed=len(jobs) - 1) == jobs
+    said = f"{SAYS}memory ran out: the build goes on with {jobs[-1]} compilers side by side\n"
     assert capsys.readouterr().out == said * (len(jobs) - 1)
+
+
+def test_one_compiler_for_which_memory_is_too_little_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
+        compiled(Build(replace(CPU, memory_mib=2048), tmp_path), killed=1)
+
+
+@pytest.mark.parametrize("wheels", [[], [WHEEL, "torch-2.14.1+cu130-x.whl"], ["torch-2.14.1-x"]])
+def test_a_build_that_leaves_another_wheel_than_the_declared_one_has_failed(
+    build: Build, wheels: list[str]
+) -> None:
+    build.manifest.touch()
+    with pytest.raises(BuildError, match=r"and one of torch 2\.14\.1\+cu130 is declared"):
+        compiled(build, *wheels)
+    assert not build.manifest.exists()
 
 
 # -- the first error
@@ -303,21 +290,19 @@ def test_the_first_error_is_told_and_neither_its_consequences_nor_what_was_only_
 
 # -- all of it, without a tree
 
-PHASES = ("fetch", "install_tools", "configure", "compile_all", "make_wheel")
+STEPS = ("fetch", "install_tools", "configure", "compile_all")
+ALL = [*STEPS, "prove"]
 
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, build: Build) -> list[str]:
-    """Do nothing in all phases but note them, as on a host with ccache; return the notes."""
+    """Do nothing in all steps but note them, as on a host with ccache; return the notes."""
     notes: list[str] = []
-    for owner, name in (*((Build, name) for name in PHASES), (prove, "prove")):
-        monkeypatch.setattr(owner, name, lambda *given, name=name: notes.append(name))
-    monkeypatch.setattr(running.shutil, "which", lambda *given, **more: "/usr/bin/ccache")
+    for name in STEPS:
+        monkeypatch.setattr(Build, name, lambda build, name=name: notes.append(name))
+    monkeypatch.setattr(steps.shutil, "which", lambda *given, **more: "/usr/bin/ccache")
     (build.root / "plan.json").write_text(PLAN.text)
     return notes
-
-
-ALL = [*PHASES, "prove"]
 
 
 def test_what_is_made_for_this_plan_in_this_boot_is_not_made_again(
@@ -330,8 +315,8 @@ def test_what_is_made_for_this_plan_in_this_boot_is_not_made_again(
     for mark, manifest, expected in (
         ("", {}, ALL),
         (f"{PLAN.fingerprint} another boot", {}, ALL),  # what is there may be half
-        (f"{'e' * 64} {build.boot}", {}, ALL),
-        (f"{PLAN.fingerprint} {build.boot}", {}, ["fetch", "compile_all", "make_wheel", "prove"]),
+        (build.current.replace("f" * 64, "e" * 64), {}, ALL),
+        (build.current, {}, ["fetch", "compile_all", "prove"]),
         ("", {**known, "sha256": "0" * 64}, ALL),
         ("", {**known, "fingerprint": "e" * 64}, ALL),
         ("", known, []),
@@ -339,15 +324,15 @@ def test_what_is_made_for_this_plan_in_this_boot_is_not_made_again(
         build.configured.write_text(mark)
         build.manifest.write_text(json.dumps(manifest))
         done.clear()
-        assert running.build(build.root, "build.pyz") == 0
+        assert steps.build(build.root, lambda build: done.append("prove")) == 0
         assert done == expected
 
 
-@pytest.mark.usefixtures("done")
 def test_a_build_at_work_can_be_told_from_one_that_ended(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = build.root / running.BUILDING
+    build: Build, done: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = build.root / steps.BUILDING
 
     def full(of: Build) -> None:
         with path.open() as file, pytest.raises(BlockingIOError):
@@ -355,40 +340,41 @@ def test_a_build_at_work_can_be_told_from_one_that_ended(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Build, "configure", full)
-    assert running.build(build.root, "build.pyz") == 1
-    assert path.read_text().split() == [PLAN.fingerprint, "configure"]
+    assert steps.build(build.root, lambda build: None) == 1
+    assert (path.read_text().split(), done[-1]) == ([PLAN.fingerprint, "configure"], STEPS[1])
     *_, said = capsys.readouterr().out.splitlines()
-    assert said.startswith(f"{steps.SAYS}failed in configure: the build cannot go on: OSError: ")
+    assert said.startswith(f"{SAYS}failed in configure: the build cannot go on: OSError: ")
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-@pytest.mark.usefixtures("done")
-def test_without_ccache_nothing_is_built(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(running.shutil, "which", lambda *given, **more: None)
-    assert running.build(build.root, "build.pyz") == 1
-    assert "failed in plan: ccache is missing" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"fingerprint": "%s"}' % ("e" * 64)])
-def test_a_plan_that_cannot_be_read_is_one_sentence(
-    build: Build, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (PLAN.text, "ccache is missing, without which nothing is built: install it"),
+        ("", "/plan.json cannot be read"),
+        ("[]", "/plan.json cannot be read"),
+        ('{"fingerprint": "%s"}' % ("e" * 64), "run the deploy again"),
+    ],
+)
+def test_without_ccache_or_a_plan_nothing_is_built(
+    build: Build, done: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], text: str, why: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(steps.shutil, "which", lambda *given, **more: None)
     (build.root / "plan.json").write_text(text)
-    assert running.build(build.root, "build.pyz") == 1
+    assert steps.build(build.root, lambda build: None) == 1
     first, said = capsys.readouterr().out.splitlines()
-    assert first == f"{steps.SAYS}plan"
-    assert said.startswith(f"{steps.SAYS}failed in plan: {build.root}/plan.json cannot be read (")
-    assert said.endswith("run the deploy again")
+    assert (first, done) == (f"{SAYS}plan", [])
+    assert said.startswith(f"{SAYS}failed in plan: ")
+    assert why in said
 
 
 def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_path: Path) -> None:
     said = ["plan", "failed in fetch: of the build before", "plan", "compile"]
     said += ["failed in compile: x", "| x.c:1:2: error: odd"]
     lines = [f"{SAYS}{line}" for line in said]
-    lines.insert(4, "[1/302] stand-in, Building C object x.o")
+    lines.insert(4, "[1/302] 1:02 left, Building C object x.o")
     (tmp_path / "journal").write_text("".join(f"{each}\n" for each in lines))
     fakes = {
         "sleep": f"echo >>{tmp_path}/slept",
@@ -403,7 +389,7 @@ def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_p
     words = ["sh", "-c", program("build/follow.sh", "unit", "owner")]
     known = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     told = subprocess.run(words, env=known, capture_output=True, text=True).stdout.splitlines()
-    shown = ["[1/302] stand-in, Building C object x.o", "plan", "compile"]
+    shown = ["[1/302] 1:02 left, Building C object x.o", "plan", "compile"]
     assert told == [f"torch: {each}" for each in (*shown, *said[4:])]
 
 
@@ -417,12 +403,12 @@ FOUND: dict[str, Any] = {
 
 
 def test_a_torch_as_it_is_declared_is_proven() -> None:
-    proven = prove.judge(PLAN, FOUND, stand_in=False)
+    proven = prove.judge(PLAN, FOUND)
     assert proven == {
-        "imports": True, "libraries": 12, "commit": COMMIT, "store": "pt_tcpstore_uv",
+        "libraries": 12, "commit": COMMIT, "store": ["pt_tcpstore_uv"],
         "archs": ["sm_120", "sm_90"], "nccl": "2.30.7",
     }  # fmt: skip
-    assert "stand-in" in prove.judge(PLAN, {**FOUND, "store": []}, stand_in=True)["store"]
+    assert "store" not in prove.judge(replace(PLAN, rehearsal=True), {**FOUND, "store": []})
 
 
 @pytest.mark.parametrize(
@@ -440,7 +426,7 @@ def test_a_torch_that_is_not_what_was_declared_is_not_proven(
     wrong: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BuildError, match=sentence):
-        prove.judge(PLAN, {**FOUND, **wrong}, stand_in=False)
+        prove.judge(PLAN, {**FOUND, **wrong})
 
 
 def test_a_library_that_lacks_a_symbol_cannot_be_loaded_though_nobody_calls_it(

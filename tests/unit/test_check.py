@@ -270,7 +270,7 @@ def test_a_host_whose_sudo_asks_for_a_password_is_told_and_nobody_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["inventories/lob.py"], "did you mean inventories/lab.py?"),
+        (["inventories/lob.py"], "there is: inventories/lab.py"),
         (["FLEET", "--limit", "dead1", "--limit", "dead2"], "--limit dead2 names no host of"),
         (["FLEET", "--limit", "dead1", "--exclude", "gpu"], "leaves no host"),
         (["FLEET", "--data", "stack=nosuch"], "nosuch"),
@@ -291,9 +291,7 @@ def test_what_cannot_be_told_is_exit_code_1_and_a_sentence(
 
 @pytest.mark.parametrize("words", [["check"], ["check", "x", "--nonsense"], ["report", "x"], []])
 def test_wrong_usage_is_1_and_never_drift(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    assert ended.value.code == 1
+    assert cli.main(words) == 1
 
 
 def test_a_check_that_is_ended_leaves_no_connection(home: Path) -> None:

@@ -85,16 +85,9 @@ class Place:
         stash: bool = False,
         submodules: bool = True,
         lfs: bool = True,
-        damaged: bool = False,
-        seen: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the program; what was seen there is what is there, unless it is told otherwise."""
-        if seen is None:
-            seen = "-" if damaged else "1" if self.folder.exists() else ""
         flags = ("1" if each else "" for each in (stash, submodules, lfs))
-        command = program(
-            "training/checkout.sh", str(self.folder), str(self.repo), commit, seen, *flags
-        )
+        command = program("training/checkout.sh", str(self.folder), str(self.repo), commit, *flags)
         return subprocess.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
         )
@@ -202,26 +195,18 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     assert git(file.parent, "stash", "list").count("set aside by pyinfra-gpu") == 2
 
 
-IN_SUBMODULES = "git submodule foreach --recursive 'git stash -u'"
-ADVICE = {
-    "a file that git does not know": (["new.py"], ["git stash -u"]),
-    "in a submodule's own": (["lib with blanks/deep/main.py"], [IN_SUBMODULES]),
-    "in both": (["main.py", "lib with blanks/new.py"], ["git stash -u", IN_SUBMODULES]),
-}
-
-
-@pytest.mark.parametrize("where", ADVICE)
-def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, where: str) -> None:
-    files, commands = ADVICE[where]
+def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place) -> None:
     assert place.check_out(place.first).returncode == 0
-    for name in files:
-        (place.folder / name).write_text("mine")
-    found = training.judge(*asking(place, place.second))
-    (stops,) = [each for each in found if each.stops]
-    assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
-    for command in commands:
-        subprocess.run(["sh", "-c", command], cwd=place.folder, check=True, capture_output=True)
-    assert place.looked_at().dirty_count == 0
+    commands = ["git stash -u", "git submodule foreach --recursive 'git stash -u'"]
+    for files, needed in ((["main.py"], 1), (["lib with blanks/deep/main.py", "new.py"], 2)):
+        for name in files:
+            (place.folder / name).write_text("mine")
+        (stops,) = [each for each in training.judge(*asking(place, place.second)) if each.stops]
+        way = " and ".join(f"`{each}`" for each in commands[:needed])
+        assert stops.action.startswith(f"commit or {way} them there")
+        for each in commands[:needed]:
+            subprocess.run(["sh", "-c", each], cwd=place.folder, check=True, capture_output=True)
+        assert place.looked_at().dirty_count == 0
 
 
 def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> None:
@@ -246,11 +231,16 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
     """Before it, nobody could: there was another commit, or none."""
     (place.repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
     commit = committed(place.repo)
-    monkeypatch.setenv("PATH", str(all_but("git-lfs", tmp_path / "programs")))
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for each in folder.iterdir() if folder.is_dir() else ():
+            if each.name != "git-lfs" and not (programs / each.name).is_symlink():
+                (programs / each.name).symlink_to(each)
+    monkeypatch.setenv("PATH", str(programs))
     done = place.check_out(commit)
     assert done.returncode == 0, done.stderr
-    found = {each.id: each for each in training.judge(*asking(place, commit))}
-    finding = found[Id.TRAINING_CHECKOUT_DIFFERS]
+    finding, *_ = training.judge(*asking(place, commit))
     assert done.stdout == f"pyinfra-gpu-note: {finding.found}: {finding.action}\n"
     assert place.check_out(commit, lfs=False).stdout == ""
 
@@ -260,16 +250,6 @@ def asking(place: Place, commit: str) -> tuple[HostSpec, Record]:
     host = FakeHost(data={**DATA, "training_commit": commit})
     record = parse(host.probe_lines())
     return host.spec(), replace(record, training=place.looked_at())
-
-
-def all_but(program: str, folder: Path) -> Path:
-    """Make a folder with every program of this machine but one."""
-    folder.mkdir()
-    for each in os.environ["PATH"].split(os.pathsep):
-        for found in Path(each).iterdir() if Path(each).is_dir() else ():
-            if found.name != program and not (folder / found.name).is_symlink():
-                (folder / found.name).symlink_to(found)
-    return folder
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -291,30 +271,13 @@ def test_a_repository_that_git_cannot_read_is_kept_and_cloned_anew(place: Place,
     seen = place.looked_at()
     assert str(seen.damaged).startswith("git: "), seen
     assert isinstance(seen.commit, Unknown)
-    done = place.check_out(place.first, damaged=True)
+    done = place.check_out(place.first)
     assert done.returncode == 0, done.stderr
     seen = place.looked_at()
     assert (seen.damaged, seen.commit, seen.dirty_count) == (None, place.first, 0)
     (kept,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
     assert (kept / "mine.py").read_text() == "mine"
     assert str(kept) in done.stdout
-
-
-@pytest.mark.parametrize("seen", ["", "-"])
-def test_what_a_run_that_was_cut_off_cloned_meanwhile_is_gone_on_with(
-    place: Place, seen: str
-) -> None:
-    """Its clone went on, and had the lock: at the look there was nothing, or a damaged one."""
-    assert place.check_out(place.first).returncode == 0
-    mine = committed(place.folder, mine="1")
-    (place.folder / "notes").write_text("mine")
-    done = place.check_out(place.second, seen=seen, stash=bool(seen))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert place.looked_at().commit == place.second
-    assert (place.folder / "notes").exists() == (not seen)
-    assert bool(git(place.folder, "stash", "list")) == bool(seen)
-    assert git(place.folder, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
-    assert list(place.folder.parent.glob("*.damaged-*")) == []
 
 
 @pytest.mark.parametrize("repository", [True, False])
@@ -326,7 +289,7 @@ def test_what_is_somebodys_is_not_taken_for_a_clone_of_ours(place: Place, reposi
     if repository:
         git(place.folder, "init", "--quiet")
     (place.folder / "notes").write_text("mine")
-    done = place.check_out(place.first, seen="")
+    done = place.check_out(place.first)
     assert done.returncode != 0
     assert "Directory not empty" in done.stderr
     assert (place.folder / "notes").read_text() == "mine"
@@ -336,7 +299,7 @@ def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place
     assert place.check_out(place.first).returncode == 0
     (place.folder / ".git/HEAD").write_bytes(b"")
     place.repo = place.repo / "not there"
-    assert place.check_out(place.first, damaged=True).returncode != 0
+    assert place.check_out(place.first).returncode != 0
     assert (place.folder / ".git/index").exists()
 
 
@@ -367,35 +330,26 @@ def test_a_file_that_hides_an_installed_package_is_told() -> None:
 
 ROW = "0" * 40
 SUBMODULES, LFS = "training.submodule", "training.lfs"
+INCOMPLETE: list[tuple[dict[str, Any], str]] = [
+    ({}, ""),
+    (
+        {SUBMODULES: [f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]},
+        "repair submodules: no a, another commit of b",
+    ),
+    ({SUBMODULES: [f"-{ROW} a"], "training_submodules": False}, ""),
+    ({LFS: "3"}, "repair 3 files of git LFS not fetched"),
+    ({LFS: "0"}, ""),
+    ({LFS: "3", "training_lfs": False}, ""),
+    ({LFS: "-"}, "report files in git LFS, and no git-lfs on the host"),
+    # of a checkout at another commit nothing more is said
+    ({SUBMODULES: [f"-{ROW} a"], "training_commit": "f" * 40}, "repair at 0123456789ab"),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        ({}, None),
-        (
-            {SUBMODULES: [f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]},
-            ("repair", "submodules: no a, another commit of b"),
-        ),
-        ({SUBMODULES: [f"-{ROW} a"], "training_submodules": False}, None),
-        ({LFS: "3"}, ("repair", "3 files of git LFS not fetched")),
-        ({LFS: "0"}, None),
-        ({LFS: "3", "training_lfs": False}, None),
-        ({LFS: "-"}, ("report", "files in git LFS, and no git-lfs on the host")),
-        # of a checkout at another commit nothing more is said
-        (
-            {SUBMODULES: [f"-{ROW} a"], LFS: "2", "training_commit": "f" * 40},
-            ("repair", "at 0123456789ab"),
-        ),
-    ],
-)
-def test_what_is_not_complete_is_found(
-    changes: dict[str, Any], found: tuple[str, str] | None
-) -> None:
-    kinds: dict[str, dict[str, Any]] = {"data": {**DATA}, "plain": {}, "lists": {}}
-    for key, value in changes.items():
-        told = "lists" if isinstance(value, list) else "plain"
-        kinds[told if "." in key else "data"][key] = value
-    host = FakeHost(**kinds)
+@pytest.mark.parametrize(("changes", "found"), INCOMPLETE)
+def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> None:
+    data = {key: value for key, value in changes.items() if "." not in key}
+    lists = {key: value for key, value in changes.items() if key == SUBMODULES}
+    host = FakeHost(data={**DATA, **data}, lists=lists, plain={LFS: changes.get(LFS)})
     judged = training.judge(host.spec(), parse(host.probe_lines()))
-    assert [(each.effect, each.found) for each in judged] == [found] * (found is not None)
+    assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)

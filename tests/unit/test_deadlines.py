@@ -1,4 +1,4 @@
-"""No call talks to a host past `wire`, which bounds it: held by a look at the source itself."""
+"""No call talks to a host past `ask`, which bounds it: held by a look at the source itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
-WIRE = ("engine/transport.py", "engine/wire.py")
+WIRE = ("engine/transport.py", "engine/ask.py")
 """Where a connector is called directly: each of them hands over `_timeout`, or bounds it itself."""
 
 FORBIDDEN = {"get_fact", "get_facts", "run_shell_command", "put_file", "get_file", "exec_command"}

@@ -11,7 +11,7 @@ import pytest
 IN_A_THREAD = """
 import os, signal, threading, time
 from pyinfra.api import State  # has gevent replace threads, as any program of ours does
-from pyinfra_gpu.engine.ending import ended_by
+from pyinfra_gpu.engine.command_line import ended_by
 
 def asked():
     os.kill(os.getpid(), signal.{name})  # Python runs the handler here, in the thread's greenlet
@@ -24,12 +24,13 @@ print("it went on")
 
 
 A_DEPLOY = """
-import os, signal, time
+import os, signal, sys, time
 from pyinfra.api import State
 from pyinfra.context import ctx_state
 from pyinfra_gpu.engine import command_line
 {before}
-command_line._end_honestly()
+sys.argv = ["pyinfra"]
+command_line.begin()
 with ctx_state.use(State()):
     os.kill(os.getpid(), signal.{name})
     time.sleep(0.1)
@@ -44,13 +45,16 @@ def ran(code: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+SIGNALS = pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+@SIGNALS
 def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal.Signals) -> None:
     code = IN_A_THREAD.format(name=ending.name)
     assert ran(code) == (128 + ending, "", "interrupted\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@SIGNALS
 def test_a_deploy_says_that_hosts_go_on_whatever_ends_it(ending: signal.Signals) -> None:
     code, printed, said = ran(A_DEPLOY.format(name=ending.name, before=""))
     assert (code, printed) == (128 + ending, "")

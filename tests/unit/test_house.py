@@ -48,7 +48,7 @@ def test_the_controller_never_imports_torch() -> None:
 @pytest.mark.parametrize(
     ("folder", "library", "who"),
     [
-        (".", "paramiko", {"transport.py", "wire.py"}),
+        (".", "paramiko", {"transport.py", "ask.py"}),
         ("on_host", "pyinfra", set()),
     ],
 )

@@ -19,7 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
-    "completion", "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
+    "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
     "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
     "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
@@ -116,7 +116,6 @@ def test_an_operation_claims_findings_of_its_own_stage_alone() -> None:
 
 def test_every_concern_is_judged_for_the_whole_host() -> None:
     judged = {concern.__name__.rpartition(".")[2] for concern in CONCERNS}  # type: ignore[attr-defined]
-    judged.add("driver_running")  # its findings are the driver's
     assert judged == {path.stem for path in (PRODUCT / "operations").glob("[a-z]*.py")}
 
 

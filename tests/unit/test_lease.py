@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -81,21 +82,16 @@ def test_a_run_that_says_nothing_any_more_loses_it(tmp_path: Path) -> None:
     end(first, second)
 
 
-@pytest.mark.parametrize("why", ["cannot be written", "flock is not on this host"])
-def test_where_it_cannot_be_had_the_reason_is_told(tmp_path: Path, why: str) -> None:
-    if why.startswith("flock"):
-        for name in ("sh", "mkdir", "head", "date"):
-            (tmp_path / name).symlink_to(str(shutil.which(name)))
-        command = on_host.program("lease.sh", str(tmp_path / "lease"), "60", "x")
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            env={"PATH": str(tmp_path)}, input="", capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.stdout == f"\n{MARK}failed flock is not on this host\n"
-        return
+def test_where_it_cannot_be_had_the_reason_is_told(tmp_path: Path) -> None:
+    for name in ("sh", "mkdir", "head", "date"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    command = on_host.program("lease.sh", str(tmp_path / "lease"), "60", "x")
+    without_flock = {"env": {"PATH": str(tmp_path)}, "input": "", "text": True}
+    done = subprocess.run(["/bin/sh", "-c", command], stdout=subprocess.PIPE, **without_flock)  # type: ignore[call-overload]
+    assert done.stdout == f"\n{MARK}failed flock is not on this host\n"
     (tmp_path / "file").write_text("")
     first = begin(tmp_path / "file/lease")
-    assert [line for line in (said(first), said(first)) if why in line]
+    assert [line for line in (said(first), said(first)) if "cannot be written" in line]
     end(first)
 
 
@@ -162,15 +158,14 @@ def test_who_does_not_get_it_is_told_who_has_it(run: Any, tmp_path: Path) -> Non
     ("printed", "words"),
     [
         ("sleep 60", r"its lease was not given within 1 s"),
-        ("printf x; sleep 60", r"its lease was not given within 1 s"),
         ("yes", r"its lease cannot be taken \(y\)"),
         ("printf '\\033]0;x\\007odd\\033[2J words\\n'", r"\(odd words\)"),
-        (f"printf '{MARK}odd \\233words\\n'", r"\(odd .*words\)|\(.*words\)"),
         (
             f"printf '{MARK}busy bob@desk\\033[2J since 7\\n'",
             "bob@desk has been working here since 7",
         ),
         ("true", "it did not answer"),
+        (f"printf '{MARK}busy %s since 7\n' {shlex.quote(lease.who())}", "declared by two names"),
     ],
 )
 def test_whatever_a_host_says_comes_to_an_end_in_words_that_can_be_shown(
@@ -194,12 +189,12 @@ def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
 
 def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     code = (
-        "from pyinfra_gpu.engine import wire\n"
+        "from pyinfra_gpu.engine import ask\n"
         "from pyinfra_gpu import on_host\n"
         "from pyinfra.connectors.local import LocalConnector\n"
         f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '60', 'x')\n"
         "local = object.__new__(LocalConnector)\n"
-        "holding = wire._begin(local, command, pty=False, as_one=True)\n"
+        "holding = ask._begin(local, command, True)\n"
         "while print(holding.recv(99).decode(), end='', flush=True) is None: pass\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:

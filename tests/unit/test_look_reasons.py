@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pyinfra_gpu.engine.look import _why
-from pyinfra_gpu.engine.transport import reworded
 
 _NO_COMMAND = "whether it runs a command and sudo"
 SAID: dict[str, tuple[list[str], tuple[str, ...]]] = {
@@ -44,9 +43,3 @@ def test_what_a_login_shell_said_is_told_with_what_helps(name: str) -> None:
     sentence = _why(said)
     assert [part for part in told if part not in sentence] == []
     assert "\n" not in sentence
-
-
-def test_how_a_host_lets_people_in_is_told_in_words() -> None:
-    types = "['publickey', 'password']"
-    said = f"Authentication error (ada@gpu1) (Bad authentication type; allowed types: {types})"
-    assert "allowed types: publickey, password: ada@gpu1)" in reworded(said)

@@ -32,7 +32,7 @@ def pipe(tmp_path: Path) -> Iterator[Path]:
 
 
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
-    "known_hosts": (lambda path: transport._known("ws1", path), HostKeyError),
+    "known_hosts": (lambda path: transport._lines_about("ws1", path), HostKeyError),
     "a lock": (lock.load, SpecError),
 }
 
@@ -45,6 +45,6 @@ def test_a_pipe_is_one_sentence(name: str, pipe: Path) -> None:
 
 
 def test_dev_null_is_an_empty_file_and_dev_zero_is_none() -> None:
-    assert transport._known("ws1", Path(os.devnull)) == []
+    assert transport._lines_about("ws1", Path(os.devnull)) == []
     with pytest.raises(HostKeyError, match="is no regular file"):
-        transport._known("ws1", Path("/dev/zero"))
+        transport._lines_about("ws1", Path("/dev/zero"))

@@ -188,10 +188,12 @@ MEASURED = {
     "checks": [verdicts.check("S4.collectives", "fail", detail="wrong")],
     "failed": verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"]),
 }
-LOST = verdicts.across_verdict(
-    status="fail",
-    proof=False,
-    failed={**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"},
+LOST = verdicts.verdict(
+    **verdicts.across(
+        status="fail",
+        proof=False,
+        failed={**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"},
+    )
 )
 SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
 UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]

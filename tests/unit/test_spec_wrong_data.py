@@ -12,7 +12,7 @@ import pytest
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import SpecError
-from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.spec.types import FORBIDDEN
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
@@ -59,7 +59,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"cuda_version": "13.2.1"}, "'13.2.1'", "not a version of CUDA 13.0", "cuda_release = '13.2'"),
     ({"cuda_archs": "12.0"}, "'12.0'", "is not a list", "set e.g. cuda_archs = ['12.0'], or remov"),
     ({"cuda_archs": [12.0]}, "[12.0]", "entry 1 is not a compute capability as text", "correct entry 1, or remove it"),
-    ({"cuda_archs": ["12.0", "7.0"]}, "['7.0', '12.0']", "7.0, for which CUDA 13.0", "cuda_archs = ['12.0']"),
+    ({"cuda_archs": ["12.0", "7.0"]}, "['12.0', '7.0']", "7.0, for which CUDA 13.0", "cuda_archs = ['12.0']"),
     ({"cuda_toolkit": False, "cuda_version": "13.0.3"}, "'13.0.3'", "is not read with cuda_toolkit = False", "remove cuda_version, or set cuda_toolkit"),
     ({"privilege": "none", "libcuda_toolkit_link": True}, "True", "is not read with privilege = 'none'", "remove libcuda_toolkit_link, or set priv"),
     # packages
@@ -80,6 +80,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"pytorch_commit": "main"}, "'main'", "is no commit", "set pytorch_commit to what `git ls-remot"),
     ({"pytorch_git_url": GIT}, f"'{GIT}'", "not read with pytorch_source = 'wheel'", "remove pytorch_git"),
     ({"pytorch_source": "source", "pytorch_git_url": GIT}, f"'{GIT}'", "comes without pytorch_commit", "set pytorch_commit, or remove pytorch_gi"),
+    ({**SOURCE, "pytorch_lock": "required"}, "'required'", "is in no lock", "remove pytorch_lock"),
     ({**SOURCE, "cuda_toolkit": False}, "False", "needs nvcc", "set cuda_toolkit = True"),
     ({**SOURCE, "privilege": "none"}, "'none'", "needs nvcc", "set cuda_toolkit = True"),
     ({"gpu_model": None, **GIT_SOURCE, "pytorch_source": "source"}, "'source'", "for which GPUs", "['12.0']"),

@@ -28,7 +28,7 @@ def test_ctrl_c_while_a_verb_is_imported_is_one_word(
 
     monkeypatch.setattr(cli, "import_module", pressed)
     assert cli.main(["check", "inventory.py"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err.strip() == "interrupted"
 
 
 def test_a_verb_alone_is_imported() -> None:
@@ -36,7 +36,7 @@ def test_a_verb_alone_is_imported() -> None:
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False
     )
     loaded = done.stderr.split()
-    assert "usage: pyinfra-gpu explain" in done.stdout
+    assert "Usage: pyinfra-gpu explain" in done.stdout
     assert "pyinfra_gpu.explain.cli" in loaded
     others = ("report", "locking", "operations")
     assert [
@@ -45,10 +45,8 @@ def test_a_verb_alone_is_imported() -> None:
 
 
 def test_the_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
+    assert cli.main(["--help"]) == 0
     listed = capsys.readouterr().out
-    assert [name for name in cli._COMMANDS if f"\n    {name}" not in listed] == []
-    with pytest.raises(SystemExit):
-        cli.main(["chekc"])
-    assert "there is no command 'chekc': did you mean check?" in capsys.readouterr().err
+    assert [name for name in cli._COMMANDS if f"\n  {name}" not in listed] == []
+    assert cli.main(["chekc"]) == 1
+    assert "No such command 'chekc'. Did you mean 'check'?" in capsys.readouterr().err

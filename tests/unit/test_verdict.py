@@ -10,7 +10,7 @@ import pytest
 import verdicts
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown, as_json
-from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp, Verdict, finite
+from pyinfra_gpu.facts.verdict import Stamp, Verdict, finite
 from pyinfra_gpu.on_host.smoke.document import Link
 
 FULL = verdicts.document(
@@ -38,7 +38,7 @@ ACROSS = verdicts.across(
     proof=False,
     failed={**verdicts.failed("S6.finished", "ws2 did not answer"), "host": "ws2"},
 )
-WHOLE = [(Verdict, FULL), (Verdict, verdicts.document()), (AcrossVerdict, ACROSS)]
+WHOLE = [(Verdict, FULL), (Verdict, verdicts.document()), (Verdict, ACROSS)]
 
 
 @pytest.mark.parametrize(("form", "document"), WHOLE, ids=["failed", "pass", "across"])
@@ -56,7 +56,7 @@ def test_a_stamp_gives_back_what_came_with_and_without_a_step_across_hosts() -> 
         assert found.passed
 
 
-@pytest.mark.parametrize("form", [Verdict, AcrossVerdict, Stamp])
+@pytest.mark.parametrize("form", [Verdict, Stamp])
 @pytest.mark.parametrize(
     "text",
     [

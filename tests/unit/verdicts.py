@@ -7,7 +7,7 @@ from typing import Any
 
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
+from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 from pyinfra_gpu.on_host.smoke.document import VERSION, Metrics
@@ -81,33 +81,30 @@ def document(**changes: Any) -> dict[str, Any]:
         "evidence": None,
         "rerun_command": "/venv/bin/python smoke_test.pyz --mode rehearsal-cpu",
         "logs": "/opt/pyinfra-gpu/smoke/verdict.json.logs",
+        "hosts": [],
         **changes,
     }
 
 
 def across(**changes: Any) -> dict[str, Any]:
     """One host's verdict of a step that two hosts trained together."""
-    return {
-        "schema_version": VERSION,
-        "mode": "gpu",
-        "label": "gpu: NCCL across 2 hosts",
-        "status": "pass",
-        "proof": True,
-        "host": "ws1",
-        "hosts": {"ws1": "a", "ws2": "b"},
-        "run_id": "r1",
-        "listens": {},
-        "started": "2026-11-21T08:13:05Z",
-        "finished": "2026-11-21T08:13:45Z",
-        "duration_s": 40.0,
-        "deadline_s": 180,
-        "ranks": [rank(n, host=host) for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))],
-        "checks": [check("S6.met")],
-        "metrics": metrics(),
-        "failed": None,
-        "logs": "/opt/x",
-        **changes,
-    }
+    return document(
+        **{
+            "mode": "gpu",
+            "label": "gpu: NCCL across 2 hosts",
+            "proof": True,
+            "fingerprint": "r1",
+            "hosts": ["ws1", "ws2"],
+            "started": "2026-11-21T08:13:05Z",
+            "finished": "2026-11-21T08:13:45Z",
+            "duration_s": 40.0,
+            "ranks": [rank(n, host=host) for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))],
+            "checks": [check("S6.hosts")],
+            "rerun_command": "",
+            "logs": "/opt/x",
+            **changes,
+        }
+    )
 
 
 def across_stamp(**changes: Any) -> dict[str, Any]:
@@ -142,9 +139,8 @@ def verdict(**changes: Any) -> Verdict:
 
 def explained(document: dict[str, Any], diagnosis: Answer | None = None) -> Explained:
     """A document's type, with why its test failed."""
-    form = AcrossVerdict if "hosts" in document else Verdict
-    read = form.read(json.dumps(document))
-    assert isinstance(read, form), read
+    read = Verdict.read(json.dumps(document))
+    assert isinstance(read, Verdict), read
     return Explained(read, diagnosis)
 
 
@@ -166,13 +162,6 @@ def found(**changes: Any) -> Found:
 def answer(*causes: Found, unexplained: str = "") -> Answer:
     """What `explain` says of a log of a run that failed."""
     return Answer(found=causes, unexplained=unexplained, failed=True)
-
-
-def across_verdict(**changes: Any) -> AcrossVerdict:
-    """The type of `across`."""
-    found = AcrossVerdict.read(json.dumps(across(**changes)))
-    assert isinstance(found, AcrossVerdict), found
-    return found
 
 
 def across_stamped(**changes: Any) -> AcrossStamp:

@@ -6,30 +6,16 @@ import ctypes
 import importlib
 import json
 import os
-import platform
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .plan import BuildError, Plan
-from .steps import Build, digest, remove, text_of, write_whole
+from .steps import Build, BuildError, Plan, digest, remove, write_whole
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""
 
 UV_THREAD = "pt_tcpstore_uv"
-_THREADS = "pt_tcpstore"
-
-
-def is_proven(build: Build) -> bool:
-    """Tell whether the wheel of this plan lies there as its manifest says."""
-    try:
-        known = json.loads(text_of(build.manifest))
-        whole = digest(build.wheels / str(known["file"])) == known["sha256"]
-        return bool(whole and known["fingerprint"] == build.plan.fingerprint)
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def prove(build: Build, program: str) -> None:
@@ -37,32 +23,26 @@ def prove(build: Build, program: str) -> None:
 
     + program: path of this program, whose `inside` that environment's Python runs
     """
-    (wheel,) = build.wheels.glob("*.whl")
-    what = "installing the wheel in an empty environment"
-    build.make_environment(build.proof, what, str(wheel))
-    words = (str(build.proof / "bin/python"), "-I", program, "inside")
-    lines = build.run("importing the built torch", *words)
-    told = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
-    if not told:
+    (wheel,), clean = build.wheels.glob("*.whl"), build.root / "proof"
+    build.environment_with(clean, "installing the wheel in an empty environment", str(wheel))
+    lines = build.run("importing the built torch", f"{clean}/bin/python", "-I", program, "inside")
+    answers = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
+    if not answers:
         raise BuildError("the built torch was imported, and the proof said nothing")
-    stand_in = build.is_stand_in
     document = {
         "fingerprint": build.plan.fingerprint,
         "ingredients": dict(build.plan.ingredients),
         "file": wheel.name,
         "sha256": digest(wheel),
         "size": wheel.stat().st_size,
-        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "stand_in": stand_in,
-        "observed": {"glibc": platform.libc_ver()[1]},
-        "proven": judge(build.plan, json.loads(told[-1]), stand_in=stand_in),
+        "proven": judge(build.plan, json.loads(answers[-1])),
     }
+    remove(clean)
     build.sync()
     write_whole(build.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
-    remove(build.proof)
 
 
-def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:
+def judge(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     """Return what is proven; raise BuildError where it is not what is declared."""
     for name, wanted in (("version", plan.version), ("git_version", plan.commit)):
         if found[name] != wanted:
@@ -70,16 +50,16 @@ def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any
     if found["unloadable"]:
         path, why = found["unloadable"][0]
         raise BuildError(f"the built torch's library {path} cannot be loaded", (why,))
-    proven = {"imports": True, "libraries": found["libraries"], "commit": plan.commit}
-    if stand_in:
-        return {**proven, "store": "not tried: a stand-in has none", "archs": "not tried: stand-in"}
+    proven = {"libraries": found["libraries"], "commit": plan.commit}
+    if plan.rehearsal:
+        return proven
     made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
     if made != plan.code:
         raise BuildError(f"the built torch has code for {made}, and {plan.code} is declared")
-    if plan.wants("USE_DISTRIBUTED") and found["store"] != [UV_THREAD]:
+    if plan.distributed and found["store"] != [UV_THREAD]:
         why = str(found["store_error"] or f"its threads are {found['store']}")
         raise BuildError("the built torch does not serve its store with libuv", (why,))
-    return {**proven, "store": UV_THREAD, "archs": made, "nccl": found["nccl"]}
+    return {**proven, "store": found["store"], "archs": made, "nccl": found["nccl"]}
 
 
 # -- inside the environment that has the built torch
@@ -92,8 +72,10 @@ def inside() -> int:
         "version": str(torch.__version__),
         "git_version": getattr(torch.version, "git_version", None),
         **_libraries(Path(str(torch.__file__)).parent),
-        **dict.fromkeys(("nccl", "store_error")),
-        **dict.fromkeys(("archs", "store"), ()),
+        "archs": (),
+        "nccl": None,
+        "store": (),
+        "store_error": None,
     }
     if hasattr(torch, "cuda"):
         found["archs"] = [*torch.cuda.get_arch_list()]
@@ -126,5 +108,5 @@ def _store() -> dict[str, Any]:
         store.get("key")
     except RuntimeError as error:
         return {"store_error": str(error).strip().splitlines()[0][:300]}
-    threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-    return {"store": sorted({name for name in threads if name.startswith(_THREADS)})}
+    threads = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+    return {"store": sorted(name for name in threads if name.startswith("pt_tcpstore"))}

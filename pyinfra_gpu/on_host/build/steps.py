@@ -1,28 +1,47 @@
-"""What a build does, step by step. What an earlier one finished is left as it is."""
+"""What a build of torch is, and does: fetch, install tools, configure, check, compile, prove.
+
+A step leaves a mark when all of it is on disk, and takes the mark away before it begins again:
+what a kill or a power cut left half is thrown away. What was compiled is in ccache.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from .plan import MIB_PER_FLASH_JOB, SAYS, BuildError, Plan
+SAYS = "pyinfra-gpu: "
+"""Begins each line of the journal in which the program says something itself."""
 
-STAND_IN = "STAND-IN"
-"""A file of this name says that a tree is none of PyTorch's, but one of our rehearsals."""
+FAILED = "failed in "
+"""Begins what it says last where it failed; the first error is in the lines behind it."""
+
+PRINTED = "| "
+"""Begins each of these lines."""
+
+BUILDING = "building"
+"""A file in the folder, locked by the program while it is at work: which build, which phase."""
+
+MIB_PER_JOB = 2048
+MIB_PER_CUDA_JOB = 4096
+MIB_PER_FLASH_JOB = 6144
+"""flash-attention's files take up to 5.3 GiB each (pytorch#130443)."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_SINCE = "since boot "
-_CLEAN = ("clean", "--quiet", "-ffdx")
 _KEPT = 100_000
 """Lines that are kept of what a program printed, to find its first error in."""
 
+_TOLD = 12  # of them, from the first error on
 _ERROR = re.compile(
     r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find|fatal)\b"
     r"|^(?-i:[\w.]{0,80}(?:Error|Exception)): "  # what ends a traceback of Python's
@@ -35,14 +54,67 @@ _KILLED = re.compile(
 _LIBUV = "TORCH_USE_LIBUV"
 _CODE = re.compile(r"(?:code=\[?|-arch[= ])(sm_\d+)")
 _VERSION = re.compile(r"^-- Building version (\S+)\s*$", re.M)
+_SCIKIT = re.compile(r"^build-backend\s*=\s*[\"']scikit_build_core", re.M)
 _REQUIRES = """\
 import build, sys
 print(*build.ProjectBuilder(sys.argv[1]).build_system_requires, sep="\\n")
 """
 
 
-class CommitError(BuildError):
-    """What is declared is no commit of the repository: to fetch once more would not help."""
+class BuildError(Exception):
+    """A build stopped: what was found, what was expected, what helps, in one sentence.
+
+    + lines: of what a program printed, the first error first
+    """
+
+    def __init__(self, sentence: str, lines: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.sentence, self.lines = sentence, tuple(lines)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be built: the controller writes it into FOLDER/plan.json."""
+
+    fingerprint: str  # of all that is declared for it; another one is another build
+    ingredients: Mapping[str, Any]  # what the fingerprint is made of, by name
+    git: str
+    commit: str
+    version: str  # that the wheel is to have, e.g. "2.14.1+cu130"
+    settings: Mapping[str, str]  # CMake's options: declared, or else found by chance
+    archs: Sequence[str]  # compute capabilities, e.g. ["12.0"]; empty without CUDA
+    cuda: str | None  # the toolkit's folder
+    compilers: Sequence[str]  # of C and of C++; empty for the host's own
+    venv: Sequence[str]  # uv's command that makes an environment of the wheel's Python
+    install: Sequence[str]  # uv's command that installs into one
+    tools: Sequence[str]  # requirements of the build beside the tree's own, with their versions
+    memory_mib: int  # that the build may use
+    rehearsal: bool  # what is built is the lab's stand-in, which has nothing of PyTorch
+
+    @property
+    def text(self) -> str:
+        """The file's text."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """Return the plan in a file. Raises BuildError where it cannot be read."""
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{field.name: known[field.name] for field in fields(cls)})
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise BuildError(f"{path} cannot be read ({error}): run the deploy again") from error
+
+    @property
+    def distributed(self) -> bool:
+        """Whether torch is to have a store, which libuv serves."""
+        off = ("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND")
+        return self.settings.get("USE_DISTRIBUTED", "").upper() not in off
+
+    @property
+    def code(self) -> list[str]:
+        """The declared architectures as nvcc names them, e.g. ["sm_120"]."""
+        return sorted(f"sm_{arch.replace('.', '')}" for arch in self.archs)
 
 
 def say(text: str) -> None:
@@ -77,12 +149,10 @@ def digest(path: Path) -> str:
     return made.hexdigest()
 
 
-def remove(path: Path) -> None:
-    """Remove a file or a tree, whatever of it is there. Raises OSError where it cannot."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def remove(folder: Path) -> None:
+    """Remove a folder, where there is one. Raises OSError where it cannot."""
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
@@ -96,32 +166,26 @@ def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
         for number in range(step, len(lines))
         if _ERROR.search(lines[number]) and not _NO_ERROR.match(lines[number])
     )
-    shown = [*lines[next(errors, max(len(lines) - 12, 0)) :][:12]]
+    shown = lines[next(errors, max(len(lines) - _TOLD, 0)) :][:_TOLD]
     return BuildError(f"{what} failed" if shown else f"{what} ended with status {status}", shown)
 
 
 class Build:
     """A build in its folder, and its steps.
 
-    + source: the tree; fetched: holds its commit, once all of it is there and on disk
-    + configured: in CMake's folder, and holds the plan's fingerprint and the boot of the machine
-    + tools, proof: virtual environments of what builds torch, and of the proof
+    + source: the tree; fetched: is there while the tree is a whole checkout, and on disk
+    + configured: in CMake's folder: the plan's fingerprint and the boot of the machine
+    + tools: a virtual environment with what builds torch
     + manifest: what the one wheel in `wheels` is: written last, when that is proven
     """
 
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan, self.root = plan, root
-        self.source, self.fetched = root / "source", root / "fetched"
+        self.source, self.fetched, self.tools = root / "source", root / "fetched", root / "tools"
         self.build = self.source / "build"
         self.configured = self.build / ".pyinfra-gpu-configured"
-        self.tools, self.proof = root / "tools", root / "proof"
         self.wheels, self.manifest = root / "wheels", root / "wheel.json"
-        self.boot = text_of(_BOOT_ID)
-
-    @property
-    def is_stand_in(self) -> bool:
-        """Whether the tree says of itself that it is a rehearsal's."""
-        return (self.source / STAND_IN).exists()
+        self.current = f"{plan.fingerprint} {text_of(_BOOT_ID)}"
 
     @property
     def is_scikit(self) -> bool:
@@ -129,53 +193,46 @@ class Build:
 
         PyTorch 2.14 and newer have a setup.py still, which only forwards: pyproject.toml counts.
         """
-        project = text_of(self.source / "pyproject.toml")
-        backend = re.search(r"^build-backend\s*=\s*[\"']([\w.]+)", project, re.M)
-        plain = "setuptools" if (self.source / "setup.py").exists() else "none"
-        name = backend[1] if backend else plain
-        if not name.startswith(("setuptools", "scikit_build_core")):
-            raise BuildError(
-                f"the source names the build backend {name}, and this builds trees of setuptools"
-                " and of scikit-build-core: is it PyTorch at all?"
-            )
-        return name.startswith("scikit")
-
-    # -- programs
+        return _SCIKIT.search(text_of(self.source / "pyproject.toml")) is not None
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of all that a build runs; of the owner's own HOME alone."""
         plan = self.plan
-        path = [str(self.tools / "bin"), *([f"{plan.cuda}/bin"] if plan.cuda else [])]
-        launchers = ("C", "CXX", *(["CUDA"] if plan.cuda else []))
         made = {
-            "PATH": ":".join([*path, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]),
+            "PATH": f"{self.tools}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": os.environ.get("HOME", "/"),
             "LC_ALL": "C.UTF-8",
             "GIT_TERMINAL_PROMPT": "0",
-            "CMAKE_GENERATOR": "Ninja",
-            "CMAKE_PREFIX_PATH": str(self.tools),
+            "GIT_CEILING_DIRECTORIES": str(self.root),  # a repository above is none of ours
             "PYTHONNOUSERSITE": "1",
             # Both, or the version gets the commit's digits behind it.
             "PYTORCH_BUILD_VERSION": plan.version,
             "PYTORCH_BUILD_NUMBER": "1",
-            **plan.settings,
+            "CMAKE_GENERATOR": "Ninja",
+            "CMAKE_PREFIX_PATH": str(self.tools),
+            "CMAKE_C_COMPILER_LAUNCHER": "ccache",
+            "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
             "CCACHE_DIR": str(self.root / "ccache"),
             "CCACHE_MAXSIZE": "30G",
             # In a first build most files are not in the cache: without this each would be
             # preprocessed twice. The compiler's own list of headers serves as well.
             "CCACHE_DEPEND": "1",
-            **{f"CMAKE_{each}_COMPILER_LAUNCHER": "ccache" for each in launchers},
+            **plan.settings,
         }
-        if plan.compiler is not None:
-            compiler, second = plan.compiler
-            made |= {"CC": compiler, "CXX": second, "CUDAHOSTCXX": second}
+        if plan.compilers:
+            made["CC"], made["CXX"] = plan.compilers
+            made["CUDAHOSTCXX"] = made["CXX"]
         if plan.cuda is not None:
-            # Newer trees count these files apart; older ones meet the limit of memory instead.
-            flash = str(max(1, plan.memory_mib // MIB_PER_FLASH_JOB))
-            made |= {"CUDA_HOME": plan.cuda, "CUDACXX": f"{plan.cuda}/bin/nvcc"}
-            made |= {"TORCH_CUDA_ARCH_LIST": ";".join(plan.archs)}
-            made |= {"FLASH_ATTENTION_MAX_JOBS": flash}
+            made |= {
+                "PATH": f"{plan.cuda}/bin:{made['PATH']}",
+                "CUDA_HOME": plan.cuda,
+                "CUDACXX": f"{plan.cuda}/bin/nvcc",
+                "CMAKE_CUDA_COMPILER_LAUNCHER": "ccache",
+                "TORCH_CUDA_ARCH_LIST": ";".join(plan.archs),
+                # Newer trees count these files apart; older ones meet the limit of memory instead.
+                "FLASH_ATTENTION_MAX_JOBS": str(max(1, plan.memory_mib // MIB_PER_FLASH_JOB)),
+            }
         return made
 
     def tried(self, words: Sequence[str], **more: str) -> tuple[int, list[str]]:
@@ -201,12 +258,12 @@ class Build:
                 kept.append(line.rstrip("\n"))
         return running.returncode, [*kept]
 
-    def run(self, what: str, *words: str, **more: str) -> list[str]:
+    def run(self, what: str, *words: str) -> list[str]:
         """Run a program, as `tried` does, and raise BuildError where it fails.
 
         + what: what it does, for the sentence, e.g. "configuring"
         """
-        status, lines = self.tried(words, **more)
+        status, lines = self.tried(words)
         if status != 0:
             raise failure(what, status, lines)
         return lines
@@ -215,132 +272,79 @@ class Build:
         """Have everything on the file system of the build on disk."""
         subprocess.run(["sync", "-f", str(self.root)], check=False)
 
-    # -- the source
-
     def fetch(self) -> None:
-        """Have the commit in `source`, complete with its submodules. What was cut off goes on.
+        """Have the commit in `source`, with all its submodules; files of a build stay.
 
         PyTorch itself only looks whether any of six files of the submodules is there.
         """
-        since, known = f"{_SINCE}{self.boot}", text_of(self.fetched)
-        if known.startswith(_SINCE) and known != since:
-            remove(self.source)  # what a power cut leaves may be empty, whatever its time says
-        if known != self.plan.commit:
-            write_whole(self.fetched, since)
-        try:
-            self._fetch()
-        except CommitError:
-            raise
-        except BuildError:
-            if self.tried(["git", "ls-remote", "--quiet", self.plan.git, "HEAD"])[0] != 0:
-                raise  # the network was cut: what came stays
-            remove(self.source)  # git cannot go on with what a kill left half cloned
-            self._fetch()
-        self.sync()
-        write_whole(self.fetched, self.plan.commit)
-
-    def _git(self, what: str, *words: str) -> None:
-        self.run(what, "git", "-C", str(self.source), *words)
-
-    def _fetch(self) -> None:
-        """Have what is missing fetched, and what was changed put back; files of a build stay."""
         tree, url = self.source, self.plan.git
-        if not (tree / ".git").exists():
+        if not self.fetched.exists():
             remove(tree)
             self.run("making a repository", "git", "init", "--quiet", str(tree))
-        for lock in [*(tree / ".git").rglob("*.lock")]:  # of a killed git: no other is at work
-            lock.unlink()
+        self.fetched.unlink(missing_ok=True)
         # Relative addresses of submodules count from the remote's.
-        self._git("naming the repository", "config", "remote.origin.url", url)
-        self._fetch_commit()
-        self._git("checking out", "checkout", "--quiet", "--force", "--detach", self.plan.commit)
-        if not (tree / ".gitmodules").exists():
-            return
-        # Else git takes submodules from no path: a tree must not choose it.
-        local = ("-c", "protocol.file.allow=always") if url.startswith("file:") else ()
-        update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
-        for words in (("submodule", "--quiet", "sync", "--recursive"), (*local, *update)):
-            self._git("fetching the submodules", *words)
+        self.run("naming the repository", "git", "config", "remote.origin.url", url)
+        self._check_out()
+        if (tree / ".gitmodules").exists():
+            # Else git takes submodules from no path: a tree must not choose it.
+            local = ["-c", "protocol.file.allow=always"] if url.startswith("file:") else []
+            update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
+            for words in (["submodule", "--quiet", "sync", "--recursive"], [*local, *update]):
+                self.run("fetching the submodules", "git", *words)
+        self.sync()
+        self.fetched.touch()
 
-    def _fetch_commit(self) -> None:
-        """Have a commit: it alone where the server hands it out, else every branch and tag."""
+    def _check_out(self) -> None:
+        """Check the commit out: fetched alone if the server has it so, else with all branches."""
         url, commit = self.plan.git, self.plan.commit
-        git = ["git", "-C", str(self.source)]
-        meant = [*git, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
+        meant = ["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
         if self.tried(meant)[0] != 0:
-            alone = [*git, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", commit]
+            alone = ["git", "fetch", "--quiet", "--no-tags", "--depth=1", "origin", commit]
             if self.tried(alone)[0] != 0:
                 every = ("+refs/heads/*:refs/pyinfra-gpu/*", "+refs/tags/*:refs/tags/*")
-                self._git(f"fetching {url}", "fetch", "--quiet", "origin", *every)
-        found = self.tried(meant)[1][-1:]
-        if found != [commit]:  # of an annotated tag's own name, git takes its commit
-            tag = f": it names a tag, which may be moved, of {found[0]}" if found else ""
-            raise CommitError(
-                f"{url} has no commit {commit}{tag}: set pytorch_commit to what"
-                f" `git ls-remote {url}` prints for a branch, or for a tag with ^{{}} behind it"
+                self.run(f"fetching {url}", "git", "fetch", "--quiet", "origin", *every)
+        if self.tried(meant)[1] != [commit]:  # git takes a tag's own name for its commit
+            raise BuildError(
+                f"{url} has no commit {commit}, or it names a tag, which may be moved: set"
+                f" pytorch_commit to what `git ls-remote {url}` prints for a branch, or for a tag"
+                " with ^{} behind it"
             )
+        self.run("checking out", "git", "checkout", "--quiet", "--force", "--detach", commit)
 
-    # -- what builds it
-
-    def make_environment(self, folder: Path, what: str, *wanted: str) -> None:
+    def environment_with(self, folder: Path, what: str, *wanted: str) -> None:
         """Make a virtual environment of the declared Python with requirements, or wheels."""
-        remove(folder)
-        options = ("--no-config", "--cache-dir", self.plan.cache)
-        make = (self.plan.uv, "venv", "--quiet", "--no-managed-python", *options)
-        self.run(what, *make, "--python", self.plan.python, str(folder))
+        self.run(what, *self.plan.venv, str(folder))
         self._install(folder, what, *wanted)
 
     def _install(self, folder: Path, what: str, *wanted: str) -> None:
-        words = [self.plan.uv, "pip", "install", "--no-config", "--cache-dir", self.plan.cache]
-        words += ["--python", f"{folder}/bin/python", *self.plan.sources, *wanted]
-        self.run(what, *words)
+        self.run(what, *self.plan.install, "--python", f"{folder}/bin/python", *wanted)
 
     def install_tools(self) -> None:
-        """Make a virtual environment with what builds torch."""
-        remove(self.configured)  # from here on nothing is
-        more, what = self.source / "requirements-build.txt", "installing what builds torch"
-        self.make_environment(self.tools, what, *self.plan.tools)
-        asks = self.run(what, str(self.tools / "bin/python"), "-c", _REQUIRES, str(self.source))
-        wanted = [each for each in asks if each]
-        wanted += ["--requirement", str(more)] if more.exists() else []
-        if wanted:
-            self._install(self.tools, what, *wanted)
-
-    # -- configuring and compiling
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether CMake's folder is of this plan, and of this boot of the machine.
-
-        What a power cut leaves may be empty or half, whatever its time says, and ninja would link
-        it. What is compiled is in ccache, which compares a digest before it gives anything.
-        """
-        return text_of(self.configured) == f"{self.plan.fingerprint} {self.boot}"
+        """Have CMake, ninja and what the tree asks for in an environment of their own."""
+        self.configured.unlink(missing_ok=True)  # from here on nothing is
+        what = "installing what builds torch"
+        self.environment_with(self.tools, what, *self.plan.tools)
+        asks = self.run(what, f"{self.tools}/bin/python", "-c", _REQUIRES, str(self.source))
+        self._install(self.tools, what, *asks)
 
     def configure(self) -> None:
-        """Have a build folder made by this very plan, as it is declared.
+        """Have a build folder made by this very plan, from the tree as it was fetched.
 
-        CMake keeps what it once found, and clones NCCL only where nothing is at its place, be it
-        half of it. So it begins with the tree as it was fetched.
+        CMake keeps what it once found, and clones NCCL only where nothing is at its place.
         """
-        inner = ("submodule", "--quiet", "foreach", "--recursive", f"git {' '.join(_CLEAN)}")
-        for clean in (_CLEAN, inner):
-            self._git("cleaning the checkout", *clean)
-        python = str(self.tools / "bin/python")
-        words = [python, "setup.py", "build", "--cmake-only"]
+        clean = ("clean", "--quiet", "-ffdx")
+        inner = ("submodule", "--quiet", "foreach", "--recursive", f"git {' '.join(clean)}")
+        for words in (clean, inner):
+            self.run("cleaning the checkout", "git", *words)
+        python = f"{self.tools}/bin/python"
+        configure = [python, "setup.py", "build", "--cmake-only"]
         if self.is_scikit:
             # It cannot configure alone; what it would call is CMake all the same.
-            words = ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-            words += [f"-D{name}={value}" for name, value in self.plan.settings.items()]
-            words += [f"-DPython_EXECUTABLE={python}"]
-        lines = self.run("configuring", *words)
-        if not (self.build / "build.ninja").exists():
-            raise BuildError(
-                "configuring ended well and left no build/build.ninja: the tree was not configured"
-                " for ninja, with which it is built here"
-            )
-        self.check("\n".join(lines))
-        write_whole(self.configured, f"{self.plan.fingerprint} {self.boot}")
+            configure = ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"]
+            configure += [f"-D{name}={value}" for name, value in self.plan.settings.items()]
+            configure += [f"-DPython_EXECUTABLE={python}"]
+        self.check("\n".join(self.run("configuring", *configure)))
+        write_whole(self.configured, self.current)
 
     def check(self, said: str) -> None:
         """Raise BuildError where hours would be spent on another build than the declared one.
@@ -356,17 +360,12 @@ class Build:
         made, found = sorted(set(_CODE.findall(text))), version[1] if version else plan.version
         for wrong, sentence in (
             (
-                self.is_stand_in and not plan.rehearsal,
-                "the source calls itself a stand-in for rehearsals, and this host is declared as a"
-                " real one: set pytorch_git_url to PyTorch's repository, or rehearsal = True",
-            ),
-            (
                 found != plan.version,
                 f"the tree would build torch {found}, and {plan.version} is declared: it does not"
                 " take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
             ),
             (
-                plan.wants("USE_DISTRIBUTED") and _LIBUV not in text,
+                plan.distributed and _LIBUV not in text,
                 f"no command in build.ninja defines {_LIBUV}, so this torch would have no libuv,"
                 " and torchrun could not run: use the TensorPipe of the tree, with USE_TENSORPIPE"
                 " and USE_DISTRIBUTED on and no USE_SYSTEM_LIBS or USE_SYSTEM_TENSORPIPE",
@@ -381,40 +380,84 @@ class Build:
                 raise BuildError(sentence)
 
     def compile_all(self) -> None:
-        """Have everything compiled that ninja knows of; where memory runs out, half as many go on.
+        """Have ninja compile what is missing, and one wheel made by the tree's own backend.
 
-        The number of compilers is counted anew each time: the limit may have been raised.
+        Where memory runs out half as many compilers go on. Their number is counted anew each time:
+        the limit may have been raised.
         """
-        number = self.plan.jobs(len(os.sched_getaffinity(0)))
-        label = "stand-in" if self.is_stand_in else "%W left"
+        plan, each = self.plan, MIB_PER_JOB if self.plan.cuda is None else MIB_PER_CUDA_JOB
+        number = max(1, min(len(os.sched_getaffinity(0)), plan.memory_mib // each))
+        words = [f"{self.tools}/bin/python", "-m", "build", "--wheel", "--no-isolation"]
+        words += ["-Cbuild-dir=build"] if self.is_scikit else []
+        words += ["--outdir", str(self.wheels), str(self.source)]
+        self.manifest.unlink(missing_ok=True)
+        remove(self.wheels)
         while True:
-            words = ["ninja", "-C", str(self.build), "-j", str(number)]
-            status, lines = self.tried(words, NINJA_STATUS=f"[%f/%t] {label}, ")
+            jobs = dict.fromkeys(("MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"), str(number))
+            status, lines = self.tried(words, NINJA_STATUS="[%f/%t] %W left, ", **jobs)
             if status == 0:
-                return
-            if not any(_KILLED.search(line) for line in lines):
+                break
+            if not any(map(_KILLED.search, lines)):
                 raise failure("compiling", status, lines)
             if number == 1:
                 raise BuildError(
-                    f"one compiler alone needs more than the {self.plan.memory_mib} MiB that this"
-                    " build may use: raise pytorch_build_memory_gib, or build on a host with more"
-                    " memory"
+                    f"one compiler alone needs more than the {plan.memory_mib} MiB that this build"
+                    " may use: raise pytorch_build_memory_gib, or build on a host with more memory"
                 )
             number //= 2
             say(f"memory ran out: the build goes on with {number} compilers side by side")
-
-    def make_wheel(self) -> None:
-        """Have exactly one wheel in the folder of wheels, with the declared name."""
-        remove(self.manifest)
-        remove(self.wheels)
-        words = [str(self.tools / "bin/python"), "-m", "build", "--wheel", "--no-isolation"]
-        words += ["-Cbuild-dir=build"] if self.is_scikit else []
-        words += ["--outdir", str(self.wheels), str(self.source)]
-        number = self.plan.jobs(len(os.sched_getaffinity(0)))
-        self.run("making the wheel", *words, MAX_JOBS=str(number))
         found = [path.name for path in self.wheels.glob("*.whl")]
-        if len(found) != 1 or not found[0].startswith(f"torch-{self.plan.version}-"):
+        if len(found) != 1 or not found[0].startswith(f"torch-{plan.version}-"):
             raise BuildError(
-                f"the build left {', '.join(found) or 'no wheel'}, and one of torch"
-                f" {self.plan.version} is declared: does the tree take PYTORCH_BUILD_VERSION?"
+                f"the build left {', '.join(found) or 'no wheel'}, and one of torch {plan.version}"
+                " is declared: does the tree take PYTORCH_BUILD_VERSION?"
             )
+
+    def is_proven(self) -> bool:
+        """Tell whether the wheel of this plan lies there as its manifest says."""
+        try:
+            known = json.loads(text_of(self.manifest))
+            whole = digest(self.wheels / str(known["file"])) == known["sha256"]
+            return bool(whole and known["fingerprint"] == self.plan.fingerprint)
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+
+
+def build(folder: Path, prove: Callable[[Build], None]) -> int:
+    """Build what the plan in a folder says; return 0 where the wheel is there and proven.
+
+    + prove: proves the wheel, and writes its manifest
+
+    Why it failed is what it says last.
+    """
+    say(phase := "plan")
+    try:
+        of = Build(Plan.read(folder / "plan.json"), folder)
+        with os.fdopen(os.open(folder / BUILDING, os.O_WRONLY | os.O_CREAT, 0o644), "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if of.is_proven():
+                return 0
+            if shutil.which("ccache", path=of.environment["PATH"]) is None:
+                raise BuildError("ccache is missing, without which nothing is built: install it")
+            steps: dict[str, Callable[[], None]] = {
+                "fetch": of.fetch,
+                "requirements": of.install_tools,
+                "configure": of.configure,
+                "compile": of.compile_all,
+                "prove": lambda: prove(of),
+            }
+            for phase, work in steps.items():
+                if phase in ("requirements", "configure") and text_of(of.configured) == of.current:
+                    continue
+                # In place, always as long: whoever reads it meanwhile reads the one or the other.
+                os.pwrite(held.fileno(), f"{of.plan.fingerprint} {phase:<12}\n".encode(), 0)
+                say(phase)
+                work()
+    except Exception as error:  # whatever it is, whoever asks is to hear of it
+        if not isinstance(error, BuildError):
+            error = BuildError(f"the build cannot go on: {type(error).__name__}: {error}")
+        say(f"{FAILED}{phase}: {error.sentence}"[:1000])
+        for line in error.lines[:_TOLD]:
+            say(f"{PRINTED}{line[:400]}")
+        return 1
+    return 0

@@ -7,5 +7,7 @@ It travels as one zipapp and needs Python 3.10, the host's own torch and nothing
 * `worker` is one rank: it tries its device alone (S1 to S3), then all ranks together (S4). It
   writes facts to a journal and decides nothing: a broken rank cannot be trusted to say that it is.
 * `table` has a row for each check, and `check` decides them; the other modules each hold one
-  subject, how it is measured and how it is judged. The controller judges a step across hosts so.
+  subject, how it is measured and how it is judged.
+* `exchange` hands what is written down from host to host, where the ranks are on several. Then each
+  host's launcher judges all of them.
 """

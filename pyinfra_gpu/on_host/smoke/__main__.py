@@ -14,7 +14,7 @@ def main() -> int:
     if word == "--rank":
         return worker.main(arguments[0])
     if word == "--torchrun":
-        return worker.agent(Path(arguments[0]), arguments[1:])
+        return worker.agent(arguments[0], arguments[1:])
     if word == "--precision":
         return precision.main(arguments[0])
     return launcher.main(options.parse(sys.argv[1:]), bundle=Path(__file__).parents[1])

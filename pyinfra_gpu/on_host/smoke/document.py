@@ -151,10 +151,15 @@ class Failed(Part):
 
 
 @dataclass(frozen=True)
-class Tested(Part):
-    """What a verdict on one host and one on a step across hosts have in common.
+class Verdict(Part):
+    """The verdict of the smoke test on one host, or of one step that several hosts took.
 
     + label: the mode in words; proof: whether this run proves that a GPU host works
+    + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
+    + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
+      None on a pass, or where it could not be written
+    + rerun_command: runs this test again by hand, on the host; empty for a step of several
+    + hosts: those of a step of several, the first is the one at which they met
     """
 
     schema_version: int
@@ -172,6 +177,13 @@ class Tested(Part):
     metrics: Metrics
     failed: Failed | None
     logs: str
+    fingerprint: str | None
+    software: Software
+    listens: Listens
+    gpus: tuple[Gpu, ...]
+    evidence: str | None
+    rerun_command: str
+    hosts: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -194,43 +206,8 @@ class Tested(Part):
             raise ValueError("status and failed contradict each other")
         if self.proof and self.mode != "gpu":
             raise ValueError("a rehearsal is no proof")
-
-
-@dataclass(frozen=True)
-class Verdict(Tested):
-    """The verdict of the smoke test on one host.
-
-    + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
-    + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
-      None on a pass, or where it could not be written
-    + rerun_command: runs this test again by hand, on the host
-    """
-
-    fingerprint: str | None
-    software: Software
-    listens: Listens
-    gpus: tuple[Gpu, ...]
-    evidence: str | None
-    rerun_command: str
-
-    def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
-        super().__post_init__()
         if self.mode == "rehearsal-cpu" and self.gpus:
             raise ValueError("a test on the CPU lists GPUs")
-
-
-@dataclass(frozen=True)
-class AcrossVerdict(Tested):
-    """The verdict on a step across hosts, as the controller judged it.
-
-    + hosts: host -> the fingerprint that its own test had passed with; ranks meet at the first
-    + listens: of the hosts that told
-    """
-
-    hosts: Mapping[str, str]
-    run_id: str
-    listens: Mapping[str, Listens]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ from typing import Any
 
 HOST = -1
 """The number of the host's own journal, to which torchrun and the launcher add."""
-STARTING = "starting the ranks"
-"""Torchrun's last step: it meets the other hosts' and then waits for its ranks."""
 
 
 def file_of(directory: Path, number: int) -> Path:
@@ -66,9 +64,13 @@ class Writer:
 
 @dataclass
 class Journal:
-    """What is known of one process."""
+    """What is known of one process.
+
+    + host: which host it is on, empty for this one
+    """
 
     rank: int
+    host: str = ""
     pid: int = 0
     local_rank: int = 0
     steps: list[str] = field(default_factory=list)

@@ -89,20 +89,33 @@ def imported(facts: Facts, want: Want) -> str:
 
 
 def ranks(facts: Facts, want: Want) -> str:
-    """Judge whether the ranks are those that were asked for, each a process of its own."""
-    torch = imported(facts, want)
-    host = next(iter(facts.values()))["identity"]["host"]
-    for rank, fact in facts.items():
-        identity = fact["identity"]
-        if left := [name for name in identity["strays"] if not name.startswith("TORCHELASTIC_")]:
+    """Judge whether the ranks are those that were asked for, each a process of its own, all with
+    the same torch: another one may reduce in another order, or not at all.
+    """
+    identities = [fact["identity"] for fact in facts.values()]
+    hosts = want.hosts or {identities[0]["host"]: want.ranks}
+    boots: dict[str, str] = {}
+    for rank, one in zip(facts, identities, strict=True):
+        if left := [name for name in one["strays"] if not name.startswith("TORCHELASTIC_")]:
             fail(f"rank {rank} was started with {', '.join(left)} set", rank)
-        found = {key: identity[key] for key in ("rank", "world_size", "host")}
-        wanted = {"rank": rank, "world_size": want.ranks, "host": host}
+        found = {key: one[key] for key in ("rank", "world_size")}
+        wanted = {"rank": rank, "world_size": want.ranks}
         if found != wanted:
             fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
-    if len({fact["identity"]["pid"] for fact in facts.values()}) < len(facts):
+        other = boots.setdefault(one["boot_id"], one["host"])
+        if other != one["host"]:
+            fail(f"{other} and {one['host']} are the same machine, by its boot id", rank)
+    if len({(one["boot_id"], one["pid"]) for one in identities}) < len(facts):
         fail("two ranks are the same process")
-    return torch
+    placed = {host: sum(one["host"] == host for one in identities) for host in hosts}
+    if len(facts) == want.ranks and placed != dict(hosts):
+        fail(f"ranks per host: {pairs(placed)}; expected {pairs(hosts)}")
+    if not want.hosts:
+        return imported(facts, want)
+    versions = {one["torch"]: one["host"] for one in identities}
+    if len(versions) > 1:
+        fail(", ".join(f"{host} has torch {version}" for version, host in versions.items()))
+    return f"{len(facts)} ranks on {len(hosts)} hosts, torch {next(iter(versions))}"
 
 
 def mapped(facts: Facts, want: Want) -> str:

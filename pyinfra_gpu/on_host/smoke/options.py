@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -27,16 +27,15 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class Across:
-    """A step across hosts, as it is asked of each of them; the controller gives it as JSON.
+    """With whom this host takes one step; the controller gives it to each of them as JSON.
 
-    + hosts: all of them; the first one serves torchrun's store, at `address` and `port`
-    + run_id: the same on all hosts of one run
+    + hosts: host -> the number of its ranks; the first serves torchrun's store, at `address` and
+      `port`
     """
 
-    hosts: tuple[str, ...]
+    hosts: Mapping[str, int]
     address: str
     port: int
-    run_id: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Options:
     """One smoke test as asked for, see `parse`; paths are absolute, the deadline is in seconds.
 
     + gpus: how many GPUs the host is declared to have, None for what is found
-    + across: where this is one host's part of a step across hosts, and nothing else
+    + across: where the ranks of several hosts take one step, and nothing else is tested
     """
 
     mode: Mode
@@ -56,7 +55,6 @@ class Options:
     host: str
     output: Path
     compile: bool = True
-    limit_network: bool = True
     across: Across | None = None
 
     @property
@@ -83,7 +81,7 @@ def parse(arguments: list[str]) -> Options:
     def add(name: str, text: str, **how: Any) -> None:
         parser.add_argument(name, help=text, **how)
 
-    few, off = _integer(1, MAX_RANKS), {"action": "store_false"}
+    few = _integer(1, MAX_RANKS)
     one_each = "gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU"
     add("--mode", one_each, required=True, choices=(GPU, REHEARSAL_CPU))
     add("--ranks", "without GPUs (default 2); in mode gpu there is one rank a GPU", type=few)
@@ -91,12 +89,12 @@ def parse(arguments: list[str]) -> Options:
     add("--deadline", "seconds (default 180)", type=_integer(10, 3600), default=180)
     mib = _integer(1, 1024)
     add("--allreduce-mib", "the largest all-reduce (default 64, in mode gpu 256)", type=mib)
-    add("--no-compile", "programs here do not use torch.compile", dest="compile", **off)
-    add("--open-network", "others may connect: do not say so", dest="limit_network", **off)
+    off = {"dest": "compile", "action": "store_false"}
+    add("--no-compile", "programs here do not use torch.compile", **off)
     add("--fingerprint", "of what the result depends on; goes into the verdict")
     add("--host", "its name in the inventory", default=socket.gethostname())
     add("--output", "the verdict's file (default: in a new directory)", type=_path)
-    add("--across", "one host's part of a step across hosts, as a deploy asks", type=_across)
+    add("--across", "with which hosts one step is taken, as a deploy asks", type=_across)
     given = vars(parser.parse_args(arguments))
     if given["output"] is None:
         given["output"] = Path(tempfile.mkdtemp(prefix="smoke-test-")) / "verdict.json"
@@ -125,7 +123,6 @@ def _path(text: str) -> Path:
 
 def _across(text: str) -> Across:
     try:
-        given = json.loads(text)
-        return Across(**{**given, "hosts": tuple(given["hosts"])})
-    except (ValueError, TypeError, KeyError) as error:
+        return Across(**json.loads(text))
+    except (ValueError, TypeError) as error:
         raise argparse.ArgumentTypeError(f"it is not what a deploy asks: {error}") from None

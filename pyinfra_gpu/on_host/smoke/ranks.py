@@ -10,91 +10,99 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from . import environment, hang
-from .journal import HOST, Journal, file_of
-from .options import REHEARSAL_CPU, Options
+from . import environment, exchange, hang
+from .journal import HOST, Journal, Writer, file_of
+from .options import REHEARSAL_CPU, Across, Options
 
 _POLL, _EXIT_WAIT = 0.05, 1.0
+_TOLD_S = 1.5
+"""How long other hosts have to hear why this one ends the run, before it ends its ranks."""
 _MARK = "PYINFRA_GPU_SMOKE_TEST"
 """The variable that all processes of a test carry; its value names launcher and folder."""
 _TERM_GRACE, _KILL_LIMIT = 2.0, 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)  # loaded here: as little as possible is done after a fork
-TAIL_LINES = 30
-DEADLINE, FAILED, STOPPED = "deadline", "a failed check", "the controller"
-"""Why a run is ended; besides these, the name of a signal."""
+_TAIL_LINES = 30
+_PEER_LOST = re.compile(
+    r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
+    r"remote (?:process|rank|peer)|unhandled system error",
+    re.IGNORECASE,
+)
+"""What a rank raises that lost another one: seldom the cause, if any other rank failed."""
 
-Kind = Literal[
-    "port", "gone", "unreached", "absent", "killed", "raised", "interrupted",
-    "late", "peer", "stopped", "done",
-]  # fmt: skip
-"""How a run of ranks ended, the first four of a step across hosts alone. In this order one is the
-cause of the others: a machine that is gone takes its ranks along, a rank that is killed makes those
-of other hosts lose a connection."""
+_NOT_MET = re.compile(r"(?:Rendezvous|Dist)\w*Error")
+"""What torchrun raises that does not find the other hosts'."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run of ranks on one host ended, in one sentence; "done" is the good kind.
+    """How a run of ranks ended, in one sentence; empty where all did all their work.
 
-    + rank: the rank to look at; tail: the last lines that it printed
-    + host: whom it is about, which is not always who tells it
+    + rank: the rank to look at; known: whether anything failed, for an interruption is no failure
+    + hung: whether it was ended because it did not go on
     """
 
-    kind: Kind
     sentence: str = ""
     rank: int | None = None
-    host: str = ""
-    tail: tuple[str, ...] = ()
+    known: bool = True
+    hung: bool = False
 
 
 @dataclass
 class Ranks:
-    """The ranks of one run on this host, and torchrun, which starts them.
+    """The ranks of one run, and torchrun, which starts those on this host.
 
-    + own: the host's journal; journals: rank -> its journal
+    + count: of all ranks, on however many hosts
+    + own: the host's journal; journals: rank -> its journal; others: of the hosts' that take part
+    + here: this host; asked: with which others one step is taken
     + left: processes that were still there when torchrun had ended
-    + reason: why it was ended: DEADLINE, FAILED, STOPPED or a signal's name; None: by itself
+    + ended: why it was ended; None: by itself
     """
 
     command: Sequence[str]
     environment: Mapping[str, str]
     directory: Path
     count: int
+    here: str = ""
+    asked: Across | None = None
     own: Journal = field(default_factory=lambda: Journal(HOST))
     journals: dict[int, Journal] = field(default_factory=dict)
+    others: dict[str, Journal] = field(default_factory=dict)
     code: int | None = None
     left: list[int] = field(default_factory=list)
-    reason: str | None = None
+    ended: Ending | None = None
 
-    def run(self, to_end: Callable[[bool], str | None]) -> None:
-        """Run to the end, or end it; when this returns nothing of it runs any more.
+    def run(self, to_end: Callable[[bool], Ending | None]) -> None:
+        """Run to the end, or end it; when this returns nothing of it runs any more here.
 
-        + to_end: asked again and again: the reason to end it now, None while there is none; it is
+        + to_end: asked again and again: why to end it now, None while there is no reason; it is
           told whether anything new was written down
         """
         torchrun = _start(self.command, self.environment, self.directory, self._log)
         try:
-            while torchrun.poll() is None and self.reason is None:
-                self.reason = to_end(self._follow())
+            while torchrun.poll() is None and self.ended is None:
+                self.ended = to_end(self._follow()) or self._ended_elsewhere()
                 time.sleep(_POLL)
-            if self.reason is None:
+            if self.ended is None:
                 self.code = torchrun.wait()
                 limit = time.monotonic() + _EXIT_WAIT
                 while (left := _running(self.directory)) and time.monotonic() < limit:
                     time.sleep(_POLL)
                 self.left = left
-            elif self.reason == DEADLINE:
+            if self.ended and self.asked:
+                Writer(self.directory, HOST).fact("ended_by", asdict(self.ended))
+                time.sleep(_TOLD_S)
+            if self.ended and self.ended.hung:
                 there = _running(self.directory)
                 pids = [each.pid for each in self.journals.values() if each.pid in there]
                 hang.ask_for_stacks(pids, self.directory)
@@ -105,12 +113,32 @@ class Ranks:
 
     def _follow(self) -> bool:
         """Read what was written down; return whether there was anything new."""
-        mine = file_of(self.directory, HOST)
-        news = mine.exists() and self.own.follow(mine)
-        for path in sorted(self.directory.glob("rank*.jsonl")):
-            rank = int(path.stem.removeprefix("rank"))
-            news = self.journals.setdefault(rank, Journal(rank)).follow(path) or news
+        news = False
+        folders = {self.here: self.directory}
+        for number, host in enumerate(self.asked.hosts if self.asked else ()):
+            folders.setdefault(host, exchange.folder_of(self.directory, number))
+        for host, folder in folders.items():
+            elsewhere = "" if host == self.here else host
+            for path in sorted(folder.glob("*.jsonl")):
+                if path == file_of(folder, HOST):
+                    journal = self.others.setdefault(host, Journal(HOST)) if elsewhere else self.own
+                else:
+                    rank = int(path.stem.removeprefix("rank"))
+                    journal = self.journals.setdefault(rank, Journal(rank, elsewhere))
+                news = journal.follow(path) or news
         return news
+
+    def _ended_elsewhere(self) -> Ending | None:
+        """Return why another host has ended the run, or that one is silent; None if neither."""
+        for number, host in enumerate(self.asked.hosts if self.asked else ()):
+            journal = self.others.get(host)
+            if journal and "ended_by" in journal.facts:
+                return Ending(**journal.facts["ended_by"])
+            silent = exchange.silent_s(self.directory, number) if journal else 0.0
+            if silent > exchange.SILENT_S and journal and not journal.finished:
+                what = f"nothing was heard of it for {silent:.0f} s"
+                return Ending(f"{host} was lost in the middle of the step: {what}")
+        return None
 
     @property
     def finished(self) -> bool:
@@ -120,55 +148,93 @@ class Ranks:
 
     # -- how it ended
 
-    def ending(self, limit: str) -> Ending:
-        """Return how the run ended.
-
-        + limit: what to call its deadline
-        """
-        if self.reason == DEADLINE:
-            return self._late(limit)
-        if self.reason in (FAILED, STOPPED):
-            return Ending("stopped", f"the ranks were ended by {self.reason}")
-        if self.reason is not None:
-            return Ending("interrupted", f"the test was interrupted by {self.reason}")
-        return Ending("done") if self.finished else self._broken()
+    def ending(self) -> Ending:
+        """Return how the run ended."""
+        return self.ended or (Ending() if self.finished else self._broken())
 
     def _broken(self) -> Ending:
         """A rank that loses its peer fails too, and torchrun then ends the rest with SIGTERM. So
         the order is: who was ended by another signal, who left without a word, who raised first.
         """
-        told = self.own.facts.get("codes", {})  # of ranks that failed, by torchrun
-        codes, by_torchrun = {int(rank): code for rank, code in told.items()}, -signal.SIGTERM
+        codes: dict[int, int] = {}  # of ranks that failed, by torchrun
+        for journal in (self.own, *self.others.values()):
+            told = journal.facts.get("codes", {})
+            codes.update((int(rank), code) for rank, code in told.items())
         if not self.journals:
-            sentence = _explained("torchrun", self.own, self.code)
-            return Ending("raised", sentence, min(codes, default=None))
-        unfinished = [each for each in self.journals.values() if not each.finished]
-        silent = [j for j in unfinished if not j.error and codes.get(j.rank) != by_torchrun]
-        silent.sort(key=lambda journal: codes.get(journal.rank, 0) >= 0)
-        raised = sorted((j for j in unfinished if j.error), key=lambda j: j.error_time or 0.0)
-        if first := next(iter([*silent, *raised]), None):
-            sentence = _explained(f"rank {first.rank}", first, codes.get(first.rank))
-            return Ending("raised" if first.error else "killed", sentence, first.rank)
-        ended = f"torchrun {_manner(self.code or 0)}"
-        if (started := len(self.journals)) < self.count:
-            rank = next((rank for rank in codes if rank not in self.journals), None)
-            return Ending("peer", f"{started} of {self.count} ranks started, {ended}", rank)
-        for rank, code in codes.items():
-            if self.journals[rank].finished and code != by_torchrun:
-                sentence = f"rank {rank} {_manner(code)} after its work was done"
-                return Ending("killed", sentence, rank)
-        for each in unfinished:
-            sentence = _explained(f"rank {each.rank}", each, codes.get(each.rank))
-            return Ending("killed", sentence, each.rank)
-        return Ending("raised", ended)
+            return self._none_began(min(codes, default=None))
+        lost = [host for host, each in self.others.items() if not each.finished]
 
-    def _late(self, limit: str) -> Ending:
-        """Explain a run that was still going at its deadline: who had come least far."""
+        def order(each: Journal) -> tuple[int, float]:
+            code = codes.get(each.rank, 0)
+            if each.finished:
+                return (9 if code in (0, -signal.SIGTERM) else 6), 0.0
+            if each.error:
+                return (3 if _PEER_LOST.search(each.error) else 2), each.error_time or 0.0
+            if code == -signal.SIGTERM or each.host in lost:
+                return 7, 0.0
+            return (0 if code < 0 else 1), 0.0
+
+        first = min(self.journals.values(), key=order)
+        cause = order(first)[0]
+        if lost and cause > 2:
+            return Ending(f"{' and '.join(lost)} was lost in the middle of the step")
+        if cause > 3 and len(self.journals) < self.count:
+            rank = next((rank for rank in codes if rank not in self.journals), None)
+            started = f"{len(self.journals)} of {self.count} ranks started"
+            return Ending(f"{started}, torchrun {_manner(self.code or 0)}", rank)
+        if cause == 9:
+            return Ending(f"torchrun {_manner(self.code or 0)}")
+        return Ending(self._explained(first, codes.get(first.rank)), first.rank)
+
+    def _none_began(self, rank: int | None) -> Ending:
+        """Explain a run of which no rank came to write anything down."""
+        error, asked = (self.own.error or "").partition("\n")[0], self.asked
+        if asked is None or not _NOT_MET.match(error):
+            return Ending(self._explained(self.own, self.code), rank)
+        absent = [host for host in asked.hosts if host not in (self.here, *self.others)]
+        for host, journal in self.others.items():
+            if journal.error and not absent:
+                return Ending(f"on {host}, {self._explained(journal, None)}")
+        place = f"{asked.address} port {asked.port} of {next(iter(asked.hosts))}"
+        return Ending(
+            f"{self.here} did not meet {' and '.join(absent or self.others)} at {place} ({error}):"
+            " let TCP through between the hosts, or declare smoke_across_address for a host that"
+            " others see under another address"
+        )
+
+    def late(self, limit: str) -> Ending:
+        """Explain a run that is still going at its deadline: who has come least far.
+
+        + limit: what to call the deadline
+        """
         if not self.journals:
-            return Ending("late", f"torchrun was still at '{self.own.step}' after {limit}")
+            return Ending(f"torchrun was still at '{self.own.step}' after {limit}", hung=True)
         if (started := len(self.journals)) < self.count:
-            return Ending("late", f"{started} of {self.count} ranks had started after {limit}")
-        return least_far(self.journals, limit)
+            return Ending(f"{started} of {self.count} ranks had started after {limit}", hung=True)
+        least = min(len(journal.steps) for journal in self.journals.values())
+        behind = [each for each in self.journals.values() if len(each.steps) == least]
+        at = f"still at '{behind[0].step}' after {limit}"
+        if len(behind) < self.count or self.count == 1:
+            rank = behind[0].rank
+            return Ending(f"{self._name(rank)} was {at}", rank, hung=True)
+        return Ending(f"all ranks were {at}", hung=True)
+
+    def host_of(self, rank: int) -> str:
+        """Return the host of a rank."""
+        return self.journals[rank].host or self.here
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} on {self.host_of(rank)}" if self.asked else f"rank {rank}"
+
+    def _explained(self, journal: Journal, code: int | None) -> str:
+        name = "torchrun" if journal.rank == HOST else self._name(journal.rank)
+        who = f"{name} (pid {journal.pid})"
+        if journal.error is not None:
+            return f"{who} raised at '{journal.step}': {journal.error.splitlines()[0]}"
+        manner = "ended without an error" if code is None else _manner(code)
+        if journal.finished and journal.rank != HOST:
+            return f"{who} {manner} after its work was done"
+        return f"{who} {manner} at '{journal.step}', before its work was done"
 
     # -- what it left to read
 
@@ -178,9 +244,12 @@ class Ranks:
 
     def logs_of(self, rank: int) -> list[Path]:
         """Return the files with what a rank printed, standard error, which has tracebacks, first;
-        those without a word are left out.
+        those without a word, and those on other hosts, are left out.
         """
-        place = self.journals[rank].local_rank if rank in self.journals else rank
+        journal = self.journals.get(rank, Journal(rank, local_rank=rank))
+        if journal.host:
+            return []
+        place = journal.local_rank
         files = sorted(self.directory.glob(f"logs/*/attempt_0/{place}/std*.log"))
         return [path for path in files if path.stat().st_size]
 
@@ -194,18 +263,22 @@ class Ranks:
         torchrun's, if it is None.
         """
         if rank is not None:
-            return self._own_lines(rank)[-TAIL_LINES:]
+            return self._own_lines(rank)[-_TAIL_LINES:]
         lines = [
             f"[rank {each}] {line}"
             for each in sorted(self.journals)[:2]
-            for line in self._own_lines(each)[-TAIL_LINES // 2 :]
+            for line in self._own_lines(each)[-_TAIL_LINES // 2 :]
         ]
-        return lines or last_lines(self._log, TAIL_LINES)
+        return lines or last_lines(self._log, _TAIL_LINES)
+
+    def ended_by_watchdog(self, rank: int) -> bool:
+        """Return whether NCCL's watchdog ended a rank: that too is a hang, noticed by another."""
+        return hang.watchdog_spoke(self.tail(rank))
 
     def _own_lines(self, rank: int) -> list[str]:
         if stack := last_lines(hang.stack_file(self.directory, rank), 200):
             return hang.main_stack(stack)
-        return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, TAIL_LINES)]
+        return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, _TAIL_LINES)]
 
 
 def under_torchrun(
@@ -216,44 +289,41 @@ def under_torchrun(
     directory: Path,
     measure: Sequence[str],
     variables: Mapping[str, str | None],
-    rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
 ) -> Ranks:
-    """Return `count` ranks to be run, which measure what is named, see `worker.MEASUREMENTS`.
+    """Return a run of `count` ranks, which measure what is named, see `worker.MEASUREMENTS`.
 
     + variables: set for them, or with None, removed
-    + rendezvous: where all meet; without an address it would be the hostname, which need not
-      resolve
     """
     for folder in (environment.RECORDINGS, environment.PIPES):
         (directory / folder).mkdir(parents=True, exist_ok=True)
+    asked, here, meeting = options.across, options.host, None
+    # Without an address they would meet at the hostname, which need not resolve.
+    rendezvous = ["--standalone", "--local-addr", "127.0.0.1"]
+    if asked:
+        meeting = [asked.address, asked.port, [*asked.hosts].index(here)]
+        meeting += [exchange.meeting_s(options), len(asked.hosts)]
+        rendezvous, variables = exchange.rendezvous(options, asked)
     nccl = {} if mode == REHEARSAL_CPU else environment.of_nccl(directory)
     clean = environment.clean(os.environ, mode, compiling=options.compile)
     changed: dict[str, str | None] = {**clean, **nccl, **variables}
     kept = {name: value for name, value in changed.items() if value is not None}
     settings = {
         "directory": str(directory),
+        "host": options.host,
         "mode": mode,
         "allreduce_mib": options.allreduce_mib,
         "measure": measure,
         "variables": [*kept],
+        "meeting": meeting,
     }
+    local = asked.hosts[here] if asked else count
     torchrun = [
-        *(sys.executable, str(bundle), "--torchrun", str(directory)),
-        *(*rendezvous, "--nproc-per-node", str(count), "--max-restarts", "0"),
+        *(sys.executable, str(bundle), "--torchrun", json.dumps(settings)),
+        *(*rendezvous, "--nproc-per-node", str(local), "--max-restarts", "0"),
         *("--log-dir", str(directory / "logs"), "--redirects", "3"),
         *(str(bundle), "--rank", json.dumps(settings)),
     ]
-    return Ranks(torchrun, kept, directory, count)
-
-
-def least_far(journals: Mapping[int, Journal], limit: str) -> Ending:
-    """Say who had come least far at the deadline, and which rank that is, if one alone."""
-    least = min(len(journal.steps) for journal in journals.values())
-    behind = [journal for journal in journals.values() if len(journal.steps) == least]
-    at = f"still at '{behind[0].step}' after {limit}"
-    if len(behind) < len(journals) or len(journals) == 1:
-        return Ending("late", f"rank {behind[0].rank} was {at}", behind[0].rank)
-    return Ending("late", f"all ranks were {at}")
+    return Ranks(torchrun, kept, directory, count, here, asked)
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]:
@@ -263,14 +333,6 @@ def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most_bytes))
         return file.read().decode(errors="replace").splitlines()[-count:]
-
-
-def _explained(who: str, journal: Journal, code: int | None) -> str:
-    if journal.error is not None:
-        error = journal.error.splitlines()[0]
-        return f"{who} (pid {journal.pid}) raised at '{journal.step}': {error}"
-    manner = "ended without an error" if code is None else _manner(code)
-    return f"{who} (pid {journal.pid}) {manner} at '{journal.step}', before its work was done"
 
 
 def _manner(code: int) -> str:

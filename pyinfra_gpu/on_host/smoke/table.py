@@ -1,10 +1,12 @@
 """Every check of the smoke test, a row each, in the order in which they are decided.
 
-Stages: S0 the host, S1 each device alone, S3 the compiler, S4 the ranks together, S5 afterwards.
+Stages: S0 the host, S1 each device alone, S3 the compiler, S4 the ranks together, S5 afterwards;
+S6 the ranks of several hosts, which a run of its own tries.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from . import (
@@ -45,7 +47,7 @@ CHECKS = (
     Check("S1.speed", device.speeds, ("device", "speed"), **_GPU),
     Check("S1.libraries", libraries.mapped, ("libraries",)),
     Check("S3.compile", compiling.compiled, ("compile",)),
-    Check("S4.ranks", libraries.ranks, ("identity", "init")),
+    Check("S4.ranks", libraries.ranks, ("identity",), **_ACROSS),
     Check("S4.store", libraries.store, ("store",)),
     ALL_REDUCE,
     Check("S4.collectives", collectives.others_right, ("collectives",), **_ACROSS),
@@ -55,7 +57,7 @@ CHECKS = (
     Check("S4.link", links.link, ("bandwidth",), **_FIRST),
     Check("S4.bandwidth", links.bandwidth, ("bandwidth",), **_FIRST),
     Check("S4.throttle", links.throttled, ("bandwidth",), **_FIRST),
-    Check("S4.finished", host.finished, ("ended",), **_HOST),
+    Check("S4.finished", host.finished, ("ended",), of="host", across=True),
     Check("S4.transport", links.transport, ("transport",), **_HOST_GPU),
     Check("S4.own_choice", links.own_choice, ("own_choice",), **_HOST_GPU),
     Check("S4.precision", precision.formats, ("precision",), **_HOST_GPU),
@@ -65,6 +67,8 @@ CHECKS = (
 )
 
 
-def checks_of(mode: str) -> list[Check]:
-    """Return the checks of a test in `mode`."""
+def checks_of(mode: str, *, across: bool = False) -> list[Check]:
+    """Return the checks of a test in `mode`; of a step across hosts they are a stage of its own."""
+    if across:
+        return [replace(each, id=each.id.replace("S4", "S6")) for each in CHECKS if each.across]
     return [check for check in CHECKS if not check.gpu or mode != REHEARSAL_CPU]

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import collectives, files, hang
 from .check import Facts, Want
-from .document import PASSED, VERSION, AllReduce, Format, Link, Metrics, Rank, Result
+from .document import AllReduce, Format, Link, Metrics, Result
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .ranks import Ranks, last_lines
@@ -27,6 +27,11 @@ LABELS = {
     REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU, no GPU was used; this is not proof of a "
     "working GPU host",
 }
+_ACROSS_LABELS = {
+    GPU: "gpu: NCCL across {} hosts",
+    REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU across {} hosts; this is not proof of working "
+    "GPU hosts",
+}
 FAILED, NOT_PROOF = 2, 3
 _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": 3}
 _WIDTH = 72
@@ -38,6 +43,14 @@ _LINES, _BYTES, _ALL_BYTES = 400, 64 * 1024, 480 * 1024
 def now() -> str:
     """Return the time as documents have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def label(mode: str, hosts: int) -> str:
+    """Return what a test in `mode` uses, and what it is no proof of.
+
+    + hosts: how many take one step; 0 for a test of one host
+    """
+    return _ACROSS_LABELS[mode].format(hosts) if hosts else LABELS[mode]
 
 
 def exit_code(status: str, mode: str) -> int:
@@ -90,40 +103,6 @@ def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
             yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-Where = Mapping[int, tuple[str, str | None]]
-"""Rank -> its host, and its log there."""
-
-
-def tested(
-    want: Want,
-    results: tuple[Result, ...],
-    began: float,
-    journals: Mapping[int, Journal],
-    where: Where,
-    own: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return what the verdicts on one host, and on a step across hosts, say of their ranks.
-
-    + results: of all checks; began: on the monotonic clock; own: the host's facts
-    """
-    found = {result.status for result in results}
-    status = next(each for each in ("fail", "unknown", "warn", "pass", "skip") if each in found)
-    return {
-        "schema_version": VERSION,
-        "mode": want.mode,
-        "status": status,
-        "proof": status in PASSED and want.mode == GPU,
-        "finished": now(),
-        "duration_s": round(time.monotonic() - began, 3),
-        "checks": results,
-        "metrics": metrics(want, journals, own),
-        "ranks": tuple(
-            Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
-            for rank, each in sorted(journals.items())
-        ),
-    }
-
-
 def evidence(
     directory: Path,
     runs: Sequence[Ranks],
@@ -134,8 +113,8 @@ def evidence(
     """Keep the ends of all logs in one file, those of the rank that failed `first` foremost:
     whoever looks for a cause reads in order. Raises OSError where it cannot be written.
     """
-    root = [] if first is None else [*_of_rank(runs[0], first)] if runs else []
-    stage = [*remarks, *(line for run in runs[:1] for line in hang.collectives(run.directory))]
+    root = [] if first is None else [*_of_rank(runs[0], first)]
+    stage = [*remarks, *hang.collectives(runs[0].directory)]
     found = [*root, _entry("stage", None, stage), _entry("kernel", None, kernel)]
     for run in runs:
         found.append(_entry("torchrun", None, last_lines(run.directory / "torchrun.log", _LINES)))

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -25,12 +24,13 @@ from . import (
     compiling,
     device,
     environment,
+    exchange,
     hang,
     libraries,
     links,
     step,
 )
-from .journal import HOST, STARTING, Writer
+from .journal import HOST, Writer
 from .options import REHEARSAL_CPU
 from .ranks import die_with_parent
 
@@ -110,13 +110,13 @@ def main(text: str) -> int:
     return 0
 
 
-def _imported(journal: Writer, **more: Any) -> Any:
+def _imported(journal: Writer, settings: Mapping[str, Any], **more: Any) -> Any:
     """Import torch, and record which process this is and which torch that was."""
     with journal.measuring("import"):
         import torch
     identity = {
         "pid": os.getpid(),
-        "host": socket.gethostname(),
+        "host": settings["host"],
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "torch": str(torch.__version__),
         "torch_path": str(Path(str(torch.__file__)).resolve().parent),
@@ -129,7 +129,7 @@ def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: i
     world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     ours = {*settings["variables"], *environment.OF_TORCHRUN}
     strays = [name for name in environment.stray(os.environ, settings["mode"]) if name not in ours]
-    torch = _imported(journal, rank=rank, world_size=world_size, strays=strays)
+    torch = _imported(journal, settings, rank=rank, world_size=world_size, strays=strays)
     import torch.distributed as dist
 
     on_cpu = settings["mode"] == REHEARSAL_CPU
@@ -156,17 +156,21 @@ def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: i
     journal.finished()
 
 
-def agent(directory: Path, arguments: list[str]) -> int:
+def agent(text: str, arguments: list[str]) -> int:
     """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
     failed (negative: signals).
     """
+    settings = json.loads(text)
+    directory, given = Path(settings["directory"]), None
     journal = Writer(directory, HOST)
     try:
-        _imported(journal)
+        _imported(journal, settings)
         import torch.distributed.run
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-        journal.step(STARTING)
+        if settings["meeting"]:
+            given = exchange.Exchange(directory, *settings["meeting"])
+        journal.step("starting the ranks")  # and meeting the other hosts' before
         torchrun: Any = torch.distributed.run
         try:
             torchrun.run(torchrun.parse_args(arguments))
@@ -179,4 +183,8 @@ def agent(directory: Path, arguments: list[str]) -> int:
         journal.error(error.__cause__ or error)  # a failed rendezvous has one
         traceback.print_exc()
         return 1
+    finally:
+        journal.finished()
+        if given:
+            given.finish()
     return 0

@@ -1,21 +1,21 @@
 #!/bin/sh
 # Checks a repository out at a commit, detached, with its submodules and its files of git LFS.
 #
-#   sh checkout.sh FOLDER REPO COMMIT SEEN STASH SUBMODULES LFS
+#   sh checkout.sh FOLDER REPO COMMIT STASH SUBMODULES LFS
 #
-# SEEN         what was there when the host was looked at: "1" a repository, empty nothing, "-" one that
-#              git cannot read, which is kept under another name
 # STASH        1: local changes are stashed first, in submodules too
 # SUBMODULES   1: check them out, each at the commit recorded for it
 # LFS          1: fetch those files, where git-lfs is on the host
 #
 # Lines "pyinfra-gpu-note: ..." say for the report what was kept elsewhere, once it is.
 set -eu
-folder=$1 repo=$2 commit=$3 seen=$4 stash=$5 submodules=$6 lfs=$7
+folder=$1 repo=$2 commit=$3 stash=$4 submodules=$5 lfs=$6
 # An ssh remote must not stop at a question nobody sees.
 export GIT_TERMINAL_PROMPT=0
 # Fetched together afterwards, and not one after the other while files are written.
 export GIT_LFS_SKIP_SMUDGE=1
+# A repository above FOLDER is none of ours.
+export GIT_CEILING_DIRECTORIES="${folder%/*}"
 # git takes submodules of this machine (CVE-2022-39253) only where the repository is of it too.
 files=
 case $repo in /* | file://*) files='-c protocol.file.allow=always' ;; esac
@@ -27,12 +27,7 @@ keep='kept=pyinfra-gpu/kept-$(git rev-parse --short=12 HEAD)
 	echo "pyinfra-gpu-note: $(pwd) was at $(git rev-parse --short=12 HEAD), which no branch or tag had:" \
 		"branch $kept keeps it"
 }'
-# Neither --quiet, which hides why it fails, nor all that git says: it names no lock of a stash.
-set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/dev/null || {
-	lock=$(git rev-parse --absolute-git-dir)/refs/stash.lock
-	if [ -e "$lock" ]; then echo "Unable to create '"'\$lock'"': File exists." >&2; fi
-	exit 1
-}'
+set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/dev/null'
 
 # whole FOLDER: what belongs to the commit that is checked out there
 whole() {
@@ -56,23 +51,17 @@ whole() {
 	fi
 }
 
-# is_whole: whether git reads what is there now. What a run that was cut off had begun went on, and
-# this program waited for it since the host was looked at.
-is_whole() {
-	[ -e "$folder/.git" ] && git -C "$folder" rev-parse --quiet --verify HEAD >/dev/null 2>&1 &&
-		git -C "$folder" status --porcelain=v2 --branch --untracked-files=normal >/dev/null 2>&1
-}
-if [ "$seen" != 1 ] && is_whole; then seen=1; fi
-
-if [ "$seen" != 1 ]; then
+damaged=
+if [ -e "$folder/.git" ]; then git -C "$folder" status --porcelain >/dev/null 2>&1 || damaged=1; fi
+if [ "$damaged" ] || ! git -C "$folder" rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
 	# Cloned beside and renamed: a clone that was cut off leaves no half repository.
 	rm -rf "$folder.cloning"
 	# An empty directory may stand there; anything else makes rmdir, and this program, fail.
-	[ ! -e "$folder" ] || [ "$seen" ] || rmdir "$folder"
+	[ ! -e "$folder" ] || [ "$damaged" ] || rmdir "$folder"
 	git clone --quiet --no-checkout -- "$repo" "$folder.cloning"
 	git -C "$folder.cloning" checkout --quiet --detach "$commit"
 	whole "$folder.cloning"
-	if [ "$seen" ]; then
+	if [ "$damaged" ]; then
 		aside=$folder.damaged-$(date +%Y%m%dT%H%M%S)
 		mv -T -- "$folder" "$aside"
 		echo "pyinfra-gpu-note: the repository that git cannot read is kept as $aside"

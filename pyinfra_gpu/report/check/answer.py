@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import smoke, smoke_across
+from pyinfra_gpu.drift import smoke
 from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.history import as_since
@@ -212,7 +212,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         rehearsal=spec.rehearsal,
         facts=versions(record),
         smoke=last_smoke(record),
-        across=smoke_across.stamp(record) if smoke_across.declared(spec) and not apart else None,
+        across=smoke.across_stamp(record) if smoke.members(spec) and not apart else None,
         history=history_of(record)[-_RECENT:],
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from getpass import getpass
+from typing import Any
 
-from pyinfra_gpu.completion import offer
+import click
+
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.output import show
@@ -31,12 +31,6 @@ EXIT_CODES_TEXT = (
     " 1 undetermined: a host could not be reached or read, or the inventory is wrong."
     " With several hosts, 1 takes precedence over 2, and 2 over 3."
 )
-_REPEATABLE = {
-    "--limit": ("PATTERN", "only these hosts: a name, group or pattern; repeatable"),
-    "--exclude": ("PATTERN", "all but these hosts: a name, group or pattern; repeatable"),
-    "--data": ("KEY=VALUE", "set a key of all hosts; repeatable"),
-}
-
 _FEW = 8
 """So many deviations are shown in full; a new host has more, and a line for each is enough."""
 
@@ -48,70 +42,73 @@ _STYLES: dict[Verdict, str] = {
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``check``."""
-    parser = subparsers.add_parser(
-        "check",
-        help="show what is not as declared on each host; changes nothing",
-        description="Probe every host, read-only, and show what is not as declared: what was"
-        " found, what was expected, since when, and what the next deploy does about it.",
-        epilog=EXIT_CODES_TEXT,
-    )
-    add_request(parser)
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    text = "show each host separately and in full, with what is as declared"
-    parser.add_argument("-v", "--verbose", action="store_true", help=text)
-    parser.set_defaults(handler=handle)
+def known_of(context: click.Context) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return groups, and hosts with their data, of a command line that is being completed.
+
+    Behind an option that has no value yet click leaves what stood before it unnamed.
+    """
+    given = context.params
+    inventory = str(given.get("inventory") or next(iter(context.args), ""))
+    groups, hosts = known(Request(inventory=inventory, limit=tuple(given.get("limit") or ())))
+    return groups, dict(hosts)
 
 
-def add_request(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which hosts are meant."""
-    add = parser.add_argument
-    add("inventory", metavar="INVENTORY", help="a file of hosts, for example inventories/lab.py")
-    for option, (metavar, text) in _REPEATABLE.items():
-        chosen = add(option, metavar=metavar, action="append", default=[], help=text)
-        if metavar == "PATTERN":
-            offer(chosen, _hosts)
-    text = "ask once for the sudo password of all hosts"
-    add("--same-sudo-password", action="store_true", help=text)
+def _hosts(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    groups, hosts = known_of(context)
+    return [each for each in (*groups, *hosts) if each.startswith(begun)]
 
 
-def typed(words: argparse.Namespace) -> Request:
-    """Return the request of a command line, which need not be whole yet; nobody is asked."""
-    given = vars(words)
-    limit, exclude, data = (tuple(given.get(each) or ()) for each in ("limit", "exclude", "data"))
-    inventory = str(given.get("inventory", ""))
-    return Request(inventory=inventory, limit=limit, exclude=exclude, data=data)
+_PATTERN: dict[str, Any] = {"metavar": "PATTERN", "multiple": True, "shell_complete": _hosts}
+_WHICH = (
+    click.argument("inventory", type=click.Path()),
+    click.option(
+        "--limit", **_PATTERN, help="only these hosts: a name, group or pattern; repeatable"
+    ),
+    click.option(
+        "--exclude", **_PATTERN, help="all but these hosts: a name, group or pattern; repeatable"
+    ),
+    click.option(
+        "--data", metavar="KEY=VALUE", multiple=True, help="set a key of all hosts; repeatable"
+    ),
+    click.option("--same-sudo-password", is_flag=True, help="ask once for all hosts' password"),
+)
 
 
-def request_of(options: argparse.Namespace) -> Request:
-    """Return the request that was typed, and ask for a password where it says so."""
-    password = getpass("sudo password: ") if options.same_sudo_password else None
-    return replace(typed(options), sudo_password=password)
+def of_hosts(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a command what says which hosts are meant; it is called with that, as a `Request`."""
+
+    @wraps(function)
+    def called(*, same_sudo_password: bool, **given: Any) -> int:
+        which = {name: given.pop(name) for name in ("inventory", "limit", "exclude", "data")}
+        password = getpass("sudo password: ") if same_sudo_password else None
+        return function(Request(**which, sudo_password=password), **given)
+
+    for each in reversed(_WHICH):
+        called = each(called)
+    return called
 
 
-def _hosts(words: argparse.Namespace) -> list[str]:
-    """Return the inventory's groups and hosts; none where it cannot be read."""
-    groups, names = known(Request(inventory=typed(words).inventory))
-    return [*groups, *names]
+@click.command("check", epilog=EXIT_CODES_TEXT)
+@of_hosts
+@click.option("--json", "as_json", is_flag=True, help="print the answer as JSON")
+@click.option("-v", "--verbose", is_flag=True, help="show each host separately and in full")
+def command(request: Request, as_json: bool, verbose: bool) -> int:
+    """Show what is not as declared on each host; changes nothing.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Check, print the answer, and return the exit code; ended early, print what there is."""
+    For each deviation: what was found, what was expected, since when, and what the next deploy
+    does about it.
+    """
     told: list[HostAnswer] = []
-    render_as = partial(render, whole=options.verbose, width=columns(), coloured=draws(sys.stdout))
+    render_as = partial(render, whole=verbose, width=columns(), coloured=draws(sys.stdout))
     try:
-        answer = run(request_of(options), told)
+        answer = run(request, told)
     except SystemExit:
-        if told and not options.json:
+        if told and not as_json:
             answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
             show(render_as(answer, ended="ended before the other hosts had answered"), "check")
         raise
-    if options.json:
-        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    else:
-        text = render_as(answer)
-    return show(text, "check") or answer.exit_code
+    document = json.dumps(answer.as_json(), indent=2, sort_keys=True) if as_json else ""
+    return show(document or render_as(answer), "check") or answer.exit_code
 
 
 def render(

@@ -27,9 +27,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pyinfra_gpu.engine import command_line, lease
+from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
@@ -114,7 +113,7 @@ def visit(
 
     Returns the names of the hosts in the inventory's order, and what is wrong with the request.
     """
-    with ended_by(SIGINT, SIGTERM, SIGHUP), never_asking(), _run(request) as state:
+    with command_line.ended_by(SIGINT, SIGTERM, SIGHUP), never_asking(), _run(request) as state:
         if not Path(DEPLOY).is_file():
             return (), (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
         command_line.ensure_ssh_folder()
@@ -196,8 +195,6 @@ def probed(state: State, host: Host, use: Callable[[HostSpec, Record], T]) -> T 
             seen = answer(state, host, spec, compare_s=COMPARE_S)
             if isinstance(seen, Unanswered):
                 return seen
-            if other := lease.other_name(host, seen):
-                return Unanswered(reason=other)
             return use(spec, seen)
     except Exception as error:  # one host's failure is one host's failure
         text = f"pyinfra-gpu failed there ({type(error).__name__}: {error}): please report this"

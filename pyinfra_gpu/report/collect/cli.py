@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from pyinfra.api.command import StringCommand
 from pyinfra.context import ctx_host
 
@@ -24,8 +24,8 @@ from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import probed, visit
+from pyinfra_gpu.report.check.cli import of_hosts
+from pyinfra_gpu.report.check.running import Request, probed, visit
 from pyinfra_gpu.text import shortened, without_escapes
 from pyinfra_gpu.whole_file import replacing
 
@@ -55,34 +55,30 @@ _KINDS = (  # in this order; what is replaced is the last group, or all
 )
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``collect``."""
-    parser = subparsers.add_parser(
-        "collect",
-        help="gather, masked, what hosts report of driver, packages and GPUs, to ask for help",
-        description="Collect, read-only, how hosts are set up for their GPUs: one text file per"
-        " host, in which names, addresses, serial numbers and secrets are replaced. Nothing is"
-        " sent.",
-        epilog="exit code: 0 everything was collected; 1 something could not be collected.",
-    )
-    add_request(parser)
-    text = "the folder for the files; default: collected"
-    parser.add_argument("--folder", type=Path, default=Path("collected"), help=text)
-    parser.set_defaults(handler=handle)
+@click.command(
+    "collect", epilog="exit code: 0 everything was collected; 1 something could not be collected."
+)
+@of_hosts
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=Path("collected"), show_default=True,
+    help="the folder for the files",
+)  # fmt: skip
+def command(request: Request, folder: Path) -> int:
+    """Gather what hosts report, masked, to ask for help.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Gather, write, list; return the exit code."""
+    Driver, packages and GPUs; read-only, one text file per host, in which names, addresses, serial
+    numbers and secrets are replaced. Nothing is sent.
+    """
     found: dict[str, tuple[str, Counter[str], str]] = {}
-    names, reasons = visit(request_of(options), gather, lambda one, _: found.update([one]))
+    names, reasons = visit(request, gather, lambda one, _: found.update([one]))
     lines = [f"! {reason}" for reason in reasons]
-    first = len(list(options.folder.glob("host-*.txt")))  # those of other hosts stay
+    first = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
     for number, name in enumerate(names, 1):
         text, counts, reason = found[name]
-        path = options.folder / f"host-{first + number}.txt"  # the host's name is not in it
+        path = folder / f"host-{first + number}.txt"  # the host's name is not in it
         replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
         try:
-            options.folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             with replacing(path, 0o600) as file:
                 file.write(text.encode("utf-8", "surrogateescape"))
             lines.append(f"{name}: {path}; replaced: {replaced}")

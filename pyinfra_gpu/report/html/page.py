@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -21,12 +20,11 @@ from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
-from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, request_of, summary
-from pyinfra_gpu.report.check.running import run
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, of_hosts, summary
+from pyinfra_gpu.report.check.running import Request, run
 from pyinfra_gpu.report.smoke import across_figures, figures
-from pyinfra_gpu.report.train.answer import HostRuns
+from pyinfra_gpu.report.train.answer import HostRuns, told_of
 from pyinfra_gpu.report.train.asking import ask_all
-from pyinfra_gpu.report.train.render import told_of
 from pyinfra_gpu.whole_file import replacing
 
 _HERE = Path(__file__).parent
@@ -41,32 +39,25 @@ _STATES = {  # of a stage: symbol and word
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``report``."""
-    parser = subparsers.add_parser(
-        "report",
-        help="write what `check` shows as an HTML page",
-        description="Probe every host as `check` does, and write one HTML page that needs no"
-        " network: a table of all hosts, then each host's deviations, versions, smoke test,"
-        " training runs and package history.",
-        epilog=EXIT_CODES_TEXT,
-    )
-    add_request(parser)
-    text = "the file to write; - prints the page"
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help=text)
-    parser.set_defaults(handler=handle)
+@click.command("report", epilog=EXIT_CODES_TEXT)
+@of_hosts
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(allow_dash=True), required=True,
+    help="the file to write; - prints the page",
+)  # fmt: skip
+def command(request: Request, output: str) -> int:
+    """Write what `check` shows as one HTML page.
 
-
-def handle(options: argparse.Namespace) -> int:
-    """Check, write the page, and return the check's exit code; 1 if it cannot be written."""
-    target = Path(options.output).resolve()
-    prints = options.output == "-"
+    The page needs no network. It has a table of all hosts, then each host's deviations, versions,
+    smoke test, training runs and package history.
+    """
+    target = Path(output).resolve()
+    prints = output == "-"
     try:
         if not prints and target.exists() and not target.is_file():
             raise OSError("it is not a file; -o - prints the page")
         if not prints and not target.parent.is_dir():  # said before any host is asked
             raise OSError(f"{target.parent} is not a folder")
-        request = request_of(options)
         answer = run(request)
         runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
         text = page(answer, {host.name: host for host in runs})
@@ -75,9 +66,9 @@ def handle(options: argparse.Namespace) -> int:
         with replacing(target, _mode(target)) as file:  # a web server may be sending it
             file.write(text.encode())
     except OSError as error:
-        click.echo(f"{options.output} cannot be written: {error.strerror or error}", err=True)
+        click.echo(f"{output} cannot be written: {error.strerror or error}", err=True)
         return 1
-    click.echo(f"{options.output}: {summary(answer)}")
+    click.echo(f"{output}: {summary(answer)}")
     for reason in answer.reasons:
         click.echo(f"! {reason}", err=True)
     return answer.exit_code

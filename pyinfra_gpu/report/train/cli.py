@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
-from pyinfra_gpu.completion import is_asked, offer
-from pyinfra_gpu.on_host.train import cli as launcher
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request, request_of, typed
-from pyinfra_gpu.report.check.running import known, members
-from pyinfra_gpu.report.train.across import lead
-from pyinfra_gpu.report.train.answer import TrainAnswer
-from pyinfra_gpu.report.train.asking import LISTS, ask_all
-from pyinfra_gpu.report.train.render import printed, render
+from pyinfra_gpu.report.check.cli import known_of, of_hosts
+from pyinfra_gpu.report.check.running import Request, known
+from pyinfra_gpu.report.train.answer import TrainAnswer, printed, render
+from pyinfra_gpu.report.train.asking import LISTS, ask_all, lead
 from pyinfra_gpu.text import columns, draws, some
 
 VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
@@ -31,140 +26,99 @@ EXIT_CODES_TEXT = (
 )
 _ACROSS = ("start", "stop", "resume")
 _ALL = (*_ACROSS, "try")
-_MISTAKE, _INTERRUPTED = 2, 130
+_INTERRUPTED = 130
 _WATCH_EVERY_S = 5.0
-_COLOURS = {
-    **dict.fromkeys(("running", "finished"), "green"),
-    **dict.fromkeys(("failed", "lost", "damaged", "stalled"), "red"),
-    **dict.fromkeys(("queued", "stopped"), "yellow"),
-}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``train``."""
-    parser = subparsers.add_parser(
-        "train",
-        help="start, follow, stop, resume and explain training runs on the hosts",
-        description="Run the launcher on every host at once and show what each answers. Words that"
-        " are not among these options go to the launcher unchanged.",
-        usage="%(prog)s INVENTORY [options] [--] ACTION [NAME] [launcher's options] [-- ARGS]",
-        epilog=EXIT_CODES_TEXT,
-        allow_abbrev=False,
-    )
-    add_request(parser)
-    add = parser.add_argument
-    add("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
-    add("--json", action="store_true", help="print one JSON document")
-    text = f"{', '.join(_ACROSS)}: one run of all hosts of a group"
-    offer(add("--across", metavar="GROUP", help=text), lambda words: known(typed(words))[0])
-    if is_asked():
-        offer(add("name", nargs="?"), _presets)
-    add("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
-    add("--once", action="store_true", help="watch: show it once and exit")
-    parser.set_defaults(handler=handle, words=[])
-
-
-def _presets(words: argparse.Namespace) -> list[str]:
+def _presets(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Return the presets that the hosts declare, where one is to be started."""
-    hosts = known(typed(words))[1].values() if words.action == "start" else ()
-    declared = (data.get("training_presets") for data in hosts)
-    return [*dict.fromkeys(name for each in declared if isinstance(each, Mapping) for name in each)]
+    given = context.params
+    if given.get("action") != "start" or given.get("words"):
+        return []
+    declared = (data.get("training_presets") for data in known_of(context)[1].values())
+    names = [name for each in declared if isinstance(each, Mapping) for name in each]
+    return [name for name in dict.fromkeys(names) if name.startswith(begun)]
 
 
-def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse `train INVENTORY ...`; a mistake ends with 2, as on the host."""
-    at = words.index("--") if "--" in words else len(words)
-    ours, theirs = [*words[:at]], [*words[at + 1 :]]
-    if theirs and theirs[0] in VERBS and not {*VERBS} & {*ours[1:]}:
-        ours.append(theirs.pop(0))  # the action stands behind the dashes
-    try:
-        options, further = parser.parse_known_args(ours)
-    except SystemExit as ended:
-        raise SystemExit(_MISTAKE if ended.code else 0) from None
-    options.words = [*further, *theirs]
-    for text in _mistakes(options):
-        _tell(f"pyinfra-gpu train: {text}")
-        raise SystemExit(_MISTAKE)
-    return options
+def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    return [each for each in known_of(context)[0] if each.startswith(begun)]
 
 
-def _mistakes(options: argparse.Namespace) -> Iterator[str]:
-    """Yield what cannot be meant, by the words alone or by the hosts that there are."""
-    action, words, across = options.action, options.words, options.across
+@click.command(
+    "train",
+    epilog=EXIT_CODES_TEXT,
+    options_metavar="[OPTIONS] [--]",
+    context_settings={"ignore_unknown_options": True},
+)
+@of_hosts
+@click.argument("action", type=click.Choice(VERBS), metavar="ACTION")
+@click.argument(
+    "words",
+    metavar="[NAME] [launcher's options] [-- ARGS]",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=_presets,
+)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON document")
+@click.option(
+    "--across",
+    metavar="GROUP",
+    shell_complete=_groups,
+    help=f"{', '.join(_ACROSS)}: one run of all hosts of a group",
+)
+@click.option("--all", "everywhere", is_flag=True, help=f"{', '.join(_ALL)}: on all hosts")
+def command(
+    request: Request,
+    action: str,
+    words: tuple[str, ...],
+    as_json: bool,
+    across: str | None,
+    everywhere: bool,
+) -> int:  # fmt: skip
+    """Start, follow, stop and explain training runs.
+
+    Runs the launcher on every host at once and shows what each answers. ACTION is one of start,
+    try, list, watch, stop, resume, logs, why and presets; words that are not among the options
+    below go to the launcher unchanged.
+    """
     if action == "logs" and {"-f", "--follow"} & {*words}:
-        yield "logs are followed on their host: run `train logs -f` there"
-    if across is not None and action not in _ACROSS:
-        yield f"--across is for start, stop and resume, not for {action}: give --limit {across}"
-    if across is not None and options.limit:
-        yield "--across names all hosts of the run: leave out --limit"
-    if action in LISTS and words:
-        yield f"{action} shows the runs of all hosts: leave out {words[0]}"
-    unnamed = action in _ALL and not (options.limit or across or options.all)
-    if unnamed and len(hosts := known(typed(options))[1]) > 1:
-        yield f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all"
-    own = [*words[: words.index("--")]] if "--" in words else [*words]
-    try:
-        launcher.train.commands[action].make_context(f"train {action}", own)
-    except click.exceptions.Exit:
-        raise SystemExit(0) from None
-    except click.UsageError as error:
-        yield f"{error.format_message()} See `train {action} --help` on a host"
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def handle(options: argparse.Namespace) -> int:
-    """Ask the hosts, and return the exit code; Ctrl-C says that what is on goes on."""
+        raise click.UsageError("logs are followed on their host: run `train logs -f` there")
+    if across is not None and (action not in _ACROSS or request.limit):
+        which = f"--across is for {', '.join(_ACROSS)}"
+        raise click.UsageError(f"{which}, and names all hosts: leave out --limit")
+    unnamed = action in _ALL and not (request.limit or across or everywhere)
+    if unnamed and len(hosts := known(request)[1]) > 1:
+        which = f"{action} on {some([*hosts], 3)}?"
+        raise click.UsageError(f"{which} Say which with --limit, or give --all")
     if KeyboardInterrupt not in Hub.NOT_ERROR:
         Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
-    typed = f"pyinfra-gpu train {options.inventory}"
     try:
-        return _handled(options)
+        return _asked(request, action, [*words], across, as_json=as_json)
     except KeyboardInterrupt:
-        if options.action == "watch":
-            _tell(f"\nthe runs go on: `{typed} watch` shows them again")
-            return 0
-        if options.action not in ("start", "resume"):
-            raise
-        _tell(f"\ninterrupted; what was started already continues: `{typed} list` shows what")
-        return _INTERRUPTED
+        listed = f"`pyinfra-gpu train {request.inventory} list`"
+        print(f"\nruns continue: {listed} shows them", file=sys.stderr, flush=True)
+        return 0 if action == "watch" else _INTERRUPTED
 
 
-def _handled(options: argparse.Namespace) -> int:
-    request, action, words = request_of(options), options.action, options.words
-    if options.across is not None:
-        request = replace(request, limit=(options.across,))
+def _asked(
+    request: Request, action: str, words: list[str], across: str | None, *, as_json: bool
+) -> int:
+    if across is not None:
+        request = replace(request, limit=(across,))
         if action in ("start", "resume"):
-            return _shown(lead(request, action, words), options)
-        names = members(request, options.across, "--across")
-        if isinstance(names, str):
-            return _shown(TrainAnswer(inventory=request.inventory, reasons=(names,)), options)
+            return _shown(lead(request, action, words), action, as_json=as_json)
         words = ["--across", *words]
-    again = action == "watch" and not (options.once or options.json)
-    if again:
-        _tell(f"asking the hosts of {request.inventory} ...")
     while True:
-        answer = ask_all(request, action, words)
-        code = _shown(answer, options)
-        if not again or not any(run.on for host in answer.hosts for run in host.runs):
+        code = _shown(answer := ask_all(request, action, words), action, as_json=as_json)
+        on = any(run.on for host in answer.hosts for run in host.runs)
+        if action != "watch" or as_json or not on:
             return code
         time.sleep(_WATCH_EVERY_S)
 
 
-def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
-    if options.json:
-        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    elif options.action not in LISTS:
-        text = printed(answer)
-    elif draws(sys.stdout):
-        clear = "\x1b[H\x1b[2J" if options.action == "watch" and not options.once else ""
-        text = clear + render(answer, _colour, columns())
-    else:
-        text = render(answer, width=columns())
+def _shown(answer: TrainAnswer, action: str, *, as_json: bool) -> int:
+    text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    if not as_json:
+        clear = "\x1b[H\x1b[2J" if action == "watch" and draws(sys.stdout) else ""
+        text = clear + (render(answer, columns()) if action in LISTS else printed(answer))
     return show(text, "train") or answer.exit_code
-
-
-def _colour(text: str, word: str) -> str:
-    return click.style(text, fg=_COLOURS.get(word))
