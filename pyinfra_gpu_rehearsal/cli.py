@@ -47,11 +47,11 @@ def run(lab: Lab) -> int:
 @command.command()
 @click.argument("count", type=int, default=2)
 @click.option("--machine", default="", help="what new hosts simulate, as in '2x RTX 5090'")
-@click.option("--os", type=click.Choice([*RELEASES]), default="", help="default: as there, or here")
+@click.option("--os", type=click.Choice([*RELEASES]), help="default: as there, or here")
 @click.pass_obj
-def up(lab: Lab, count: int, machine: str, os: str) -> None:
+def up(lab: Lab, count: int, machine: str, os: str | None) -> None:
     """Make hosts, or switch them on again."""
-    lab.up(count, machine=machine, release=os)
+    lab.up(count, machine=machine, release=os or "")
     _show(lab)
 
 
