@@ -95,9 +95,7 @@ def _attempts(lab: Lab, process: Process) -> Attempts:
 
 def _from_a_third_machine(host: LabHost, *words: str) -> dict[str, str]:
     """Connect from the lab's own machine, on the hosts' network and none of them."""
-    pid = host.bridge.only_process(comm="sleep", purpose="finding the third machine")
-    enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-    command = [*enter, sys.executable, "-I", str(CONNECT), *words]
+    command = [*host.subnet.inside(), sys.executable, "-I", str(CONNECT), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
