@@ -116,17 +116,9 @@ def stale(spec: HostSpec, record: Record) -> str | None:
 
 def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of the hosts together."""
-    across = None if spec.smoke.run == "skip" else spec.smoke.across
-    if across is None:
+    if not members(spec):
         return
-    if across.impossible:
-        yield stop(
-            Id.SMOKE_ACROSS_IMPOSSIBLE,
-            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
-            "a group of hosts that can train one step together",
-            "correct `smoke_across_hosts`",
-        )
-    elif why := stale_across(spec, record):
+    if why := stale_across(spec, record):
         yield unproven_across(spec, why, "repair")
     elif spec.smoke.run == "always":
         yield unproven_across(spec, 'smoke = "always"', "note")

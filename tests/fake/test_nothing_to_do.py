@@ -49,7 +49,9 @@ def operations(run: FakeRun, name: str) -> int:
 
 def ended(host: FakeHost, *, asks: bool, leaves_alone: bool) -> tuple[FakeRun, dict[str, Any]]:
     """Go through a run as far as a host may; return it, and what is reported of the host."""
-    run = FakeRun(host, FakeHost(name="other"), asks=asks)
+    across = {"smoke_across_hosts": host.data.get("smoke_across_hosts", False)}
+    others = FakeHost(name="other", data={**CPU, **across}), FakeHost(name="third")
+    run = FakeRun(host, *others, asks=asks)
     book = Journal(lambda state, book: None)
     run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
     with ctx_state.use(run.state):
