@@ -81,32 +81,31 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
 
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
     """Say who takes part in the multi-node step. Raises SpecError where it cannot be."""
-    inventory, most = host.inventory, MAX_RANKS // RANKS
+    inventory = host.inventory
     declares = {each.name: each.data.get("smoke_across_hosts") for each in inventory}
     if across.hosts is True:
         members = [name for name, said in declares.items() if said is True]
+    elif across.hosts in inventory.groups:
+        members = [each.name for each in inventory.get_group(across.hosts)]
     else:
-        members = [each.name for each in inventory.groups.get(str(across.hosts), ())]
+        members = []
     unlike = [name for name in members if declares[name] != across.hosts]
-    wrong = None
-    if across.hosts is not True and across.hosts not in inventory.groups:
-        known = ", ".join(name for name in inventory.groups if name != "all")
-        wrong = f"it names no group of this inventory, which has {known}"
-    elif host.name not in members:
-        wrong = "this host is not in that group"
+    impossible, most = None, MAX_RANKS // RANKS
+    if host.name not in members:
+        impossible = "this host is in no such group of this inventory"
     elif len(members) < 2:
-        wrong = "there is no other host to train with"
+        impossible = "there is no other host to train with"
     elif unlike:
-        wrong = f"{brief(unlike)} does not declare the same"
+        impossible = f"{brief(unlike)} does not declare the same"
     elif len(members) > most:
-        wrong = f"that is {len(members)} hosts, and at most {most} can take part in one step"
-    if wrong:
+        impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
+    if impossible:
         raise SpecError(
             sentence(
                 f"host {host.name}",
                 "smoke_across_hosts",
                 across.hosts,
-                f"cannot be: {wrong}",
+                f"cannot be: {impossible}",
                 allowed="a group of at least two hosts that all declare it, or True",
                 remedy="correct smoke_across_hosts, or remove it",
             )

@@ -374,7 +374,7 @@ def _step_across(
     if not place["reached"]:
         yield refuse(
             STAGE,
-            f"{spec.host}: the multi-node step was not made: this host told of no IPv4 address"
+            f"{spec.host}: the multi-node step was not made: this host reported no IPv4 address"
             " that others could reach; declare smoke_across_address for it",
         )
         return
@@ -425,7 +425,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
 def _put_off(spec: HostSpec, why: str, until: str) -> None:
     """Say that the step has to be made and is not made by this run."""
     journal.found(STAGE, drift.unproven_across(spec, why, "report"))
-    journal.warn(STAGE, f"{spec.host}: the multi-node step is owed ({why}) and {until}")
+    journal.warn(STAGE, f"{spec.host}: the multi-node step is required ({why}) and {until}")
     host.noop("the multi-node step is not made by this run")
 
 

@@ -34,7 +34,6 @@ HOSTS: dict[str, FakeHost] = {
         plain={"packages.lock": "apt (pid 8)"},
         data={**CPU, "preflight_apt_wait_s": 0},
     ),
-    "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
     "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
     "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:1]},
@@ -49,9 +48,7 @@ def operations(run: FakeRun, name: str) -> int:
 
 def ended(host: FakeHost, *, asks: bool, leaves_alone: bool) -> tuple[FakeRun, dict[str, Any]]:
     """Go through a run as far as a host may; return it, and what is reported of the host."""
-    across = {"smoke_across_hosts": host.data.get("smoke_across_hosts", False)}
-    others = FakeHost(name="other", data={**CPU, **across}), FakeHost(name="third")
-    run = FakeRun(host, *others, asks=asks)
+    run = FakeRun(host, FakeHost(name="other"), asks=asks)
     book = Journal(lambda state, book: None)
     run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
     with ctx_state.use(run.state):
