@@ -334,7 +334,7 @@ def test_a_file_that_hides_an_installed_package_is_told() -> None:
 
 
 ROW = "0" * 40
-SUBMODULES, LFS = "training.submodule", "training.lfs"
+SUBMODULES, LFS = "training.submodules", "training.lfs"
 
 
 @pytest.mark.parametrize(
@@ -360,10 +360,9 @@ SUBMODULES, LFS = "training.submodule", "training.lfs"
 def test_what_is_not_complete_is_found(
     changes: dict[str, Any], found: tuple[str, str] | None
 ) -> None:
-    kinds: dict[str, dict[str, Any]] = {"data": {**DATA}, "plain": {}, "lists": {}}
+    kinds: dict[str, dict[str, Any]] = {"data": {**DATA}, "told": {}}
     for key, value in changes.items():
-        told = "lists" if isinstance(value, list) else "plain"
-        kinds[told if "." in key else "data"][key] = value
+        kinds["told" if "." in key else "data"][key] = value
     host = FakeHost(**kinds)
     judged = training.judge(host.spec(), parse(host.probe_lines()))
     assert [(each.effect, each.found) for each in judged] == [found] * (found is not None)
