@@ -175,17 +175,6 @@ def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
             yield repair(id_, said, expected, action, (*wrong, *named))
 
 
-def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    headers = known(record.kernel.headers)
-    for each in (record.system.kernel, record.packages.half_configured):
-        known(each)
-    for kernel in () if archive(spec, record) else kernels(record):
-        if headers.get(kernel) is False:
-            found, expected = f"no headers for kernel {kernel}", "headers, to build a module with"
-            name = catalogue().headers_package(kernel)
-            yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, f"install {name}", (name,))
-
-
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
     """Return the libraries that programs load, and that are not of the driver's one version."""
     paths = (record.driver.libcuda, record.driver.libml) if len(found.versions) == 1 else ()
@@ -226,17 +215,23 @@ def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    for each in (record.kernel.installed, record.kernel.modules):
+def _kernels(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge, of the running and the next kernel, the headers to build with and the module."""
+    kernel, own, found = record.kernel, archive(spec, record), packages(spec, record)
+    headers, missing = known(kernel.headers), [] if own else kernels(record)
+    for name in (each for each in missing if headers.get(each) is False):
+        said, package = f"no headers for kernel {name}", catalogue().headers_package(name)
+        expected = "headers, to build a module with"
+        yield repair(Id.DRIVER_HEADERS_MISSING, said, expected, f"install {package}", (package,))
+    asked = (kernel.installed, kernel.modules, record.packages.half_configured)
+    for each in (*asked, record.system.kernel):
         known(each)
-    found = packages(spec, record)
-    for kernel, there in unbuilt(spec, record).items():
-        running = kernel == record.system.kernel
-        expected = f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}"
-        how = "install the distribution's" if archive(spec, record) else "build it"
-        named = (*of_kernel(kernel), "dkms", *found.wanted)
-        id_, said = Id.DRIVER_MODULE_NOT_BUILT, f"{there} for kernel {kernel}"
-        yield repair(id_, said, expected, f"{how} for {kernel}", named)
+    for name, there in unbuilt(spec, record).items():
+        boot = "" if name == record.system.kernel else ", or the next boot has no GPU"
+        how = "install the distribution's" if own else "build it"
+        named = (*of_kernel(name), "dkms", *found.wanted)
+        said, expected = f"{there} for kernel {name}", f"module {found.versions[0]}{boot}"
+        yield repair(Id.DRIVER_MODULE_NOT_BUILT, said, expected, f"{how} for {name}", named)
 
 
 def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -257,17 +252,11 @@ def owed(found: Iterable[Finding]) -> str | None:
 
 
 def uncured(at: int | Unknown) -> str:
-    """Say that a reboot did not help, a clause with its remedy.
-
-    + at: when it was asked for, in seconds since 1970
-    """
-    when = "of before"
+    """Say that a reboot did not help that was asked for at a moment, in seconds since 1970."""
+    when, remedy = "", "see `dkms status` and `dmesg` there, and reboot when the cause is gone"
     if isinstance(at, int) and at < _YEAR_5000:
-        when = f"of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        f"the reboot {when} did not help, so none follows: see `dkms status` and `dmesg` there, and"
-        " reboot when the cause is gone"
-    )
+        when = f" of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"the reboot{when} did not help, so none follows: {remedy}"
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:
@@ -310,7 +299,8 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     reason, boot, action, command = owed(found), record.system.boot_id, "", None
     tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
     if not ours(spec):
-        action = "it is somebody else's driver (driver_source 'present'): load it, or reboot"
+        action = "left alone with driver_source = 'present': have a driver of branch"
+        action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
     elif tried:
         action, command = uncured(tried[0]), "sudo systemctl reboot"
     elif reason is None and record.driver.loaded and reboots:
@@ -346,11 +336,10 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
-    With its devices closed no program of the owner's can begin to use a GPU, so the run stops. The
-    driver makes them with the mode that its module was loaded with, and nvidia-modprobe gives them
-    that mode again: to change it on the device does not last. Files that no package explains lie
-    behind a folder on the way, or have a mode that root chose for good; a link that dangles, and a
-    file of our own packages, has a finding of its own.
+    The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
+    gives them that mode again: to change it on the device does not last. Files that no package
+    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
+    dangles, and a file of our own packages, has a finding of its own.
     """
     shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
     links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
@@ -358,31 +347,28 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     devices = [path for path in shut if path.startswith("/dev/")]
     others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
     if devices:
+        found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
         yield report(
             Id.DRIVER_CLOSED,
-            f"{owner} may not open {some(devices, _NAMED)}",
+            found,
             "devices that the owner may read and write",
-            "take NVreg_DeviceFileMode, -UID and -GID out of modprobe's settings, or the rule of"
-            " udev's away, and reboot; or put the owner into the group that may; see who says so",
-            f"ls -l {devices[0]}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            "take NVreg_DeviceFile* out of modprobe's settings, or the rule of udev's away, and"
+            " reboot; or put the owner into the group that may; see who says so",
+            f"{command}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
             stops=True,
         )
     if others:
-        yield report(
-            Id.DRIVER_CLOSED,
-            f"{owner} may not use {some(others, _NAMED)}",
-            "libraries that the owner may read, and programs that the owner may run",
-            "left alone, since somebody chose that, for a folder on the way or for good by the"
-            " package manager's list of modes: take it back",
-            f"namei -l {others[0]}",
-        )
+        found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
+        expected = "libraries that the owner may read, and programs that the owner may run"
+        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 
 judge = Rules(
     *where(
         ours,
-        *(_keyring, _files, _packages, _headers),
-        *(_module_name, _modules, _initramfs),
+        *(_keyring, _files, _packages),
+        *(_module_name, _kernels, _initramfs),
     ),
     *where(of_gpus, _loaded),
     *where(ours, _persistenced),

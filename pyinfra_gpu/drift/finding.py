@@ -42,7 +42,6 @@ class Id(StrEnum):
     PREFLIGHT_PRELOADED = "preflight.preloaded"
     PREFLIGHT_KEYS_IGNORED = "preflight.keys-ignored"
     PREFLIGHT_GPUS_DIFFER = "preflight.gpus-differ"
-    PREFLIGHT_NO_DRIVER = "preflight.no-driver"
     PREFLIGHT_OTHER_DRIVER = "preflight.other-driver"
     PREFLIGHT_SECURE_BOOT = "preflight.secure-boot"
     PREFLIGHT_GPUS_IN_USE = "preflight.gpus-in-use"
@@ -116,7 +115,6 @@ class Id(StrEnum):
     SMOKE_UNPROVEN = "smoke.unproven"
     SMOKE_PROOF_BEFORE_BOOT = "smoke.proof-before-boot"
     SMOKE_UNPROVEN_ACROSS_HOSTS = "smoke.unproven-across-hosts"
-    SMOKE_ACROSS_IMPOSSIBLE = "smoke.across-impossible"
 
     @property
     def stage(self) -> Stage:

@@ -75,14 +75,16 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "StartLimitIntervalSec=0",
         "[Service]",
         "Type=notify",
+        f"EnvironmentFile={spec.paths.env_file}",
         f"ExecStart={spec.paths.train} supervise %i",
         # All that the run has started is asked to end, then killed; so is what is left behind it.
         "KillMode=control-group",
         "SendSIGKILL=yes",
         f"TimeoutStartSec={_STARTS_S}",
         f"TimeoutStopSec={training.stop_grace_s}",
-        # After a failure that mostly passes; how long it waits is the supervisor's own.
+        # After a failure that mostly passes.
         f"RestartForceExitStatus={AGAIN}",
+        f"RestartSec={training.retry_wait_s}",
         # Where memory runs out, one rank is killed, and the supervisor says which.
         "OOMPolicy=continue",
         "Slice=app.slice",

@@ -61,13 +61,10 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Then come the pins,
-    what keeps unattended-upgrades off, the blacklist of the free drivers, the source list, and a
-    list of this repository alone. Another list that names the same repository is set aside, since
-    nothing works where their keys differ.
-
-    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and NVIDIA's
-    repository is there only for the toolkit.
+    would point elsewhere. What it holds must be the pinned key and no other. Another list that
+    names the same repository is set aside, since nothing works where their keys differ. With
+    ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and its repository is
+    there only for the toolkit.
 
     **Example:**
 
@@ -153,14 +150,11 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared driver is installed, all of one version, and ready for each boot.
 
-    The headers of the running kernel come first, for without them DKMS builds nothing and says
-    nothing. A driver of another branch is brought back, which is a downgrade where it is a newer
-    one: the declared branch is what asks for it. Within the branch nothing is ever downgraded
-    unless ``driver_version`` says so or the rest of the driver is at the older version.
-
-    The module is there for the running and for the next kernel: a DKMS build that failed leaves
-    packages that count as installed. The initramfs knows that nouveau and nova are blacklisted. The
-    packages are on hold as ``driver_hold`` says.
+    The headers come first, for without them DKMS builds nothing and says nothing. A driver of
+    another branch is brought back; within the branch nothing is ever downgraded unless
+    ``driver_version`` says so or the rest of the driver is at the older version. The module is
+    there for the running and for the next kernel: a DKMS build that failed leaves packages that
+    count as installed. The packages are on hold as ``driver_hold`` says.
     """
     for each in found.of(Id.DRIVER_HEADERS_MISSING):
         hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
@@ -238,11 +232,10 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
     companions = own.beside(spec.driver.branch or 0, spec.driver.modules) if own else ()
     chosen = target(spec, found)
     versions = [chosen] if chosen else _on_offer(state, host, spec, found)[:_TRIED]
-    tried = [
-        Request(stage=STAGE, spec=spec, packages=requests(spec, record, version, more))
-        for version in versions
-        for more in ((*companions, *of_series(spec, record)), companions, ())
-    ] or [Request(stage=STAGE, spec=spec, packages=requests(spec, record))]
+    more = ((*companions, *of_series(spec, record)), companions, ())
+    asked = [requests(spec, record, version, each) for version in versions for each in more]
+    asked = asked or [requests(spec, record)]
+    tried = [Request(stage=STAGE, spec=spec, packages=packages_) for packages_ in asked]
     likely = (each for each in tried if possible(state, host, each))
     return transaction.run(state, host, next(likely, tried[0]))
 
@@ -293,11 +286,9 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the running kernel has the installed module, and the free drivers do not.
 
     Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
-    are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
-    this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
-    most one reboot in a run, and never a second one for what the first did not cure. Nobody's
-    process is ever ended but by a reboot that data asks for. A run that was cut off behind its
-    reboot has left a note of what that was for: it is forgotten where that is gone.
+    are stopped and started again); otherwise rebooted as ``driver_reboot`` says, at most once in a
+    run, and never a second time for what the first did not cure. Nobody's process is ever ended but
+    by a reboot that data asks for.
     """
     del record, found
     yield FunctionCommand(_load, (spec,), {})
@@ -322,7 +313,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     if reason_ and loadable and busy and spec.driver.reboot != "always":
         who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
         if isinstance(busy, Unknown):
-            who = f"who uses the GPUs cannot be told ({busy.reason})"
+            who = f"who uses the GPUs is not known ({busy.reason})"
         sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
     if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
@@ -342,7 +333,7 @@ def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -
     reboots it. An installation that was cut off behind the driver's packages leaves none of them
     to install, so it is finished here; who installs next comes behind the reboot.
     """
-    said = f"{host.name}: a reboot is owed ({why_}), and"
+    said = f"{host.name}: a reboot is required ({why_}), and"
     if spec.driver.reboot == "never":
         remedy = "run `sudo systemctl reboot` there when it suits, then run again"
         return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")
@@ -356,9 +347,9 @@ def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -
         return failed(host, STAGE, f"{said} {has}: see `dkms status` there")
     if not restart(state, host, STAGE, spec, why_, reason_):
         return False
-    # With `driver_reboot = "always"` somebody may have been at work; who that was is told.
-    for uses in (users(record), record.power.sessions, record.power.inhibitors):
-        for who in if_known(uses, ()):
+    uses = (users(record), record.power.sessions, record.power.inhibitors)
+    for each in uses if spec.driver.reboot == "always" else ():
+        for who in if_known(each, ()):
             sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
             journal.warn(STAGE, f"{host.name}: {sentence}")
     return True
@@ -373,10 +364,9 @@ def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
-    An upgrade of the driver stops it, and nothing starts it again. Comes after the module is
-    loaded: without one it cannot start. GPUs work without it, only that the first program to use
-    them waits for them: where it cannot be started, that is said, the other stages do their work,
-    and the run fails for this host at its end.
+    An upgrade of the driver stops it, and without a loaded module it cannot start. GPUs work
+    without it, only that the first program to use them waits: where it cannot be started, the other
+    stages do their work, and the run fails for this host at its end.
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

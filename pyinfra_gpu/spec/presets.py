@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from pyinfra_gpu.on_host.train import presets as runs
-from pyinfra_gpu.spec.types import Bad, Text, refuse
-from pyinfra_gpu.spec.variables import Variable
+from pyinfra_gpu.spec.types import Bad, Text, Variable, refuse
 
 Short = Annotated[Text, StringConstraints(min_length=1, max_length=runs.LONGEST)]
 

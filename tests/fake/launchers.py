@@ -34,6 +34,7 @@ def run(outcome: str = "running", **fields: Any) -> dict[str, Any]:
         "wrong": outcome in ("failed", "lost"),
         "preset": "balanced",
         "last": {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0},
+        "words": {"step": "4,209/5,960", "loss": "2.7149", "speed": "368,417 tokens/s"},
         **fields,
     }
 

@@ -49,7 +49,7 @@ GPUS = """
     driver.loaded driver.module driver.nouveau driver.nova driver.on_disk driver.persistenced
     driver.persistenced_enabled gpus.devices kernel.headers kernel.initramfs kernel.installed
     kernel.modules libcuda.cache libcuda.files libcuda.links libcuda.loader_paths nvidia.packages
-    nvidia.sources system.kernel"""
+    nvidia.sources system.kernel system.os_id"""
 ANEW = {
     *(Id.CUDA_UNPROVEN, Id.LIBCUDA_UNPROVEN, Id.SMOKE_UNPROVEN, Id.SMOKE_PROOF_BEFORE_BOOT),
     Id.DRIVER_KEYRING_REPLACED,  # what is no keyring cannot be read

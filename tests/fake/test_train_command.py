@@ -8,7 +8,6 @@ import re
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import launchers
@@ -17,8 +16,6 @@ from launchers import Answers, Ask, listed, run
 
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import Unanswered
-from pyinfra_gpu.on_host.train import runs
-from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.report.train import asking
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer
 
@@ -35,30 +32,29 @@ def test_the_runs_of_all_hosts_are_one_table(ask: Ask) -> None:
     }
     code, table = ask(hosts, "list")
     rows = [" ".join(line.split()) for line in table.splitlines()]
-    assert rows[1] == "@fake/ws1 20261122-200000-balanced running 4,209/5,960 2.7149 368,417"
-    assert rows[2].startswith("@fake/ws2 20261122-200000-balanced finished")
-    assert (code, rows[3]) == (0, "@fake/ws3 none yet")
-    assert rows[-1] == "3 hosts: 1 run on; exit code 0"
+    first = "@fake/ws1 20261122-200000-balanced running 4,209/5,960 2.7149 368,417 tokens/s"
+    assert first in rows
+    assert first.replace("ws1", "ws2").replace("running", "finished") in rows
+    assert (code, "@fake/ws3 none yet" in rows) == (0, True)
+    assert rows[-1] == "hosts: 3, without an answer: 0, runs on: 1; exit code 0"
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "older"),
+    ("told", "code", "rows"),
     [
-        ([run("failed")], 2, False),
-        ([run("stalled", state="running", wrong=True)], 2, False),
-        ([run("queued", last=None)], 0, False),
+        ([run("failed")], 2, 1),
+        ([run("stalled", state="running", wrong=True)], 2, 1),
+        ([run("queued", last=None)], 0, 1),
         # One in the queue began when another failed: `list` showed only that it had finished.
-        ([run("failed", run=OLDER, unresolved=True), run("finished")], 2, True),
-        ([run("failed", run=OLDER), run("finished")], 0, False),
+        ([run("failed", run=OLDER, unresolved=True), run("finished")], 2, 2),
+        ([run("failed", run=OLDER), run("finished")], 0, 1),
     ],
 )
 def test_the_exit_code_says_whether_somebody_should_look(
-    told: list[Any], code: int, older: bool, ask: Ask
+    told: list[Any], code: int, rows: int, ask: Ask
 ) -> None:
     was, said = ask({"ws1": listed(*told), "ws2": listed(run("finished"))}, "list")
-    typed = r"1 older run failed on @fake/ws1: `?pyinfra-gpu train \S+ why --limit @fake/ws1 2026"
-    found = re.search(typed, " ".join(said.replace("\\\n", "").split()))
-    assert (was, found is not None) == (code, older)
+    assert (was, said.count("@fake/ws1")) == (code, rows)
 
 
 # What a host answers -> words of the sentence about it.
@@ -71,10 +67,6 @@ UNREADABLE: dict[str, tuple[Answers, str]] = {
     "a launcher that refuses": (
         {"list --json": {"success": False, "stderr": "runs are ada's here: run `sudo -u ada ...`"}},
         "runs are ada's here",
-    ),
-    "no launcher": (
-        {"list --json": {"success": False}},
-        r"no launcher at /opt/pyinfra-gpu/bin/train: run `pyinfra hosts\d+.py deploy.py`",
     ),
 }
 
@@ -98,7 +90,7 @@ def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(ask: Ask) -> None
     code, said = ask(hosts, "list", data=nothing)
     assert (code, "no training declared" in said) == (0, True)
     told = "no training is declared for @fake/ws1: declare training_repo and training_commit for it"
-    for words in (["start"], ["resume"], ["why"], ["list", "--limit", "@fake/ws1"]):
+    for words in (["start"], ["why"], ["list", "--limit", "@fake/ws1"]):
         code, said = ask(hosts, *words, data=nothing)
         assert (code, told in " ".join(said.split())) == (1, True)
 
@@ -134,6 +126,7 @@ def test_words_go_to_the_launcher_as_the_owner_with_and_without_dashes(
     assert ask(hosts, "--limit", "@fake/ws1", *words, data={"owner": "ada"})[0] == 1
     ((text, arguments),) = given
     assert text.endswith("bin/train start big --set 'a=b c; rm -rf /'")
+    assert "echo 'there is no launcher at /opt/pyinfra-gpu/bin/train: run `pyinfra hosts" in text
     who = f"PYINFRA_GPU_TRAIN_BY=ada@{socket.gethostname()} PYINFRA_GPU_HOST=@fake/ws1 COLUMNS=52"
     assert who in text
     assert arguments["_sudo_user"] == "ada"
@@ -152,10 +145,8 @@ def test_why_is_told_what_a_look_at_the_host_shows(
 MISTAKES = {
     ("trian", "x.py", "list"): "No such command 'trian'. Did you mean 'train'?",
     ("train", "x.py", "begin"): "'begin' is not one of",
-    ("train", "x.py", "--", "stop", "2026", "--force"): "No such option '--force'",
     ("train", "x.py", "logs", "-x", "--rank", "1", "--", "-f"): "run `train logs -f` there",
-    ("train", "x.py", "list", "2026"): "list shows the runs of all hosts: leave out 2026",
-    ("train", "x.py", "list", "--across", "hosts"): "--across is for start, stop and resume",
+    ("train", "x.py", "list", "--across", "hosts"): "--across is for start, stop, resume",
     ("train", "x.py", "start", "--across", "x", "--limit", "y"): "leave out --limit",
 }
 
@@ -170,8 +161,8 @@ def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
 
 REFUSES: Answers = {"stop": {"success": False, "stderr": "2 runs are on (a, b): say which one"}}
 NO_RUN: Answers = {
-    "stop": {"success": False, "stderr": "no run is running: see `train list`, or begin one"},
-    "logs": {"success": False, "stderr": "there is no run 2026: see `train list`"},
+    each: {"success": False, "stdout": '{"no_run": "none"}', "stderr": "no run is running"}
+    for each in ("stop", "logs")
 }
 STOPPED: Answers = {"stop": "one", "logs": "step 1"}
 
@@ -202,20 +193,6 @@ def test_a_host_without_such_a_run_is_no_failure_where_another_one_has_it(
     assert ask(hosts, action, "--all")[0] == code
 
 
-@pytest.mark.parametrize("name", [None, "2026"])
-def test_what_the_launcher_says_of_a_run_that_there_is_not_is_known_here(
-    name: str | None, tmp_path: Path
-) -> None:
-    class Here:
-        runs, presets = tmp_path, ("tiny",)
-
-    for going, across in ((True, True), (True, False), (False, True)):
-        with pytest.raises(TrainError) as caught:
-            runs.chosen(Here(), name, going=going, across=across)  # type: ignore[arg-type]
-        assert asking._NO_RUN.match(str(caught.value))
-    assert not asking._NO_RUN.match("this run cannot start: no run is running")
-
-
 class Terminal(io.StringIO):
     """Standard output that says it is a terminal."""
 
@@ -243,15 +220,9 @@ def test_watching_ends_with_the_last_run_and_draws_where_the_terminal_can(
     assert ("running" in text, "finished" in text, "\x1b" in text) == (True, True, drawn)
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (("watch", "--limit", "ws1"), 0, r"the runs go on: `[^`]+ watch` shows them"),
-        (("start", "big"), 130, r"started already continues: `[^`]+ list` shows what"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code"), [(("watch",), 0), (("start", "big"), 130)])
 def test_ctrl_c_says_that_what_is_on_goes_on(
-    words: tuple[str, ...], code: int, told: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], code: int, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said "interrupted", and nothing of the runs."""
 
@@ -261,4 +232,4 @@ def test_ctrl_c_says_that_what_is_on_goes_on(
     monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", interrupted)
     was, said = ask({}, *words)
     assert was == code
-    assert re.search(told, " ".join(said.split()))
+    assert re.search(r"runs continue: `[^`]+ list` shows them", " ".join(said.split()))

@@ -108,5 +108,8 @@ def declare(lab: Lab, host: LabHost, presets: Mapping[str, Any]) -> Training:
     site["notify"] = ["/bin/sh", "-c", f"cat >> {TOLD}"]
     host.run(f"cat >{path}", stdin=json.dumps(site))
     reload = "systemctl --machine=ubuntu@ --user daemon-reload"
-    host.run(f"sed -i 's/^TimeoutStopSec=.*/TimeoutStopSec={GRACE_S}/' {unit}; {reload} || true")
+    times = (
+        f"s/^TimeoutStopSec=.*/TimeoutStopSec={GRACE_S}/; s/^RestartSec=.*/RestartSec={RETRY_S}/"
+    )
+    host.run(f"sed -i '{times}' {unit}; {reload} || true")
     return Training(lab, host)

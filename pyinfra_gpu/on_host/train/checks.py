@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..terminal import some
 from . import claims, code, host, presets, units
-from .host import AGAIN, CPU, Gpu, Site, TrainError, above, unwritable
+from .host import AGAIN, CPU, Site, TrainError, above, unwritable
 from .presets import Preset
 from .runs import Run
 
@@ -36,25 +36,19 @@ def devices(site: Site, preset: Preset, gpus: str | None) -> tuple[list[str], in
     known = host.gpus()
     if not known:
         raise TrainError("the driver shows no GPU: look at `nvidia-smi`")
-    found = [gpu.uuid for gpu in known] if gpus is None else _named(gpus, known)
+    found = [gpu.uuid for gpu in known]
+    if gpus is not None:
+        names = {name: gpu.uuid for gpu in known for name in (str(gpu.index), gpu.uuid)}
+        words = [word.strip() for word in gpus.split(",")]
+        found = [names[word] for word in dict.fromkeys(words) if word in names]
+        if len(found) < len(words):
+            has = ", ".join(str(gpu.index) for gpu in known)
+            raise TrainError(f"--gpus {gpus:.80}: give GPUs of this host, each once, of {has}")
     ranks = preset.ranks or len(found)
     if ranks > len(found):
-        has = f"--gpus names {len(found)}" if gpus else f"this host has {len(found)}"
-        what = f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}"
-        raise TrainError(f"{what}: give --set ranks={len(found)}")
+        what = f"preset {preset.name} has {ranks} ranks, one for each GPU, and there are"
+        raise TrainError(f"{what} {len(found)}: give --set ranks={len(found)}")
     return found, ranks
-
-
-def _named(given: str, known: list[Gpu]) -> list[str]:
-    found: list[str] = []
-    for word in map(str.strip, given.split(",")):
-        match = [gpu.uuid for gpu in known if word in (str(gpu.index), gpu.uuid)]
-        if not match or match[0] in found:
-            why = "names a GPU twice" if match else f"names no GPU by {word!r:.60}"
-            has = ", ".join(str(gpu.index) for gpu in known)
-            raise TrainError(f"--gpus {given:.80} {why}: this host has {has}")
-        found += match
-    return found
 
 
 def refuse(site: Site, run: Run) -> None:
@@ -73,7 +67,7 @@ def warnings(site: Site, run: Run) -> Iterator[str]:
     if run.settings.checkpoints is None:
         yield f"preset {run.preset} names no checkpoints, so this run cannot be resumed"
     if site.notify and not os.access(site.notify[0], os.X_OK):
-        yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
+        yield f"nobody is notified: {site.notify[0]} of training_notify cannot be run"
 
 
 def _several(run: Run, preset: Preset) -> Problems:
@@ -100,9 +94,10 @@ def _proven(site: Site, run: Run, preset: Preset) -> Problems:
 
 
 def _code(site: Site, run: Run, preset: Preset) -> Problems:
+    for path in (site.python, site.env_file):
+        if not os.access(path, os.R_OK):
+            yield f"{path} cannot be read", AGAIN
     checkout = Path(site.checkout)
-    if not os.access(site.python, os.X_OK):
-        yield f"{site.python} is not there", AGAIN
     if code.head(checkout) is None:
         yield f"{checkout} is no checkout with a commit", "set training_repo and training_commit"
     elif preset.file and not (checkout / preset.file).is_file():
@@ -114,29 +109,14 @@ def _code(site: Site, run: Run, preset: Preset) -> Problems:
             yield f"{checkout} has no module {preset.module}", f"correct 'module' of {preset.name}"
 
 
-def _numbers(site: Site, run: Run, preset: Preset) -> Problems:
-    for what, remedy in presets.arithmetic(preset, run.world):
-        yield what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1)
+def _arguments(site: Site, run: Run, preset: Preset) -> Problems:
+    yield from presets.arithmetic(preset, run.world)
     if word := presets.secret_in([*presets.argument_words(preset.arguments, {}), *run.words]):
         yield f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE
-
-
-def _environment(site: Site, run: Run, preset: Preset) -> Problems:
-    try:
-        found = host.declared_variables(site)
-    except TrainError as error:
-        what, _, remedy = str(error).rpartition(": ")
-        yield what, remedy
-        return
-    if differ := sorted({*found} ^ {*site.env_names}):
-        yield f"{site.env_file} is not as declared ({some(differ, 5)})", AGAIN
-    known = {**found, **preset.variables}
-    offline = known.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
-    if preset.wandb and not (known.get("WANDB_API_KEY") or offline or _has_netrc()):
-        yield (
-            f"preset {preset.name} logs to Weights & Biases, and there is no key for it",
-            "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables",
-        )
+    names = {"WANDB_API_KEY", "WANDB_MODE"} & {*site.env_names, *preset.variables}
+    if preset.wandb and not names and not _has_netrc():
+        what = f"preset {preset.name} logs to Weights & Biases, and there is no key for it"
+        yield what, "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables"
 
 
 def _has_netrc() -> bool:
@@ -147,9 +127,9 @@ def _has_netrc() -> bool:
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
-    saves = presets.folder_of(run.pattern) if run.pattern else site.runs
+    saves = run.saves or site.runs
     saves = site.runs if saves.is_relative_to(site.runs) else saves
-    if run.pattern and "/~" in run.pattern:
+    if "/~" in (run.pattern or ""):
         yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
     needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
@@ -161,8 +141,8 @@ def _room(site: Site, run: Run, preset: Preset) -> Problems:
             yield f"nothing can be written in {folder}: {why}", f"{make}, or name another folder"
     for folder, (what, gib) in needs.items():
         if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
-            told = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
-            yield told, "delete what nobody needs there"
+            need = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
+            yield need, "delete files there"
 
 
 def _memory(site: Site, run: Run, preset: Preset) -> Problems:
@@ -176,34 +156,17 @@ def _memory(site: Site, run: Run, preset: Preset) -> Problems:
 
 
 def _taken(site: Site, run: Run, preset: Preset) -> Problems:
-    held = {} if run.queue else claims.holders(site, run.devices)
-    count = len(run.devices)
-    if count - len(held) < run.wants:
+    held, count = claims.holders(site, run.devices), len(run.devices)
+    if count - len(held) < run.wants and not run.queue:
         what = "the CPU is" if CPU in held else f"{len(held)} of {count} GPUs are"
         names = [*dict.fromkeys(held.values())]
         yield f"{what} taken by {', '.join(names)}", taken_remedy(names, run)
-
-
-def taken_remedy(names: list[str], run: Run) -> str:
-    """Return what helps where runs have what another one needs."""
-    ends = " and ".join(f"`train stop {name}`" for name in names if name)
-    ways = [] if run.across else ["give --queue to wait"]
-    ways += [f"end what has it: {ends}"] if ends else []
-    return ", or ".join(ways) or "start it when they have ended"
-
-
-def _in_use(site: Site, run: Run, preset: Preset) -> Problems:
-    if site.accelerator == "cpu":
-        return
-    held = claims.holders(site, run.devices)
     try:
-        known, users = host.gpus(), host.gpu_users()
+        known, users = ([], {}) if run.devices == [CPU] else (host.gpus(), host.gpu_users())
     except TrainError as error:
         yield str(error), "look at `nvidia-smi`, and reboot where a driver was updated"
         return
-    for gpu in known:
-        if gpu.uuid not in run.devices or gpu.uuid in held:
-            continue
+    for gpu in (gpu for gpu in known if gpu.uuid in run.devices and gpu.uuid not in held):
         if users.get(gpu.uuid):
             who = some(users[gpu.uuid], 3)
             yield f"GPU {gpu.index} is in use by {who}", "end it, or give other --gpus"
@@ -214,4 +177,12 @@ def _in_use(site: Site, run: Run, preset: Preset) -> Problems:
             yield f"{has}, {needs}", "end what has it, give other --gpus, or a smaller preset"
 
 
-_CHECKS = (_proven, _code, _numbers, _environment, _room, _memory, _taken, _in_use)
+def taken_remedy(names: list[str], run: Run) -> str:
+    """Return what helps where runs have what another one needs."""
+    ends = " and ".join(f"`train stop {name}`" for name in names if name)
+    ways = [] if run.across else ["give --queue to wait"]
+    ways += [f"end what has it: {ends}"] if ends else []
+    return ", or ".join(ways) or "start it when they have ended"
+
+
+_CHECKS = (_proven, _code, _arguments, _room, _memory, _taken)

@@ -11,7 +11,6 @@ import json
 import math
 import pkgutil
 import re
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,7 +136,6 @@ class History:
     last: Metric = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     not_finite: tuple[int | None, str] | None = None
-    lines: int = 0
     moments: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property
@@ -158,20 +156,15 @@ class History:
         """Return for how many seconds no step has come, where that is too long."""
         return stalled([when for when, _ in self.moments], moment_)
 
-    def add(self, told: Metric, *, current: bool) -> None:
-        """Take in a line; of another attempt only the curve."""
-        if told.get("loss") is not None:
-            self.losses.append(told["loss"])
-        if not current:
-            return
-        self.lines += 1
-        step, when = told.get("step"), moment(told.get("time"))
-        if told.get("loss") is not None:
+    def add(self, metric: Metric) -> None:
+        """Take in a line of the attempt."""
+        step, when = metric.get("step"), moment(metric.get("time"))
+        if metric.get("loss") is not None:
             self.not_finite = None
             self.last.pop("not_finite", None)
-        elif "not_finite" in told and self.not_finite is None:
-            self.not_finite = step, told["not_finite"]
-        self.last.update(told)
+        elif "not_finite" in metric and self.not_finite is None:
+            self.not_finite = step, metric["not_finite"]
+        self.last.update(metric)
         if step is None or when is None:
             return
         if self.moments and step < self.moments[-1][1]:
@@ -181,27 +174,23 @@ class History:
 
 
 class Metrics:
-    """Writes down what the first rank that tells of steps says."""
+    """Writes down what an attempt's log says of its steps."""
 
     def __init__(self, path: Path, attempt: int, largest: int = LARGEST) -> None:
         self._path, self._attempt, self._largest = path, attempt, largest
-        self._file = path.open("ab", buffering=0)
-        self._teller: MetricReader | None = None
-        self._alone = threading.Lock()  # each rank's log is read by a thread
-        self.history = History()
+        self._reader, self.history = MetricReader(), History()
 
-    def read(self, reader: MetricReader, line: str) -> None:
-        """Take in a line of a log."""
-        metric = reader.read(line)
-        with self._alone, contextlib.suppress(OSError):
-            if metric is None or self._teller not in (None, reader):
-                return
-            self._teller = reader
-            told = {"time": now(), "attempt": self._attempt, **metric}
-            self.history.add(told, current=True)
-            self.history.losses.clear()  # they are in the file
-            text = json.dumps(told, allow_nan=False)
-            if self._file.write(f"{text}\n".encode()) and self._file.tell() >= self._largest:
+    def read(self, line: str) -> None:
+        """Take in a line of the log; a disk without room loses it, and no more."""
+        if (metric := self._reader.read(line)) is None:
+            return
+        metric = {"time": now(), "attempt": self._attempt, **metric}
+        self.history.add(metric)
+        with contextlib.suppress(OSError):
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(metric, allow_nan=False) + "\n")
+                large = file.tell() >= self._largest
+            if large:
                 self._thin_out()
 
     def _thin_out(self) -> None:
@@ -210,8 +199,6 @@ class Metrics:
         with self._path.open("rb") as old, thinner.open("wb") as new:
             new.writelines(line for number, line in enumerate(old) if number % 2)
         thinner.replace(self._path)
-        self._file.close()
-        self._file = self._path.open("ab", buffering=0)
 
 
 def history(path: Path, attempt: int) -> History:
@@ -220,8 +207,11 @@ def history(path: Path, attempt: int) -> History:
     with contextlib.suppress(OSError), path.open("rb") as file:
         for line in file:
             with contextlib.suppress(ValueError, KeyError, TypeError):  # torn by a power cut
-                told = json.loads(line)
-                found.add(told, current=told["attempt"] == attempt)
+                metric = json.loads(line)
+                if metric["attempt"] == attempt:
+                    found.add(metric)
+                if metric.get("loss") is not None:
+                    found.losses.append(metric["loss"])
     return found
 
 

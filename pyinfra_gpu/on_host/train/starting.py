@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from . import checks, claims, code, host, presets, runs, units
-from .host import CPU, Site, TrainError, now
-from .presets import Checkpoint, Preset
-from .runs import Run
+from .host import CPU, NoRunError, Site, TrainError, now
+from .presets import Preset
+from .runs import Checkpoint, Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Part = dict[str, Any]
@@ -42,45 +42,39 @@ def start(
     **more: Any,
 ) -> int:
     """Check everything, write the run down, start it, and leave it to itself."""
-    repeated = runs.whole(runs.chosen(site, like)) if like else None
-    if repeated is None:
-        chosen = presets.chosen(site, preset)
-    else:
-        if repeated.across and not more["part"]:
-            of = f"run {repeated.run} is of {', '.join(repeated.across)} together"
-            raise TrainError(f"{of}: repeat it with --across")
-        chosen, words = repeated.settings, words or repeated.words
-    chosen = presets.with_settings(chosen, settings)
-    run = _planned(site, chosen, words, settings, like=repeated, **more)
+    old = runs.whole(runs.chosen(site, like)) if like else None
+    if old and old.across and not more["part"]:
+        of = f"run {old.run} is of {', '.join(old.across)} together"
+        raise TrainError(f"{of}: repeat it with --across")
+    run = _planned(site, old.settings if old else presets.chosen(site, preset), settings, **more)
+    run.words = words or (old.words if old else [])
+    if old:
+        run.overrides = {**old.overrides, **run.overrides}
     if dry and not presets.secret_in(words):
-        _show(site, run)
+        run.begin_from(site, None)
+        print(f"in a worktree of {site.checkout}")
+        print(f"on {run.ranks} of: {', '.join(run.devices)}")
+        print(shlex.join(run.command))
     checks.refuse(site, run)
     for text in checks.warnings(site, run):
         say(f"warning: {text}")
     if not dry:
-        _write(site, run, repeated)
-        hand_over(run, new=True)
+        _write(site, run, old)
+        _hand_over(run, new=True)
         _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
     elif run.part:
-        run.commit = repeated.commit if repeated else code.head(Path(site.checkout)) or ""
-        run.run = runs.new_name(chosen.name)
-        _answer(run)
+        run.commit = old.commit if old else code.head(Path(site.checkout)) or ""
+        run.run = runs.new_name(run.settings.name)
+        _answer(run, {})
     return 0
 
 
 def _planned(
-    site: Site,
-    preset: Preset,
-    words: Sequence[str],
-    settings: Sequence[str],
-    *,
-    gpus: str | None,
-    like: Run | None = None,
-    **more: Any,
+    site: Site, preset: Preset, settings: Sequence[str], *, gpus: str | None, **more: Any
 ) -> Run:
     """Return a run that is not written down: it has no folder and no name yet."""
+    preset = presets.with_settings(preset, settings)
     devices, ranks = checks.devices(site, preset, gpus)
-    overrides = dict(each.split("=", 1) for each in settings)
     return Run(
         folder=site.runs / "RUN",
         run="RUN",
@@ -88,38 +82,17 @@ def _planned(
         host=socket.gethostname(),
         preset=preset.name,
         spec=asdict(preset),
-        words=[*words],
-        overrides={**(like.overrides if like else {}), **overrides},
-        variables=_masked(site, preset),
+        overrides=dict(each.split("=", 1) for each in settings),
         devices=devices,
         ranks=ranks,
         gpus=devices[:ranks],
-        like=like.run if like else None,
         **more,
     )
 
 
-def _masked(site: Site, preset: Preset) -> dict[str, str]:
-    try:
-        both = {**host.declared_variables(site), **preset.variables}
-    except TrainError:
-        return {}  # which is refused
-    return {n: "***" if presets.is_secret(n, value) else value for n, value in sorted(both.items())}
-
-
-def _show(site: Site, run: Run) -> None:
-    run.begin_from(site, None)
-    print(f"in a worktree of {site.checkout}")
-    for name, value in run.variables.items():
-        print(f"  {name}={shlex.quote(value)}")
-    print(f"on {run.ranks} of: {', '.join(run.devices)}")
-    print(shlex.join(run.command))
-
-
 def _write(site: Site, run: Run, like: Run | None) -> None:
-    """Write a run down, all of it or nothing."""
-    run.after_reboot = _after_reboot(site, run)
-    units.ensure(site, run.after_reboot > 0)
+    """Write a new run down, all of it or nothing."""
+    units.ensure(site, run.returns)
     runs.forget_old(site)
     given = run.part["run"] if run.part else None
     run.folder = runs.make(site, given or runs.new_name(str(run.preset)), exactly=given is not None)
@@ -130,8 +103,7 @@ def _write(site: Site, run: Run, like: Run | None) -> None:
         run.dirty = any(head != commit for _, head, commit in run.code)
         run.versions = host.versions(site)
         (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
-        run.begin_from(site, None)
-        run.save()
+        _begin(site, run, None)
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -140,14 +112,15 @@ def _write(site: Site, run: Run, like: Run | None) -> None:
         raise
 
 
-def _after_reboot(site: Site, run: Run) -> float:
-    return site.reboot_wait_s if run.settings.resume_after_reboot and not run.across else 0
+def _begin(site: Site, run: Run, point: Checkpoint | None) -> None:
+    run.begin_from(site, point)
+    run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if run.returns else 0
+    run.save()
 
 
-def hand_over(run: Run, *, new: bool) -> None:
+def _hand_over(run: Run, *, new: bool) -> None:
     """Start a run's unit; of a new run that is refused nothing is left."""
-    why = units.start(run.run)
-    if why is None:
+    if (why := units.start(run.run)) is None:
         return
     after = runs.record(run.folder)
     if after.state == "starting":
@@ -188,13 +161,14 @@ def part_of(text: str | None) -> Part | None:
     return None if text is None else {**json.loads(text), "host": os.environ["PYINFRA_GPU_HOST"]}
 
 
-def _answer(run: Run, **more: Any) -> None:
+def _answer(run: Run, more: dict[str, str]) -> None:
     """Print what must be alike on all hosts, and where this one can be met."""
     said = host.call("hostname", "-I").stdout
     known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
     with socket.create_server(("", 0)) as server:
         place = {"address": next(known, ""), "port": int(server.getsockname()[1])}
-    print(json.dumps({"run": run.run, "ranks": run.ranks, "commit": run.commit, **more, **place}))
+    same = {"number of ranks": run.ranks, "commit": run.commit, **more}
+    print(json.dumps({"run": run.run, "same": same, **place}))
 
 
 # -- resume
@@ -212,18 +186,20 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
         print(f"{run.run} would go on from {point.path}", flush=True)
     checks.refuse(site, _asked(site, run, part=part, **more))
     if part:
-        _answer(run, newest=run.run, checkpoint=point.path.name, across=run.across)
+        newest = "newest complete checkpoint"
+        _answer(run, {"newest run of several hosts": run.run, newest: point.path.name})
     return 0
 
 
 def _point(run: Run, part: Part | None) -> Checkpoint:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
-    anew = f"start it anew with `train start --like {run.run}`"
-    if run.across and not part:
-        together = ", ".join(run.across)
-        raise TrainError(f"run {run.run} is one of {together} together: resume it with --across")
-    if part and not run.across:
-        raise TrainError(f"run {run.run} is of this host alone: leave out --across")
+    anew = f"start it again with `train start --like {run.run}`"
+    if bool(run.across) != bool(part):
+        hosts = ", ".join(run.across or ["this host alone"])
+        remedy = "resume it with --across" if run.across else "leave out --across"
+        raise TrainError(f"run {run.run} is of {hosts}: {remedy}")
+    if part and run.across and {*part["hosts"]} != {*run.across}:
+        raise TrainError(f"run {run.run} is of {', '.join(run.across)}: name a group of those")
     if not run.over and not run.waits_for_boot:
         raise TrainError(f"run {run.run} is {run.outcome}: see `train watch {run.run}`")
     if run.outcome == "finished":
@@ -248,17 +224,15 @@ def go_on(site: Site, run: Run, point: Checkpoint | None, **more: Any) -> Run:
     """Start a run again, from a checkpoint or the beginning."""
     with claims.bound(f"resume/{run.run}") or contextlib.nullcontext() as alone:
         as_it_is = runs.read(run.folder)
-        on = "being resumed" if alone is None else as_it_is.state
         if alone is None or not (as_it_is.over or as_it_is.waits_for_boot):
+            on = "being resumed" if alone is None else as_it_is.state
             raise TrainError(f"run {run.run} is {on} already: see `train list`")
         asked = _asked(site, run, **more)
         checks.refuse(site, asked)
         asked.state, asked.waits, asked.retried, asked.refused = "starting", None, 0, ""
-        asked.after_reboot = _after_reboot(site, run)
-        units.ensure(site, asked.after_reboot > 0)
-        asked.begin_from(site, point)
-        asked.save()
-        hand_over(asked, new=False)
+        units.ensure(site, asked.returns)
+        _begin(site, asked, point)
+        _hand_over(asked, new=False)
     return asked
 
 
@@ -289,42 +263,39 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     if across and not run.across and not run.damaged:
         raise TrainError(f"run {run.run} is of this host alone: leave out --across")
     if run.over:
-        raise TrainError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
+        raise NoRunError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
     if run.across and not across:
         others = ", ".join(run.across)
         say(f"warning: {run.run} is one of {others} together, and fails there: see `stop --across`")
-    waited = run.state == "waiting"
     if sys.stderr.isatty():
         say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
     try:
-        units.stop(run.run, site.stop_grace_s + _BESIDE_S)
+        became = end(site, run, host.asked_by())
     except KeyboardInterrupt:
         say(f"\n{run.run} is still shutting down: `train list` shows when it has ended")
         return 130
-    became = end(run, host.asked_by())
-    if waited and became in ("failed", "lost"):
-        became = f"waits no more, and stays {became}"
-    print(f"{run.run} {became}")
+    print(f"{run.run} {became}{', and waits no more' if run.state == 'waiting' else ''}")
     return 0
 
 
-def end(run: Run, who: str) -> str:
-    """Write down that a run whose unit was stopped has ended, and by whom; return its outcome."""
+def end(site: Site, run: Run, who: str) -> str:
+    """Stop a run's unit, write down who did so, and return what became of the run."""
     was_on = run.last is not None and run.last.outcome is None
+    units.stop(run.run, site.stop_grace_s + _BESIDE_S)
     run = runs.read(run.folder)
     if run.damaged:
         return f"was ended; {run.damaged}"
-    if run.last is not None and was_on:
-        if run.last.outcome == "lost":  # it did not end by itself, so its supervisor was killed too
-            run.last.outcome, run.last.exit, run.last.ended = "stopped", -signal.SIGKILL, now()
-        if run.last.outcome == "stopped":
-            run.last.stopped_by = who
+    killed = False
+    if run.last is not None and was_on and run.last.outcome in ("lost", "stopped"):
+        killed = run.last.outcome == "lost"  # its supervisor was killed too
+        run.last.outcome, run.last.stopped_by = "stopped", who
+        if killed:
+            run.last.exit, run.last.ended = -signal.SIGKILL, now()
     run.state, run.waits, run.after_reboot = "ended", None, 0
     try:
         run.save()
     except OSError as error:
         say(f"warning: this cannot be written in {run.folder} ({error.strerror})")
-    killed = run.outcome == "stopped" and run.last and run.last.exit == -signal.SIGKILL
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome
 
 
@@ -333,23 +304,25 @@ def end(run: Run, who: str) -> str:
 
 def tried(
     site: Site, name: str, *, settings: Sequence[str], seconds: int, **more: Any
-) -> tuple[Run, tuple[int, int]]:
-    """Train a few steps of a preset; return the run, and how much of its GPUs' MiB it took."""
+) -> tuple[Run, str]:
+    """Train a few steps of a preset; return the run, and how much of its GPUs' memory it took."""
     preset = presets.with_settings(presets.chosen(site, name), settings)
+    if not preset.try_with:
+        raise TrainError("it does not say how it is tried: give it 'try_with', arguments")
     few = {**preset.arguments, **preset.try_with}
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
-    run = _planned(site, preset, [], settings, trial=True, **more)
+    run = _planned(site, preset, [], trial=True, **more)
     checks.refuse(site, run)
     _write(site, run, None)
-    hand_over(run, new=True)
+    _hand_over(run, new=True)
     say(f"{name}: {run.run} ...")
-    until, most = time.monotonic() + seconds, (0, 0)
+    until, most, memory = time.monotonic() + seconds, 0, "-"
     while not (run := runs.read(run.folder)).over:
-        own = [] if run.gpus in ([], [CPU]) else host.gpus()
-        used = [(gpu.used_mib, gpu.total_mib) for gpu in own if gpu.uuid in run.gpus]
-        most = max([most, *used])
+        for gpu in [] if run.gpus in ([], [CPU]) else host.gpus():
+            if gpu.uuid in run.gpus and gpu.used_mib > most:
+                most = gpu.used_mib
+                memory = f"{most / 1024:.1f} of {gpu.total_mib / 1024:.1f} GiB"
         if time.monotonic() > until:
-            units.stop(run.run, site.stop_grace_s + _BESIDE_S)
-            end(run, f"`train try --seconds {seconds}`, whose time was over")
+            end(site, run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    return run, most
+    return run, memory

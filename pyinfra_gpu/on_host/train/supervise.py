@@ -1,8 +1,8 @@
 """A run's supervisor, the main process of its unit: `train supervise RUN`.
 
 It takes the GPUs, lays out the code, starts the program, writes the logs and what became of it.
-systemd ends all that is left when it ends, or when somebody kills it, and starts it again where it
-ends with `AGAIN`.
+systemd ends all that is left when it ends, or when somebody kills it, and starts it again after a
+while where it ends with `AGAIN`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..smoke.listening import interface_of
-from . import checks, claims, code, host, presets, runs, units
+from ..smoke.listening import interface_of, seen_by
+from . import checks, claims, code, host, listing, presets, runs, units
 from .host import Site, TrainError, now
-from .metrics import MetricReader, Metrics
-from .runs import Attempt, Run, tail_of, unstamped
+from .metrics import Metrics
+from .runs import Attempt, Run, tail_of
 
 if TYPE_CHECKING:
     from .why import Explanation
@@ -37,13 +36,11 @@ AGAIN = 75
 """Exit code after which the unit starts it again; EX_TEMPFAIL."""
 MEETING_S = 60
 """Seconds that hosts wait for each other."""
-_OLDER_LOGS = 2
 _LONGEST_LINE = 16 << 10
-_RESERVE = 1 << 20
+_RESERVE = 1 << 20  # for the last words on a full disk
 _LOOK_S = 30.0
 _LAST_LINES_S = 5.0  # for what a program has left in its pipes
 _NOTIFY_S = 20.0
-_LONGEST_WAIT_S = 3600.0
 _RANKS_LOG = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
 _FIRST = re.compile(
     r"Root Cause \(first observed failure\).*?\btime +: (\S+).*?\brank +: (\d+)", re.DOTALL
@@ -69,8 +66,7 @@ class Log:
 
     def __init__(self, path: Path, mib: float) -> None:
         size = int(mib * (1 << 20))
-        kept = {"maxBytes": size, "backupCount": _OLDER_LOGS}
-        self._file = RotatingFileHandler(path, encoding="utf-8", **kept)  # type: ignore[arg-type]
+        self._file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
         # What a full disk does not take stays in the file's buffer, and ends nothing.
         self._file.handleError = lambda record: None  # type: ignore[method-assign]
 
@@ -80,11 +76,11 @@ class Log:
 
 
 class Supervisor:
-    """+ told: whoever started it was told that it is on, and waits no more."""
+    """+ ready: whoever started the run was told that it is on, and waits no more."""
 
     def __init__(self, site: Site, run: Run) -> None:
         self.site, self.run, self.preset = site, run, run.settings
-        self.stopping = self.told = False
+        self.stopping = self.ready = False
         self.held = claims.Held()
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes)
@@ -93,13 +89,12 @@ class Supervisor:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def _stop(self, number: int, frame: object) -> None:
-        del number, frame
+    def _stop(self, *_: object) -> None:
         self.stopping = True
 
     def sleep(self, seconds: float) -> None:
         """Wait, until a child ends or somebody asks to stop at the latest."""
-        if select.select([self.woken], [], [], max(0, seconds))[0]:
+        if select.select([self.woken], [], [], seconds)[0]:
             os.read(self.woken, 512)
 
     def change(self, **changes: Any) -> None:
@@ -108,15 +103,15 @@ class Supervisor:
         with contextlib.suppress(OSError):
             self.run.save()
 
-    def on(self, what: str) -> None:
-        """Have whoever started it wait no more."""
+    def say_ready(self, what: str) -> None:
+        """Have whoever started the run wait no more."""
         units.notify(f"READY=1\nSTATUS={what}")
-        self.told = True
+        self.ready = True
 
     def work(self) -> int:
-        """Wait where it has to, take the devices, and go through an attempt."""
-        if self.run.waits:
-            self._wait(host.moment(self.run.waits["until"]) or 0)
+        """Take the devices, and go through an attempt."""
+        if self.run.retried:
+            self.run.begin_from(self.site, self.run.resumable())
         self._claim()
         if not self.held.devices:
             self.change(state="ended", waits=None)
@@ -126,17 +121,11 @@ class Supervisor:
         finally:
             self.held.release()
 
-    def _wait(self, until: float) -> None:
-        """Wait after a failure, with nothing held, and go on from the newest checkpoint."""
-        self.on("waits to begin again")
-        while not self.stopping and time.time() < until:
-            self.sleep(until - time.time())
-        self.run.begin_from(self.site, self.run.resumable())
-
     def _claim(self) -> None:
         """Take the devices, in the run's turn; raise TrainError where it does not wait."""
         site, run = self.site, self.run
-        place = claims.wait(site, run.run, run.devices) if run.queue or self.told else None
+        waits = run.queue or run.retried > 0
+        place = claims.wait(site, run.run, run.devices) if waits else None
         try:
             while not self.stopping:
                 got = claims.claim(site, run.run, run.devices, run.wants, place)
@@ -148,7 +137,7 @@ class Supervisor:
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
-                self.on(f"waits for {', '.join(got)}")
+                self.say_ready(f"waits for {', '.join(got)}")
                 self.sleep(1)
         finally:
             if place is not None:
@@ -160,25 +149,24 @@ class Supervisor:
         run, number = self.run, len(self.run.attempts) + 1
         self.folder = run.attempt(number)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        code.lay_out(Path(self.site.checkout), run.folder / presets.WORKTREE, run.run, run.code)
-        attempt = Attempt(number=number, started=now(), boot_id=host.boot_id())
-        attempt.resumed_from = run.resumed_from
+        code.lay_out(Path(self.site.checkout), run.folder / runs.WORKTREE, run.run, run.code)
+        attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
         changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
         self.launcher = Log(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
         reserve = self.folder / ".reserve"
         with contextlib.suppress(OSError), reserve.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _RESERVE)  # for the last words on a full disk
+            os.posix_fallocate(file.fileno(), 0, _RESERVE)
         if number > 1:
-            self.tell("resumed")
+            self.notify("resumed")
         try:
             attempt.exit = self._program()
             attempt.outcome = "finished" if attempt.exit == 0 else "failed"
             if attempt.outcome == "failed" and not self.stopping:
                 attempt.first_failed_rank, attempt.failed_at = self._first_failed()
         except (TrainError, OSError) as error:
-            if not self.told:
+            if not self.ready:
                 run.attempts.pop()  # whoever starts it is told, and nothing has run
                 raise
             self.launcher.write(f"train: {error}")
@@ -193,58 +181,62 @@ class Supervisor:
         """Run the program to its end, with its logs; return its exit code."""
         names = [f"rank{rank}" for rank in range(self.run.nproc)]
         names[:0] = ["launcher"] if self.preset.launch == "torchrun" else []
-        pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
-        links = {name: self.folder / f".{name}" for name in names}
-        for name, (_, end) in pipes.items():
-            links[name].unlink(missing_ok=True)
-            links[name].symlink_to(f"/proc/{os.getpid()}/fd/{end}")
-        process = self._start(pipes[names[0]][1])
+        pipes = [self.folder / f".{name}" for name in names]
         readers = []
-        for name, (end, _) in pipes.items():
-            readers.append(threading.Thread(target=self._read, args=(end, name), daemon=True))
+        for name, pipe in zip(names, pipes, strict=True):
+            pipe.unlink(missing_ok=True)
+            os.mkfifo(pipe, 0o600)
+            readers.append(threading.Thread(target=self._read, args=(pipe, name), daemon=True))
             readers[-1].start()
-        self.on("on")
+        with pipes[0].open("wb") as output:
+            process = self._start(output)
+        self.say_ready("on")
         self._until_it_ends(process)
-        for name, (_, end) in pipes.items():
-            os.close(end)
-            links[name].unlink()
+        for pipe in pipes:
+            with contextlib.suppress(OSError):  # a rank that never was lets its reader wait
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+            pipe.unlink()
         until = time.monotonic() + _LAST_LINES_S
         for reader in readers:
             reader.join(max(0, until - time.monotonic()))
         return process.returncode
 
-    def _start(self, output: int) -> subprocess.Popen[bytes]:
+    def _start(self, output: Any) -> subprocess.Popen[bytes]:
         run, command, known = self.run, [*self.run.command], self.run.places
-        own = {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
-        variables = {**host.plain_variables(), **host.declared_variables(self.site), **own}
+        # Of the environment file, which the unit has read.
+        declared = {n: os.environ[n] for n in self.site.env_names if n in os.environ}
+        variables = {**host.plain_variables(), **declared}
         if run.part:
             at = command.index("--nproc-per-node")
-            words, found = together(run.part, run.run, lambda: self.stopping)
-            command[at:at], variables = words, {**found, **variables}
+            command[at:at], found = together(run.part, run.run)
+            variables = {**found, **variables}
+        gpus = [each for each in self.held.devices if each != host.CPU]
+        variables |= {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
         if self.preset.launch == "torchrun":
             at = command.index("--no-python")
             ranks = ["--log-dir", f"{self.folder}/torchrun", "--no-python", "sh", "-c", _RANKS_LOG]
             command[at : at + 1] = [*ranks, f"{self.folder}/.rank"]
         return subprocess.Popen(
             command,
-            cwd=run.folder / presets.WORKTREE,
-            env={**variables, **presets.devices_variable(self.held.devices)},
+            cwd=run.folder / runs.WORKTREE,
+            env={**variables, "CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
 
-    def _read(self, source: int, name: str) -> None:
+    def _read(self, pipe: Path, name: str) -> None:
         """Write a log of what comes from a pipe, and read its steps; a bar's states are lines."""
-        log, reader = self.launcher, MetricReader()
+        log = self.launcher
         if name != "launcher":
             log = Log(self.folder / f"{name}.log", self.site.log_mib)
-        with open(source, encoding="utf-8", errors="replace") as stream:
+        with pipe.open(encoding="utf-8", errors="replace") as stream:
             while line := stream.readline(_LONGEST_LINE):
                 if line := line.rstrip("\n"):
                     log.write(line)
-                    self.metrics.read(reader, line)
+                    if name == "rank0":
+                        self.metrics.read(line)
 
     def _until_it_ends(self, process: subprocess.Popen[bytes]) -> None:
         """Wait for it; systemd asks it to end, and kills it where it does not."""
@@ -255,7 +247,7 @@ class Supervisor:
                 self.change(state="stopping")
             waited = self.metrics.history.stalled(time.time())
             if waited is not None and not stands:
-                self.tell("stalled", stalled_seconds=round(waited))
+                self.notify("stalled")
             stands = waited is not None
 
     def _first_failed(self) -> tuple[int | None, float]:
@@ -263,8 +255,7 @@ class Supervisor:
         when = time.time()
         if self.preset.launch != "torchrun":
             return 0, when
-        lines = tail_of(self.folder / "launcher.log", 64 << 10)
-        found = _FIRST.search("\n".join(map(unstamped, lines)))
+        found = _FIRST.search("\n".join(tail_of(self.folder / "launcher.log", 64 << 10)))
         if found is None:
             return None, when
         with contextlib.suppress(ValueError, OverflowError):
@@ -273,19 +264,16 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt) -> int:
         """Write down how it ended; after a failure that mostly passes, it begins again."""
-        run, found = self.run, None
-        if attempt.outcome == "failed" and (found := self._explained()):
-            attempt.cause = found.id
-        again = found and found.passing and run.retried < run.retries
+        run, found = self.run, self._explained() if attempt.outcome == "failed" else None
+        attempt.cause = found.id if found else None
+        again = found is not None and found.passing and run.retried < run.retries
         waits = None
         if again:
-            seconds = min(self.site.retry_wait_s * 2**run.retried, _LONGEST_WAIT_S)
             run.retried += 1
             why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
-            waits = {"after": "failure", "for": why, "until": now(seconds)}
+            waits = {"after": "failure", "for": why, "until": now(self.site.retry_wait_s)}
         self.change(state="waiting" if again else "ended", waits=waits)
-        told = {"cause": found.id, "why": found.cause} if found else {}
-        self.tell(str(attempt.outcome), **told)
+        self.notify(str(attempt.outcome), found.cause if found else None)
         return AGAIN if again else 0
 
     def _explained(self) -> Explanation | None:
@@ -294,42 +282,24 @@ class Supervisor:
         try:
             return explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher.write(f"train: why it failed cannot be told: {error!r}")
+            self.launcher.write(f"train: why it failed is not known: {error!r}")
             return None
 
-    def tell(self, event: str, **more: Any) -> None:
+    def notify(self, event: str, why: str | None = None) -> None:
         """Tell the declared command how the run goes, which never waits for it."""
-        run, attempt, last = self.run, self.run.attempts[-1], self.metrics.history.last
-        names = ("step", "steps", "loss", "not_finite", "tokens_per_second")
-        resumed = attempt.resumed_from
-        document = {
-            "schema": 1,
-            "event": event,
-            "time": now(),
-            **{name: getattr(run, name) for name in ("run", "host", "preset", "waits")},
-            "attempt": attempt.number,
-            "resumed_from": Path(resumed).name if resumed else None,
-            "exit": attempt.exit,
-            **{name: last.get(name) for name in names},
-            **dict.fromkeys(("cause", "why", "stalled_seconds")),
-            **more,
-        }
         if self.site.notify:
-            words = (self.site.notify, document, self.launcher.write)
-            threading.Thread(target=tell, args=words).start()
+            known = listing.document(replace(self.run))  # with what its log says by now
+            document = {"schema": 1, "event": event, "time": now(), "why": why, **known}
+            words = (self.site.notify, document, self.launcher)
+            threading.Thread(target=notified, args=words).start()
 
 
-def together(
-    part: dict[str, Any], run: str, stopped: Callable[[], bool]
-) -> tuple[list[str], dict[str, str]]:
+def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's words and variables for a run that several hosts train together.
 
     + part: of this host, see `starting.part_of`; all meet at the first one's address
-
-    Raises TrainError where that cannot be reached.
     """
-    leads = part["host"] == part["hosts"][0]
-    local = part["address"] if leads else _reached(part, stopped)
+    leads, local = part["host"] == part["hosts"][0], seen_by(part["address"])
     conf = f"is_host={str(leads).lower()},join_timeout={MEETING_S},read_timeout={MEETING_S}"
     words = [
         *("--rdzv-id", run, "--rdzv-backend", "c10d", "--rdzv-conf", conf),
@@ -340,29 +310,12 @@ def together(
     return words, dict.fromkeys(both, name) if name else {}
 
 
-def _reached(part: dict[str, Any], stopped: Callable[[], bool]) -> str:
-    """Return the address of this host from which it reaches the first one, as soon as it does."""
-    until, why = time.monotonic() + MEETING_S, "no answer"
-    while time.monotonic() < until and not stopped():
-        try:
-            with socket.create_connection((part["address"], part["port"]), timeout=3) as there:
-                return str(there.getsockname()[0])
-        except OSError as error:
-            why = error.strerror or str(error)
-        time.sleep(0.2)
-    first = part["hosts"][0]
-    at = f"{first} at {part['address']}:{part['port']}"
-    what = f"{part['host']} could not reach {at} within {MEETING_S} s ({why})"
-    remedy = f"let TCP through between the hosts, or declare smoke_across_address for {first}"
-    raise TrainError(f"{what}: {remedy}")
-
-
-def tell(command: Sequence[str], document: dict[str, Any], say: Callable[[str], object]) -> None:
-    """Run the command of `training_notify` with a document; say what went wrong."""
-    given = {"cwd": "/", "env": host.plain_variables(), "start_new_session": True}
-    given |= {"capture_output": False, **dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)}
-    text = f"{json.dumps(document)}\n"
-    said = host.call(*command, input=text, seconds=_NOTIFY_S, **given)
+def notified(command: list[str], document: dict[str, Any], log: Log) -> None:
+    """Run the command of `training_notify` with a document; log what went wrong."""
+    text, quiet = f"{json.dumps(document)}\n", {"stdout": subprocess.DEVNULL}
+    quiet |= {"stderr": subprocess.DEVNULL, "capture_output": False, "start_new_session": True}
+    environment = host.plain_variables()
+    said = host.call(*command, input=text, seconds=_NOTIFY_S, cwd="/", env=environment, **quiet)
     if said.returncode:
         why = said.stderr or f"ended with {said.returncode}"
-        say(f"train: the command of training_notify {why}")
+        log.write(f"train: the command of training_notify {why}")

@@ -23,9 +23,8 @@ from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in,
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, of_hosts, summary
 from pyinfra_gpu.report.check.running import Request, run
 from pyinfra_gpu.report.smoke import across_figures, figures
-from pyinfra_gpu.report.train.answer import HostRuns
+from pyinfra_gpu.report.train.answer import HostRuns, told_of
 from pyinfra_gpu.report.train.asking import ask_all
-from pyinfra_gpu.report.train.render import told_of
 from pyinfra_gpu.whole_file import replacing
 
 _HERE = Path(__file__).parent

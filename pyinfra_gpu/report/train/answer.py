@@ -1,48 +1,34 @@
-"""What a host's launcher says of its runs, as a type; what is no such thing never gets further."""
+"""What hosts' launchers say of their runs: as types, which nothing else passes, and as text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic_core import to_jsonable_python
 
-from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.document import LARGEST
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.document import LARGEST, Note
+from pyinfra_gpu.on_host.train.listing import table
+from pyinfra_gpu.text import WIDTH, one_line
 
 SCHEMA_VERSION = 1
 LIMIT = 2 << 20
 """Bytes of a host's answer; a run comes to some thousand."""
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 Word = Annotated[str, Field(pattern=r"^[a-z ]{1,20}$")]
-Words = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=8192)]
+Shown = Annotated[Text, AfterValidator(one_line)]
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-
-class Step(_Told):
-    """The last step that the log told of."""
-
-    step: Count | None = None
-    steps: Count | None = None
-    epoch: Count | None = None
-    loss: Number | None = None
-    not_finite: Literal["nan", "inf", "-inf"] | None = None
-    tokens_per_second: Number | None = None
-    mfu: Number | None = None
-
-
-class Run(_Told):
+class Run(Note):
     """One run, as its launcher judges it.
 
     + outcome: the word for what it does, or became; + wrong: whether somebody should look at it
+    + last: its last step, as its log has it; + words: the same to be shown
     + losses: the curve as few points, where the launcher was asked for it
     + unresolved: whether it failed of late, and nobody has taken it up again
     """
@@ -51,10 +37,11 @@ class Run(_Told):
     state: Word
     outcome: Word
     wrong: bool = False
-    preset: Words | None = None
-    created: Words = ""
-    gpus: Annotated[tuple[Words, ...], Field(max_length=64)] = ()
-    last: Step | None = None
+    preset: Text | None = None
+    created: Text = ""
+    gpus: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
+    last: dict[str, Any] | None = None
+    words: dict[Word, Shown] = Field(default_factory=dict)
     stalled_seconds: Number | None = None
     losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
     unresolved: bool = False
@@ -64,29 +51,24 @@ class Run(_Told):
         return self.state not in ("ended", "damaged")
 
 
-class Runs(_Told):
+class Runs(Note):
     """What `list --json` prints."""
 
     version: Literal[1] = Field(alias="schema")
     runs: Annotated[tuple[Run, ...], Field(max_length=1000)]
 
 
-class Why(_Told):
+class Why(Note):
     """Why a run failed: `text` is what the launcher shows on its host; the rest is passed on."""
 
     model_config = ConfigDict(extra="allow")
 
     run: Name
     what: Text
-    outcome: Words = ""
+    outcome: Text = ""
     across: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
     ended: Number | None = None
     text: Text = ""
-
-
-def read(form: type[Runs] | type[Why], text: str) -> Runs | Why | Unknown:
-    """Return what a host said as JSON."""
-    return document.read(form, text, limit=LIMIT) or Unknown("it said nothing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +77,8 @@ class HostRuns:
 
     + reason: why it could not be asked, or its answer not be read
     + lines: what its launcher printed; + ok: whether that did what was asked
-    + absent: no training is declared there, or nothing is installed
-    + without: it has no run such as was asked for, which is no failure where another host has
+    + absent: no training is declared there
+    + part: what its launcher says to the controller alone
     """
 
     name: str
@@ -105,26 +87,24 @@ class HostRuns:
     lines: tuple[str, ...] = ()
     ok: bool = True
     absent: bool = False
-    without: bool = False
     explained: Why | None = None
+    part: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def without(self) -> bool:
+        """Whether it has no run such as was asked for: no failure where another host has."""
+        return not self.ok and (self.absent or "no_run" in self.part)
 
     @property
     def shown(self) -> tuple[Run, ...]:
-        """The runs that are on, and the newest one."""
-        return (*(run for run in self.runs[:-1] if run.on), *self.runs[-1:])
+        """The runs that are on or nobody has looked at, and the newest one."""
+        return (*(run for run in self.runs[:-1] if run.on or run.unresolved), *self.runs[-1:])
 
     @property
     def exit_code(self) -> int:
         if self.reason is not None or not self.ok:
             return 1
-        seen = (*self.shown, *(run for run in self.runs if run.unresolved))
-        return 2 if any(run.wrong for run in seen) else 0
-
-    def as_json(self) -> dict[str, Any]:
-        explained = self.explained.model_dump(mode="json") if self.explained else None
-        plain = {name: getattr(self, name) for name in ("reason", "ok", "without", "lines")}
-        runs = [run.model_dump(mode="json") for run in self.runs]
-        return {**plain, "runs": runs, "explained": explained}
+        return 2 if any(run.wrong for run in self.shown) else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,5 +126,73 @@ class TrainAnswer:
             "inventory": self.inventory,
             "exit_code": self.exit_code,
             "reasons": self.reasons,
-            "hosts": {host.name: host.as_json() for host in self.hosts},
+            "hosts": {host.name: to_jsonable_python(host) for host in self.hosts},
         }
+
+
+# -- as text
+
+
+def render(answer: TrainAnswer, width: int = WIDTH) -> str:
+    """Return what is on or failed of late, and each host's newest run."""
+    rows: list[tuple[str, ...]] = []
+    for host in answer.hosts:
+        if not host.shown and host.reason is None:
+            none = "no training declared" if host.absent else "none yet"
+            rows.append((host.name, none, "", "", "", ""))
+        for run in host.shown:
+            words = (run.words.get(name, "") for name in ("step", "loss", "speed"))
+            rows.append((host.name, run.run, run.outcome, *words))
+    lines = [*table(("host", "run", "state", "step", "loss", "speed"), rows, width)]
+    silent = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
+    lines += [f"! {text}" for text in (*silent, *answer.reasons)]
+    on = sum(run.on for host in answer.hosts for run in host.runs)
+    counts = f"hosts: {len(answer.hosts)}, without an answer: {len(silent)}, runs on: {on}"
+    return "\n".join([*lines, *[""] * bool(lines), f"{counts}; exit code {answer.exit_code}"])
+
+
+def told_of(run: Run) -> list[str]:
+    """Return what the last step of a run says, in words."""
+    return [f"{name} {words}" for name, words in run.words.items()]
+
+
+def printed(answer: TrainAnswer) -> str:
+    """Return what the launchers printed, the same answer of several hosts once."""
+    elsewhere = _consequences(answer)
+    blocks: dict[tuple[str, ...], list[str]] = {}
+    named = len(answer.hosts) > 1 or any(not host.ok or host.reason for host in answer.hosts)
+    for host in answer.hosts:
+        said = [*host.lines]
+        if told := host.explained:
+            text = f"{told.what}; {elsewhere[host.name]}" if host.name in elsewhere else told.text
+            said = [indented(line) for line in text.splitlines() or [told.what]]
+        said += [f"! {host.reason}"] if host.reason else []
+        blocks.setdefault(tuple(said), []).append(host.name)
+    texts = [
+        "\n".join([*([f"{', '.join(names)}:"] if named else []), *said])
+        for said, names in blocks.items()
+    ]
+    return "\n\n".join([*texts, *(f"! {reason}" for reason in answer.reasons)])
+
+
+def indented(line: str) -> str:
+    """Return a line of a host's as text, with the blanks before it."""
+    return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
+
+
+def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
+    """Return host -> where the cause is, of a run of several hosts that ended elsewhere first."""
+    ends = sorted(
+        (why.run, why.ended, host.name, why.outcome)
+        for host in answer.hosts
+        if (why := host.explained) and why.across and why.ended
+    )
+    firsts = {run: (name, outcome) for run, _, name, outcome in reversed(ends)}
+    found: dict[str, str] = {}
+    for run, _, name, outcome in ends:
+        first, became = firsts[run]
+        if name != first and outcome != "stopped":
+            stopped = f"it was stopped on {first}, and its ranks here lost those"
+            failed = f"the ranks of {first} failed first; the cause is shown there"
+            found[name] = stopped if became == "stopped" else failed
+    return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyinfra.api import StringCommand
@@ -18,9 +19,10 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
-from pyinfra_gpu.report.check.running import Request, visit
-from pyinfra_gpu.report.train.answer import HostRuns, Runs, TrainAnswer, Why, read
-from pyinfra_gpu.report.train.render import indented
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.report.check.running import Request, known, members, visit
+from pyinfra_gpu.report.train.answer import LIMIT, HostRuns, Runs, TrainAnswer, Why, indented
 from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:
@@ -32,16 +34,12 @@ if TYPE_CHECKING:
 LISTS = ("list", "watch")
 BEGIN = ("start", "try", "resume")
 _SLOW = (*BEGIN, "stop")  # they wait for what they begin or end; the others read files
-_MOST_LINES = _LONGEST_LINE = 2000
-_NO_RUN = re.compile(
-    r"(?:no run (?:of several hosts )?is running|there is no run|run \S{1,80} has ended already)\b"
-)
-_NO_LAUNCHER = 3
+_MOST_LINES = 2000
 
 
 def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
     """Ask the launchers of all hosts of a request at once."""
-    answers: dict[str, HostRuns] = {}
+    answers: list[HostRuns] = []
 
     def one(state: State, host: Host) -> HostRuns:
         try:
@@ -51,76 +49,109 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
             reason = f"it could not be asked ({type(error).__name__}: {error})"
             return HostRuns(name=host.name, reason=shortened(reason, 300))
 
-    def arrived(answer: HostRuns, names: Sequence[str]) -> None:
-        answers[answer.name] = answer
-
-    names, reasons = visit(request, one, arrived)
-    hosts = tuple(answers[name] for name in names)
+    names, reasons = visit(request, one, lambda answer, names: answers.append(answer))
+    hosts = tuple(sorted(answers, key=lambda each: names.index(each.name)))
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
 def _asked(
     request: Request, state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]
 ) -> HostRuns:
-    name, lists, form = host.name, verb in LISTS, Runs if verb in LISTS else Why
+    name, program, lists = host.name, spec.paths.train, verb in LISTS
     deploy = f"run `pyinfra {shlex.quote(request.inventory)} deploy.py`"
-    undeclared = f"no training is declared for {name}: declare training_repo and training_commit"
-    undeclared += f" for it, and {deploy}"
-    if spec.training is None and (lists or verb in BEGIN):
-        silent = lists and not request.limit
-        return HostRuns(name=name, absent=True, reason=None if silent else undeclared)
-    as_json = lists or verb == "why"
-    command = [
-        spec.paths.train,
-        "list" if lists else verb,
-        *(["--json"] if as_json else []),
-        *words,
-    ]
-    variables = {"PYINFRA_GPU_TRAIN_BY": _who(), "PYINFRA_GPU_HOST": name, "COLUMNS": columns()}
+    if spec.training is None:
+        undeclared = f"no training is declared for {name}: declare training_repo and"
+        undeclared += f" training_commit for it, and {deploy}"
+        reason = None if lists and not request.limit else undeclared
+        return HostRuns(name=name, absent=True, ok=lists, reason=reason)
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    variables = {"PYINFRA_GPU_TRAIN_BY": who, "PYINFRA_GPU_HOST": name, "COLUMNS": columns()}
     if verb == "why":  # what decides between two causes
         seen = answer(state, host, spec)
         facts = {} if isinstance(seen, Unanswered) else facts_of(seen)
         variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
-    known = shlex.join(["env", *(f"{key}={value}" for key, value in variables.items())])
-    program = shlex.quote(spec.paths.train)
-    text = f"test -x {program} || exit {_NO_LAUNCHER}; exec {known} {shlex.join(command)}"
+    form: type[Runs | Why] | None = Runs if lists else Why if verb == "why" else None
+    own = ["list" if lists else verb, *(["--json"] if form else []), *words]
+    told = [f"{key}={value}" for key, value in variables.items()]
+    missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
+    text = StringCommand(
+        f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
+        f" exec {shlex.join(['env', *told, program, *own])}"
+    )
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
-
-    def run() -> tuple[bool, Any]:
-        given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
-        return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
-
-    said = reach(host, run, seconds=seconds)
+    given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
+    said = reach(
+        host, lambda: bounded_command(state, host, text, given, seconds=seconds), seconds=seconds
+    )
     if isinstance(said, Unanswered):
         return HostRuns(name=name, reason=said.reason)
     ok, output = said
-    if ok and as_json:
-        told = read(form, "\n".join(output.stdout_lines))
-        if isinstance(told, Runs):
-            return HostRuns(name=name, runs=told.runs)
-        if isinstance(told, Why):
-            return HostRuns(name=name, explained=told)
-        return HostRuns(name=name, reason=f"what it says cannot be read: {told.reason}")
-    errors = [
-        indented(each[:_LONGEST_LINE])
-        for each in output.stderr_lines[-_MOST_LINES:]
-        if each.strip()
-    ]
-    lines = (indented(each[:_LONGEST_LINE]) for each in output.stdout_lines[-_MOST_LINES:])
-    printed = (*lines, *errors)
-    if not (ok or printed):
-        without = spec.training is None
-        reason = undeclared if without else f"there is no launcher at {spec.paths.train}: {deploy}"
-        return HostRuns(name=name, reason=reason, absent=True, without=without)
+    if ok and form:
+        found = document.read(form, "\n".join(output.stdout_lines), limit=LIMIT)
+        if isinstance(found, Runs):
+            return HostRuns(name=name, runs=found.runs)
+        if isinstance(found, Why):
+            return HostRuns(name=name, explained=found)
+        why = found.reason if isinstance(found, Unknown) else "it is empty"
+        return HostRuns(name=name, reason=f"what it says cannot be read: {why}")
+    printed = (*output.stdout_lines[-_MOST_LINES:], *output.stderr_lines[-_MOST_LINES:])
+    lines = [indented(each) for each in printed if each.strip()]
     if lists:
-        reason = errors[-1] if errors else "it says nothing of its runs"
-        return HostRuns(name=name, reason=shortened(reason, 300))
-    without = not ok and len(printed) == 1 and _NO_RUN.match(printed[0]) is not None
-    return HostRuns(name=name, lines=printed, ok=ok, without=without)
+        return HostRuns(name=name, reason=shortened((lines or ["it says nothing"])[-1], 300))
+    part = {} if ok and verb == "logs" else _part(lines)
+    lines = [line for line in lines if not (part and line.startswith("{"))]
+    return HostRuns(name=name, lines=tuple(lines), ok=ok, part=part)
 
 
-def _who() -> str:
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):
-        return "somebody"
+def _part(lines: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON that a launcher printed for the controller."""
+    for line in lines:
+        with suppress(ValueError):
+            if line.startswith("{") and isinstance(found := json.loads(line), dict):
+                return found
+    return {}
+
+
+# -- one run that all hosts of a group train together
+
+
+def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
+    """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
+    names = members(request, request.limit[0], "--across")
+    if isinstance(names, str) or len(names) < 2:
+        only = f"only {', '.join(names)} is among the hosts that are to train together"
+        reason = names if isinstance(names, str) else only
+        return TrainAnswer(inventory=request.inventory, reasons=(reason,))
+    at = words.index("--") if "--" in words else len(words)
+    further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
+    part: dict[str, Any] = {"hosts": names}
+    checked = ask_all(request, verb, ["--dry", "--part", json.dumps(part), *further])
+    if checked.reasons or any(host.exit_code for host in checked.hosts):
+        hosts = tuple(host for host in checked.hosts if host.exit_code != 0)
+        reasons = (*checked.reasons, "nothing was started on any host")
+        return replace(checked, hosts=hosts, reasons=reasons)
+    parts = {host.name: host.part for host in checked.hosts}
+    if unlike := _unlike(parts):
+        return replace(checked, hosts=(), reasons=(unlike,))
+    if "--dry" in words[:at]:  # behind `--` it is the program's own
+        return checked
+    first = parts[names[0]]
+    address = known(request)[1].get(names[0], {}).get("smoke_across_address")
+    part |= {"run": first.get("run"), "port": first.get("port")}
+    part["address"] = address or first.get("address")
+    started = ask_all(request, verb, ["--part", json.dumps(part), *further])
+    if started.exit_code == 0:
+        return started
+    ask_all(request, "stop", ["--across", str(part["run"])])
+    reason = f"{part['run']} did not start on all hosts, and was ended on the others"
+    return replace(started, reasons=(*started.reasons, reason))
+
+
+def _unlike(parts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return in what hosts differ that are to train together."""
+    for what in next(iter(parts.values())).get("same", {}):
+        values = {name: str(each.get("same", {}).get(what))[:40] for name, each in parts.items()}
+        if len({*values.values()}) > 1:
+            shown = ", ".join(f"{name} {value}" for name, value in values.items())
+            return f"the hosts do not have the same {what} ({shown})"
+    return None

@@ -17,8 +17,8 @@ NAME = "20261122-200000-balanced"
 
 
 def run(**fields: Any) -> Run:
-    last = {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0}
-    told = {"run": NAME, "state": "running", "outcome": "running", "last": {**last, "mfu": 47.62}}
+    words = {"step": "4,209/5,960", "loss": "2.7149", "speed": "368,417 tokens/s, MFU 47.6 %"}
+    told = {"run": NAME, "state": "running", "outcome": "running", "words": words}
     return Run.model_validate({**told, "losses": LOSSES, **fields})
 
 
@@ -33,7 +33,7 @@ def section(*runs: Run, **fields: Any) -> str:
 def test_a_run_stands_there_with_its_curve() -> None:
     text = section(run())
     assert NAME in text
-    assert "step 4,209/5,960 · loss 2.7149 · 368,417 tokens/s, MFU 47.6 %" in text
+    assert "step 4,209/5,960 · loss 2.7149 · speed 368,417 tokens/s, MFU 47.6 %" in text
     assert 'aria-label="Loss from 11 to 3.2' in text
     assert text.count("<polyline") == 1
     assert 'class="badge declared"' in text
