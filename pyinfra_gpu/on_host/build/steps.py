@@ -43,7 +43,8 @@ _KEPT = 100_000
 
 _LINES = 12  # of them, from the first error on
 _ERROR = re.compile(
-    r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find|fatal)\b"
+    r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find"
+    r"|could not find|fatal)\b"
     r"|^(?-i:[\w.]{0,80}(?:Error|Exception)): "  # what ends a traceback of Python's
 )
 _NO_ERROR = re.compile(r"^(-- |ninja: build stopped|FAILED: |subprocess\.CalledProcessError)")
