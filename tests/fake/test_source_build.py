@@ -65,6 +65,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
         {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"}, [INSTALL],
     ),
+    "its installation was cut off": (
+        built_host(stamp={}, plain={"torch.installing": "1"}),
+        {"pytorch.build-missing": "no wheel", "pytorch.files-damaged": "was interrupted"},
+        [BUILD, INSTALL],
+    ),
     "the build goes on": (
         built_host(state=BUILDING),
         {

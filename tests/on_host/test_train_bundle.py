@@ -175,7 +175,7 @@ def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
     command: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(supervise, "_NOTIFY_S", 0.2)
-    supervise.notified(command, {"event": "failed"}, supervise.Log(tmp_path / "log", 1))
+    supervise.notified(command, {"event": "failed"}, supervise.log_to(tmp_path / "log", 1))
     assert said in (tmp_path / "log").read_text()
 
 

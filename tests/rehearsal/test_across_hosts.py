@@ -198,7 +198,7 @@ def test_a_run_that_leaves_the_other_host_out_says_so_and_does_not_fail(
 def test_a_group_that_does_not_exist_is_refused(together: OnlySmoke) -> None:
     run = together.run("--dry", "--data", "smoke_across_hosts=gpus")
     assert run.code == 1
-    assert "names no group of this inventory" in run.output
+    assert "in no such group of this inventory" in run.output
 
 
 def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, float]:

@@ -67,13 +67,6 @@ class Site:
     def runs(self) -> Path:
         return Path(self.state) / "runs"
 
-    @property
-    def units(self) -> tuple[Path, Path]:
-        """The unit of a run, and the one of a boot."""
-        folder = Path(self.prefix) / "train"
-        names = ("pyinfra-gpu-train@.service", "pyinfra-gpu-train-again.service")
-        return folder / names[0], folder / names[1]
-
 
 def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; where it does not come to one, `stderr` says why.
@@ -291,13 +284,7 @@ def _libcuda() -> str | None:
 def plain_variables() -> dict[str, str]:
     """Return the environment that a run or a command of the owner's begins with."""
     user = pwd.getpwuid(os.getuid())
-    return {
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
-        "SHELL": "/bin/sh",
-        "LANG": "C.UTF-8",
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONUNBUFFERED": "1",
-        "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}",
-    }
+    names = dict.fromkeys(("USER", "LOGNAME"), user.pw_name)
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    own = {"HOME": user.pw_dir, "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}", "PATH": path}
+    return {**names, **own, "SHELL": "/bin/sh", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}

@@ -120,7 +120,7 @@ def _diagnose(run: Run, found: Explanation, ours: str) -> None:
         found.rank = root.rank if first is None else first
     if run.failed and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
-        found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
+        found.facts.append(f"`train resume {run.run}{where}` continues from {point.name}")
 
 
 def _what(run: Run, ended: float | None) -> str:
@@ -175,7 +175,7 @@ def _own_words(run: Run, until: float) -> Iterator[str]:
     if outcome == "failed" and run.last and run.last.exit in (-9, 128 + 9):
         yield "train: the program was killed by SIGKILL"
     if outcome == "lost" and run.boot_id != host.boot_id():
-        yield f"train: the host was started anew while run {run.run} was on"
+        yield f"train: the host was restarted while run {run.run} was on"
     elif outcome == "lost":
         yield f"train: the supervisor of run {run.run} was ended before the run was"
     if history.not_finite:
