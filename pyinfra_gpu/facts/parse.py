@@ -163,7 +163,8 @@ def _sources(answer: Answer, key: str) -> tuple[Source, ...] | Unknown:
     def matters(source: Source) -> bool:
         text = f"{source.file.rpartition('/')[2]} {source.uri}".lower()
         is_declared = declared and re.fullmatch(form, source.uri.rstrip("/"))
-        return "nvidia" in text or "cuda/repos" in text or bool(is_declared)
+        carriers = ("nvidia", "cuda/repos", "cuda-repo", "graphics-drivers")
+        return bool(is_declared) or any(each in text for each in carriers)
 
     return tuple(filter(matters, sources))
 
