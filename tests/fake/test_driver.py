@@ -23,6 +23,8 @@ from pyinfra.context import ctx_state
 from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.operations import driver as operations
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
@@ -308,9 +310,6 @@ RUNS: dict[str, Shown] = {
         GpuHost(told={"power.reboots": NOTED}), [f"rm -f {system_files.REBOOTS}"], [RESTART],
         "a reboot is noted that has helped",
     ),
-    "the next kernel has no module": (
-        GpuHost(told={**NOUVEAU, **kernels(None)}), [], ["reboot"], "",
-    ),
 }  # fmt: skip
 
 
@@ -326,6 +325,16 @@ def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
     assert [part for part in never if part in text] == []
     assert said in told.problem
     assert not said or made.failed() == {"ws1"}
+
+
+def test_a_kernel_that_came_meanwhile_without_a_module_is_not_booted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = parse(GpuHost(told={**NOUVEAU, **kernels(None)}).probe_lines())
+    monkeypatch.setattr(operations, "look", lambda spec: record)
+    made, told = executed(GpuHost(told=NOUVEAU))
+    assert f"kernel {FOLLOWING}, which boots next, has no NVIDIA module" in told.problem
+    assert not [each for each in made.executed("ws1") if RESTART in each]
 
 
 def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> None:
