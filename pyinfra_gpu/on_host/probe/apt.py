@@ -165,7 +165,8 @@ def matters(source: Mapping[str, Any], declared: str) -> bool:
     named = f"{source['file'].rpartition('/')[2]} {source['uri']}".lower()
     words = re.split(r"\{distro\}|\{arch\}", declared.rstrip("/"))
     is_declared = re.fullmatch("[^/]+".join(map(re.escape, words)), source["uri"].rstrip("/"))
-    return "nvidia" in named or "cuda/repos" in named or bool(declared and is_declared)
+    carriers = ("nvidia", "cuda/repos", "cuda-repo", "graphics-drivers")
+    return any(each in named for each in carriers) or bool(declared and is_declared)
 
 
 def listed(path: str, lines: list[str]) -> Iterator[dict[str, Any]]:
