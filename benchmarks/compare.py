@@ -76,6 +76,15 @@ def fleet(lab: Lab, count: int, folder: Path) -> list[LabHost]:
     return hosts
 
 
+def delayed(host: LabHost, ms: int) -> None:
+    """Delay what the host sends by that much, which needs the kernel's netem; 0: not at all."""
+    rule = [*host.subnet.inside(host.name), "tc", "qdisc"]
+    subprocess.run([*rule, "del", "dev", "eth0", "root"], capture_output=True, check=False)
+    if ms:
+        netem = ["netem", "delay", f"{ms}ms", "limit", "100000"]
+        subprocess.run([*rule, "add", "dev", "eth0", "root", *netem], check=True)
+
+
 def environment(lab: Lab) -> dict[str, str]:
     """Return what our own commands need to find these hosts."""
     return {
@@ -223,7 +232,7 @@ def main(folder: Path) -> None:
             write_peers(folder, lab, hosts, look.look_texts()[hosts[0].name])
             for delay in DELAYS:
                 for host in hosts:
-                    host.network("delay", delay // 2) if delay else host.network("restore")
+                    delayed(host, delay)
                 for name in NAMES:
                     key = f"{name} {delay} {count}"
                     if key not in results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pyinfra.api.exceptions import DeployError
 
@@ -53,26 +54,23 @@ def shown(key: object, value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
+@dataclass(frozen=True, slots=True)
 class Outline:
     """Stands for a value of which an error shows the names alone; see `HOLD_SECRETS`.
 
     A name that is none may be a value that lost its place.
     """
 
-    def __init__(self, value: object) -> None:
-        self._value = value
+    value: object
 
     def __repr__(self) -> str:
-        if self._value is None:
+        if self.value is None:
             return "None"
-        if not isinstance(self._value, Mapping):
+        if not isinstance(self.value, Mapping):
             return "(not shown, it may hold secrets)"
-        return "{" + ", ".join(f"{_name(each)}: ..." for each in self._value) + "}"
-
-
-def _name(name: object) -> str:
-    plain = isinstance(name, str) and _PLAIN_NAME.fullmatch(name)
-    return repr(name) if plain else "(no name)"
+        names = {each: isinstance(each, str) and _PLAIN_NAME.fullmatch(each) for each in self.value}
+        shown = (repr(each) if plain else "(no name)" for each, plain in names.items())
+        return "{" + ", ".join(f"{each}: ..." for each in shown) + "}"
 
 
 def masked(text: str) -> str:

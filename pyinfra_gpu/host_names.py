@@ -29,18 +29,13 @@ def brief(names: Iterable[str]) -> str:
     """
     runs: list[list[str]] = []
     for name in sorted({*names}, key=natural):
-        if runs and name == _next(runs[-1][-1]):
+        parts = _LAST_NUMBER.fullmatch(runs[-1][-1]) if runs else None
+        # The name before, with its last number counted up.
+        if parts and name == f"{parts[1]}{int(parts[2]) + 1:0{len(parts[2])}}{parts[3]}":
             runs[-1].append(name)
         else:
             runs.append([name])
     return ", ".join(map(_range, runs))
-
-
-def _next(name: str) -> str | None:
-    """Return the name with its last number counted up; None without a number."""
-    if (parts := _LAST_NUMBER.fullmatch(name)) is None:
-        return None
-    return f"{parts[1]}{str(int(parts[2]) + 1).zfill(len(parts[2]))}{parts[3]}"
 
 
 def _range(names: list[str]) -> str:

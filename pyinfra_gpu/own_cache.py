@@ -25,28 +25,18 @@ def kept(kind: str, made_from: Sequence[bytes], make: Callable[[], bytes]) -> by
 
     + made_from: all that the result follows from, the code included
 
-    A file that is not whole is made again, and a cache that cannot be written is no fault.
+    A cache that cannot be written is no fault.
     """
-    key = hashlib.sha256(b"".join(_digest(each) for each in made_from)).hexdigest()
-    place = folder(kind) / key
-    with suppress(OSError, ValueError):
-        digest, content = place.read_bytes().split(b"\n", 1)
-        if digest == _digest(content).hex().encode():
-            return content
+    digests = b"".join(hashlib.sha256(each).digest() for each in (kind.encode(), *made_from))
+    place = folder(kind) / hashlib.sha256(digests).hexdigest()
+    with suppress(OSError):
+        return place.read_bytes()
     content = make()
     with suppress(OSError):
-        _keep(place, content)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place, 0o644) as file:
+            file.write(content)
+        files = sorted(place.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+        for path in files[_MOST:]:
+            path.unlink()
     return content
-
-
-def _keep(place: Path, content: bytes) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(place, 0o644) as file:
-        file.write(_digest(content).hex().encode() + b"\n" + content)
-    files = sorted(place.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
-    for path in files[_MOST:]:
-        path.unlink()
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()

@@ -132,8 +132,8 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     all_of = [getattr(p, name) for p in (spec.paths, beside(spec.paths)) for name in vars(Paths)]
     tails = [p.removeprefix(below) for p in all_of if isinstance(p, str) and p.startswith(below)]
     tops = [below + top for top in dict.fromkeys(tail.partition("/")[0] for tail in tails)]
-    folders = (dirname(system_files.REBOOTS), system_files.KEPT)
-    outside = (*files.ALL, *system_files.ALL, *folders) if spec.privilege == "sudo" else ()
+    ours = (*files.ALL, *system_files.ALL, dirname(system_files.REBOOTS))
+    outside = ours if spec.privilege == "sudo" else ()
     return (*tops, *outside)
 
 

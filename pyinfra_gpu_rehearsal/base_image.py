@@ -8,24 +8,19 @@ because the hosts reach no network but their own.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
 import shlex
-import tempfile
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyinfra_gpu.on_host.probe.apt import listed
 from pyinfra_gpu.packages.model import Source
-from pyinfra_gpu.packages.sources import read
-from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_index
-from pyinfra_gpu_rehearsal.commands import Say, remove_tree, run
-from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.state import cache_folder, locked
+from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_repository
+from pyinfra_gpu_rehearsal.commands import LabError, Say, cached, remove_tree, run
 
 # What hosts can be, as NVIDIA calls it -> the distribution and its code name. The archives of all
 # releases of a distribution are in one place: the machine's own sources lead to each of them.
@@ -134,7 +129,8 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
     apt, sources = root / "etc/apt", list[Source]()
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if path.suffix in (".list", ".sources") and path.is_file():
-            sources += read(str(path), path.read_text(errors="replace").splitlines())
+            lines = path.read_text(errors="replace").splitlines()
+            sources += [Source(**each) for each in listed(str(path), lines)]
     lines = own_lines(sources, codename)
     if not lines:
         raise LabError(
@@ -160,17 +156,11 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
     return replace(own, codename=other, lines=moved)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class BaseImage:
-    """A base image that is ready.
-
-    + folder: holds root/ (the tree) and debian/ (the package repository)
-    + python: "3.11", the version of the tree's python3
-    """
+    """A base image that is ready: the tree `root`, and the package repository beside it."""
 
     folder: Path
-    codename: str
-    python: str
 
     @property
     def digest(self) -> str:
@@ -183,13 +173,29 @@ class BaseImage:
         return self.folder / "root"
 
     @property
+    def python(self) -> str:
+        """The version of the tree's python3, as in "3.11"."""
+        return (self.root / "usr/bin/python3").readlink().name.removeprefix("python")
+
+    @property
     def repository(self) -> Path:
         """The package repository."""
         return self.folder / "debian"
 
 
-def _bootstrap(archives: Archives, work: Path) -> None:
-    """Make the tree WORK/root with mmdebstrap."""
+def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
+    """Return the base image for ARCHIVES, building it first where the cache has none.
+
+    Raises LabError where it cannot be built.
+    """
+    sources = (path.read_text() for path in (Path(__file__), FINISH, *PYTHON))
+    key = [repr(archives), platform.machine(), *sources]
+    doing = "building the base image, which takes half a minute"
+    name = f"base-{archives.codename}"
+    return BaseImage(cached(name, key, lambda folder: _build(archives, folder), say, doing))
+
+
+def _build(archives: Archives, folder: Path) -> None:
     words = shlex.join((MASKED, INSTALLABLE_ALONE, *INSTALLABLE))
     command: list[str | Path] = [
         *ALONE,
@@ -203,7 +209,7 @@ def _bootstrap(archives: Archives, work: Path) -> None:
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
         f'--customize-hook=sh {shlex.quote(str(FINISH))} "$1" {words}',
         archives.codename,
-        work / "root",
+        folder / "root",
         "-",
     ]
     run(
@@ -213,49 +219,9 @@ def _bootstrap(archives: Archives, work: Path) -> None:
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         timeout=1800,
     )
-
-
-def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> None:
-    """Lay out PACKAGES (.deb files) as an apt repository in FOLDER. Raises LabError."""
-    architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
-    pool = folder / "pool"
-    pool.mkdir(parents=True)
+    installable, pool = folder / "root/installable", folder / "pool"
+    pool.mkdir()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        made = list(threads.map(lambda package: repack(package, pool), sorted(packages)))
-    fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
-    fields |= {"Architectures": architecture, "Components": "main"}
-    write_index(folder / "dists" / suite, made, fields, f"main/binary-{architecture}")
-
-
-def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
-    """Return the base image for ARCHIVES, building it first where the cache has none.
-
-    Raises LabError where it cannot be built.
-    """
-    sources = [path.read_text() for path in (Path(__file__), FINISH, *PYTHON)]
-    key = "\0".join([repr(archives), platform.machine(), *sources])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    folder = cache_folder() / f"base-{archives.codename}-{digest}"
-    with locked(cache_folder() / "base.lock"):
-        if not folder.exists():
-            _build(archives, folder, say)
-    python = (folder / "root/usr/bin/python3").readlink().name.removeprefix("python")
-    return BaseImage(folder=folder, codename=archives.codename, python=python)
-
-
-def _build(archives: Archives, folder: Path, say: Say) -> None:
-    for leftover in folder.parent.glob("base-*.part"):
-        remove_tree(leftover)  # of a build that was killed; no other runs under the lock
-    say("building the base image (about 30 s, once) ...")
-    started = time.monotonic()
-    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    work.chmod(0o755)
-    try:
-        _bootstrap(archives, work)
-        installable = work / "root/installable"
-        make_repository(installable.glob("*.deb"), work / "debian", suite=archives.codename)
-        remove_tree(installable)
-        work.rename(folder)
-    finally:
-        remove_tree(work)
-    say(f"the base image is ready after {time.monotonic() - started:.0f} s")
+        packages = list(threads.map(lambda p: repack(p, pool), sorted(installable.glob("*.deb"))))
+    write_repository(folder / "debian", packages, NAME, NAME)
+    remove_tree(installable)

@@ -24,7 +24,7 @@ from tests import memory
 
 FIRST_LAB = {
     "across_hosts", "deploy", "faults", "hostile_owner", "locks", "nightly", "smoke_alone", "train",
-    "training_shapes", "two_operators",
+    "train_units", "training_shapes", "two_operators",
 }  # fmt: skip
 """The modules of tests/rehearsal that need two hosts which were deployed to, once for all of them.
 

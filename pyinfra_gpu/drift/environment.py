@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Hidden
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec, env_file
-from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.spec.types import FORBIDDEN
 from pyinfra_gpu.text import some
 
 STAGE = Stage.ENVIRONMENT
@@ -52,48 +52,39 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge both files, and name the variables that differ; what they are may be secret."""
-    keys = ", ".join(_changed_keys(spec, record))
+    text, wanted, keys = record.environment.text, env_file.variables(spec), ""
+    if isinstance(text, Hidden):
+        found = env_file.parse(text.text)
+        different = {key for key in {*found, *wanted} if found.get(key) != wanted.get(key)}
+        keys = ", ".join(sorted(different))
     differs_in = f"{basename(spec.paths.env_file)} differs"
     for each in files.judge(record, declared(spec, known(layout.owner(spec, record)))):
         named = keys and each.found == differs_in
         yield replace(each, found=f"{differs_in} in {keys}") if named else each
 
 
-def _changed_keys(spec: HostSpec, record: Record) -> list[str]:
-    """Name the variables in which the environment file differs from what is declared."""
-    text = record.environment.text
-    if not isinstance(text, Hidden):
-        return []
-    found, wanted = env_file.parse(text.text), env_file.variables(spec)
-    return sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-
-
 def _for_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what every login gets of what no env file may hold; `train` has nothing of a login."""
-    rows = [row.partition(" ")[::2] for row in if_known(record.environment.for_all, ())]
     of_gpus = () if spec.accelerator == "nvidia" else ("CUDA_VISIBLE_DEVICES",)
+    of_cuda = if_known(record.cuda.shell_lines, ())
+    rows = dict.fromkeys(if_known(record.environment.for_all, ()))
     pairs = [
         (file, name)
-        for file, name in dict.fromkeys(rows)
-        if name in FORBIDDEN and name not in of_gpus and not _of_shells(record, file, name)
+        for file, _, name in (row.partition(" ") for row in rows)
+        if name in FORBIDDEN
+        and name not in of_gpus
+        and not any(row.startswith(f"{file}:") and name in row for row in of_cuda)
     ]
     if not pairs:
         return
-    file, names = pairs[0][0], "|".join(dict.fromkeys(name for _, name in pairs))
     yield report(
         Id.ENVIRONMENT_SET_FOR_ALL,
         "every login gets " + some([f"{name} from {place}" for place, name in pairs], _NAMED),
         f"none: {FORBIDDEN[pairs[0][1]]}",
         "left alone, since somebody wrote that, and what is started by hand runs with it:"
         " take the line out, and log in again",
-        f"grep -nE '{names}' {file}",
+        f"grep -nE '{'|'.join(dict.fromkeys(name for _, name in pairs))}' {pairs[0][0]}",
     )
-
-
-def _of_shells(record: Record, file: str, name: str) -> bool:
-    """Tell whether the stage cuda reports that line."""
-    rows = if_known(record.cuda.shell_lines, ())
-    return any(row.startswith(f"{file}:") and name in row for row in rows)
 
 
 judge = Rules(_files, _for_all)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from textwrap import shorten
 
-from pyinfra_gpu.packages.history import is_ours
 from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.packages.names import rank
 
@@ -35,7 +34,7 @@ def explain(packages: Sequence[str], history: Sequence[PackageChange]) -> Packag
     matching = [(place, change) for place, change in ranked if place is not None]
     if not matching:
         return None
-    if is_ours(matching[-1][1].command):
+    if matching[-1][1].ours:
         return None
     moment = matching[-1][1].when
     return min(

@@ -38,7 +38,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def path(record: Record, name: str) -> str:
     """Return where a library's link belongs on this host."""
-    return f"{record.libcuda.libdir}/{name}"
+    return f"{record.system.libdir}/{name}"
 
 
 def link(record: Record, where: str) -> Link:
@@ -52,7 +52,7 @@ def is_drivers(record: Record, file: str | None) -> bool:
 
     Some distributions' own packages keep it one folder deeper, below nvidia/, and link to it.
     """
-    libdir = record.libcuda.libdir
+    libdir = record.system.libdir
     if file is None or not libdir:
         return False
     place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
@@ -197,7 +197,7 @@ def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
 
 def _in_libdir(record: Record, entry: CacheEntry) -> bool:
     """Tell whether it is in the driver's folder, which the cache may name without /usr."""
-    libdir = record.libcuda.libdir
+    libdir = record.system.libdir
     return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
 
 

@@ -103,7 +103,7 @@ def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
             found = f"{path} belongs to {whose}, and the login is {user}"
             action = f'declare `owner = "{whose}"`, or "{user}" to begin with an empty environment,'
             action += " what is there being renamed"
-            yield stop(id_, found, "one owner, whoever logs in", action)
+            yield stop(id_, found, "one owner, independent of the login", action)
             return
 
 
@@ -136,9 +136,8 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
             id_,
             f"{place} is a file system in memory, which a reboot empties",
             f"disks, below {prefix} too",
-            "left alone: what is written there takes of the host's memory, and after a reboot all"
-            " of it is to be deployed anew, and runs and checkpoints are lost; choose a `prefix` on"
-            f" a disk, or mount a disk at {place}",
+            "left alone: what is written there uses memory, and a reboot loses all of it, with"
+            f" runs and checkpoints; choose a `prefix` on a disk, or mount a disk at {place}",
         )
 
 

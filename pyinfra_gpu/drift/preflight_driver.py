@@ -205,7 +205,7 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     accepted = record.driver.loaded is not None and not due(spec, record) & BUILDS
     if record.system.secure_boot is not True or mok is True or archive(spec, record) or accepted:
         return
-    state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
+    state = f" (not known: {mok.reason})" if isinstance(mok, Unknown) else ""
     ubuntu = record.system.os_id == "ubuntu"
     key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
     signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
@@ -225,7 +225,7 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if at_work := known(who, "who uses the GPUs, and the driver has to move"):
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"
         found += f" the GPUs are used by {some(at_work, 4)}"
-        expected, action = "nobody's work on the GPUs meanwhile", "run again when they are done"
+        expected, action = "no work on the GPUs during the repair", "run again when they are done"
         yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action)
 
 

@@ -61,11 +61,9 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
     installed = is_whole(record, torch.full_version) and _is_of(spec, record, record.build.stamp)
     if installed or has_wheel(spec, record):
         return
-    expected, found = (
-        f"torch {torch.full_version} built from {_commit(spec)}",
-        "no wheel of this build",
-    )
+    expected = f"torch {torch.full_version} built from {_commit(spec)}"
     id_, action = Id.PYTORCH_BUILD_MISSING, f"build torch {torch.full_version}"
+    found = "no wheel of this build"
     same = state is not None and state.fingerprint == fingerprint(spec, record)
     if state and state.running and not same:
         found = f"another torch is being built here: {state.phase}"

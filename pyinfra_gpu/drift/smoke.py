@@ -19,7 +19,7 @@ from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import AcrossSpec, HostSpec
+    from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.SMOKE
 ACROSS_RANKS = 2
@@ -33,43 +33,34 @@ def summary(spec: HostSpec, record: Record) -> str:
     del record
     if spec.smoke.run == "skip":
         return "skipped by data"
-    across = declared_across(spec)
-    with_others = f"; with {others(spec, across)}: passed earlier" if across else ""
+    with_others = f"; with {others(spec)}: passed earlier" if members(spec) else ""
     return f"passed earlier, nothing changed since{with_others}"
 
 
 def _proof(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of this host itself; an unreadable stamp proves nothing."""
     if spec.smoke.run == "skip":
-        yield _skipped(spec)
+        yield Finding(
+            id=Id.SMOKE_SKIPPED,
+            found=f'smoke = "skip" is declared, so nothing is proven{_refused(spec)}',
+            expected="a smoke test that passed",
+            effect="note",
+            action="no test",
+        )
     elif spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
-        yield _cannot_prove(spec)
+        yield stop(
+            Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
+            f"this host's test would be {spec.smoke.mode}, which proves nothing about two GPUs",
+            "what smoke_accept = 'two-gpus' asks for",
+            "declare two real GPUs, or smoke_accept = 'proof'",
+        )
     elif (why := stale(spec, record)) or spec.smoke.run == "always":
         yield _unproven(spec, record, why)
 
 
 def _refused(spec: HostSpec) -> str:
-    """Say what a test that is owed keeps people from, though it is no drift."""
+    """Say what a missing proof keeps people from, though it is no drift."""
     return "" if spec.training is None else "; `train start` refuses without it"
-
-
-def _skipped(spec: HostSpec) -> Finding:
-    return Finding(
-        id=Id.SMOKE_SKIPPED,
-        found=f'smoke = "skip" is declared, so nothing is proven{_refused(spec)}',
-        expected="a smoke test that passed",
-        effect="note",
-        action="no test",
-    )
-
-
-def _cannot_prove(spec: HostSpec) -> Finding:
-    return stop(
-        Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
-        found=f"this host's test would be {spec.smoke.mode}, which proves nothing about two GPUs",
-        expected="what smoke_accept = 'two-gpus' asks for",
-        action="declare two real GPUs, or smoke_accept = 'proof'",
-    )
 
 
 def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:
@@ -125,33 +116,29 @@ def stale(spec: HostSpec, record: Record) -> str | None:
 
 def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of the hosts together."""
-    across = declared_across(spec)
+    across = None if spec.smoke.run == "skip" else spec.smoke.across
     if across is None:
         return
-    if across.impossible:
-        yield stop(
-            Id.SMOKE_ACROSS_IMPOSSIBLE,
-            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
-            "a group of hosts that can train one step together",
-            "correct `smoke_across_hosts`",
-        )
-    elif why := stale_across(spec, record):
-        yield unproven_across(spec, across, why, "repair")
+    if why := stale_across(spec, record):
+        yield unproven_across(spec, why, "repair")
     elif spec.smoke.run == "always":
-        yield unproven_across(spec, across, 'smoke = "always"', "note")
+        yield unproven_across(spec, 'smoke = "always"', "note")
 
 
-def declared_across(spec: HostSpec) -> AcrossSpec | None:
-    """Return what is declared of the step, None where none is to be made."""
-    return None if spec.smoke.run == "skip" else spec.smoke.across
+def members(spec: HostSpec) -> tuple[str, ...]:
+    """Return the hosts that take one step together, this one among them; none if none is to be
+    made.
+    """
+    across = spec.smoke.across
+    return () if across is None or spec.smoke.run == "skip" else across.members
 
 
-def others(spec: HostSpec, across: AcrossSpec) -> str:
+def others(spec: HostSpec) -> str:
     """Return the names of the other hosts of the step, in short."""
-    return brief([name for name in across.members if name != spec.host])
+    return brief([name for name in members(spec) if name != spec.host])
 
 
-def unproven_across(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect) -> Finding:
+def unproven_across(spec: HostSpec, why: str, effect: Effect) -> Finding:
     """Return the finding that the step has to be made.
 
     + why: in a few words
@@ -159,21 +146,20 @@ def unproven_across(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect
     """
     return Finding(
         id=Id.SMOKE_UNPROVEN_ACROSS_HOSTS,
-        found=f"with {others(spec, across)}: {why}",
+        found=f"with {others(spec)}: {why}",
         expected="a step that all hosts of the group trained together as they are now",
         effect=effect,
-        action=f"run one step across {len(across.members)} hosts",
+        action=f"run one step across {len(members(spec))} hosts",
         repeats=effect == "note",
     )
 
 
 def stale_across(spec: HostSpec, record: Record) -> str | None:
     """Return why what the stamp says of the step does not count, None if it does."""
-    across, stamped = spec.smoke.across, across_stamp(record)
-    members = across.members if across else ()
+    stamped = across_stamp(record)
     if stamped is None:
         return "never passed together"
-    if set(stamped.hosts) != set(members):
+    if set(stamped.hosts) != set(members(spec)):
         return f"it passed with {brief(set(stamped.hosts) - {spec.host})}"
     if stamped.mode != across_mode(spec):
         return f"it passed as {stamped.mode}"

@@ -43,8 +43,7 @@ from pyinfra_cli.util import exec_file, parse_cli_arg
 from pyinfra_gpu import host_names
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.errors import sentence, shown
-from pyinfra_gpu.spec import KEYS
+from pyinfra_gpu.errors import shown
 from pyinfra_gpu.text import without_escapes
 
 _ENTRY = 'a name or (name, {"key": value})'
@@ -195,23 +194,14 @@ def _wrong_data(host: Host) -> str | None:
     try:
         kind = host.connector_cls
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
-        across = declared(host).smoke.across
+        declared(host)
     except ConnectorDataTypeError as error:
         return f"host {host.name}: {str(error).removeprefix('Invalid connector data ')}"
     except PyinfraError as error:
         return str(error)
     except Exception as error:  # such as a value that contains itself
         return f"host {host.name}: its data cannot be read ({error!r})"
-    if across is None or not across.impossible:
-        return None
-    return sentence(
-        f"host {host.name}",
-        "smoke_across_hosts",
-        across.hosts,
-        f"cannot be: {across.impossible}",
-        allowed="a group of at least two hosts that all declare it, or True",
-        remedy="correct smoke_across_hosts, or remove it",
-    )
+    return None
 
 
 def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
@@ -338,17 +328,14 @@ def _wrong_groups(file: str, group_data: Sequence[str]) -> Iterator[str]:
     for name, value in exec_file(file, return_locals=True).items():
         if name.startswith("_") or name in imported:
             continue
-        if isinstance(value, list | tuple):
-            hosts, data = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
-            if isinstance(hosts, list) and isinstance(data, dict):
-                yield from (f"{name}, {fault}" for fault in _wrong_entries(hosts, said))
-                continue
-        elif not (name in with_data or _holds_hosts(value)):
-            continue  # a constant
-        yield (
-            f"{name} is a {type(value).__name__}, and has to be a list of {_ENTRY} each, or"
-            " (list, data); a variable that is no group begins with an underscore"
-        )
+        hosts, data = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
+        if isinstance(hosts, list) and isinstance(data, dict):
+            yield from (f"{name}, {fault}" for fault in _wrong_entries(hosts, said))
+        elif name in with_data or isinstance(value, tuple | AbstractSet | Iterator):
+            yield (
+                f"{name} is a {type(value).__name__}, and has to be a list of {_ENTRY} each, or"
+                " (list, data); a variable that is no group begins with an underscore"
+            )
 
 
 def _wrong_entries(hosts: list[Any], said: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -356,7 +343,7 @@ def _wrong_entries(hosts: list[Any], said: dict[str, dict[str, Any]]) -> Iterato
     for number, entry in enumerate(hosts, 1):
         pair = (entry, {}) if isinstance(entry, str) else entry
         if not (isinstance(pair, tuple) and [*map(type, pair)] == [str, dict] and pair[0]):
-            yield f"entry {number} has to be {_ENTRY}, and is {_kind(entry)}"
+            yield f"entry {number} has to be {_ENTRY}, and is a {type(entry).__name__}"
             continue
         host, data = pair
         before = said.setdefault(host, {})
@@ -366,22 +353,6 @@ def _wrong_entries(hosts: list[Any], said: dict[str, dict[str, Any]]) -> Iterato
                 f" {', '.join(differing[:3])} differs: declare it once"
             )
         before.update(data)
-
-
-def _kind(entry: object) -> str:
-    if isinstance(entry, list | tuple):
-        return f"a {type(entry).__name__} of {' and '.join(type(each).__name__ for each in entry)}"
-    return "an empty name" if entry == "" else f"a {type(entry).__name__}"
-
-
-def _holds_hosts(value: object) -> bool:
-    """Tell whether a variable that is no list was meant as a group: constants stand there too."""
-    if isinstance(value, Mapping):
-        hosts = value and all(isinstance(each, Mapping) for each in value.values())
-        return bool(hosts and not set(KEYS) & value.keys())
-    if isinstance(value, AbstractSet):
-        return bool(value) and all(isinstance(each, str | tuple) for each in value)
-    return isinstance(value, Iterator)
 
 
 _TABLES = ("--> Detected changes:", "--> Results:")

@@ -21,7 +21,7 @@ from pyinfra import host, state
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.api.host import Host
-from pyinfra.api.state import State, StateStage
+from pyinfra.api.state import State
 from pyinfra.connectors import util as connectors
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
@@ -103,14 +103,13 @@ def forget() -> None:
     host.connector_data[_KEY] = (_FORGOTTEN, _last())
 
 
-def request_text(spec: HostSpec, *, compare_s: int | None = None, keep: bool = False) -> str:
+def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
     """Return the program of a look, as it goes to a host's standard input.
 
     + compare_s: seconds for comparing the environment's files; None: as few as a check has
-    + keep: whether the host may keep the program
     """
     more = {"compare_s": compare_s} if compare_s else {}
-    return text_of(asked_by(spec, packages=needed(spec), keep=keep, **more))
+    return text_of(asked_by(spec, packages=needed(spec), **more))
 
 
 def answer(
@@ -156,9 +155,7 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
 
 def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
     fact = RecordFact()
-    acting = state.current_stage == StateStage.Execute  # a plan and a check write nothing
-    text = request_text(spec, compare_s=compare_s, keep=acting)
-    given = {**as_root(spec), "_stdin": text}
+    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:

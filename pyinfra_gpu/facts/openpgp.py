@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.facts.fields import Unknown
@@ -16,16 +13,14 @@ _PUBLIC_KEY = 6  # packet tag of a primary key; subkeys have 14
 def fingerprints(keyring: bytes) -> tuple[str, ...] | Unknown:
     """Return the fingerprints of the primary keys, as 40 upper-case hexadecimal digits.
 
-    + keyring: the file's bytes, binary or with ASCII armor
+    + keyring: the file's bytes; apt takes no ASCII armor in a file of that name either
 
     Unknown where it cannot be read to its end, or holds a key of another version than 4: an
     incomplete list would hide a key that is trusted.
     """
     try:
-        data = b"".join(_armored(keyring)) if b"-----BEGIN PGP" in keyring else keyring
-        keys = [body for tag, body in _packets(data) if tag == _PUBLIC_KEY]
-        return tuple(_fingerprint(body) for body in keys)
-    except (ValueError, IndexError, binascii.Error) as error:
+        return tuple(_fingerprint(body) for tag, body in _packets(keyring) if tag == _PUBLIC_KEY)
+    except (ValueError, IndexError) as error:
         return Unknown(f"it is not a readable keyring: {error}")
 
 
@@ -35,23 +30,6 @@ def _fingerprint(body: bytes) -> str:
     framed = b"\x99" + len(body).to_bytes(2, "big") + body
     # SHA-1 is what the format defines a version 4 fingerprint by.
     return hashlib.sha1(framed, usedforsecurity=False).hexdigest().upper()
-
-
-def _armored(text: bytes) -> Iterator[bytes]:
-    """The binary content of each armored block; the checksum line "=XXXX" is not part of it."""
-    blocks = re.findall(
-        rb"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(.*?)-----END PGP PUBLIC KEY BLOCK-----",
-        text,
-        re.DOTALL,
-    )
-    if not blocks:
-        raise ValueError("its armor has no public key block with an end")
-    for block in blocks:
-        lines = [line.strip() for line in block.splitlines()]
-        # Headers ("Version: ...") stand before the first empty line, where there are any.
-        start = lines.index(b"") + 1 if b"" in lines else 0
-        rows = [line for line in lines[start:] if line and not line.startswith(b"=")]
-        yield base64.b64decode(b"".join(rows), validate=True)
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:

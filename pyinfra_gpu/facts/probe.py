@@ -14,7 +14,7 @@ from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, PyinfraError
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.facts.parse import Answer, record_of
+from pyinfra_gpu.facts.parse import Answer
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.spec import system_files
@@ -109,8 +109,6 @@ def asked_of(
         # three seconds before that is over.
         "compare_s": 5,
         "seconds": 50,  # after which what has not been told yet is left out
-        "kept": system_files.KEPT,  # where root keeps the compiled programs of a look
-        "keep": False,  # whether it may write there
         **changes,
     }
 
@@ -164,7 +162,7 @@ class RecordFact(FactBase[Record]):
         if answer.refused:
             raise FactProcessError(f"its answer could not be read: {answer.refused}")
         try:
-            return record_of(answer)
+            return answer.record()
         except Exception as error:  # any other kind would end the run on every host
             raise FactProcessError(f"the probe's output could not be read: {error!r}") from error
 

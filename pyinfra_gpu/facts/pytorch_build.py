@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from pyinfra_gpu.facts.document import Note
-from pyinfra_gpu.facts.fields import Unknown
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _File = Annotated[str, Field(pattern=r"^torch-[A-Za-z0-9_.+-]{1,150}\.whl$")]
@@ -21,18 +19,8 @@ class BuildState(Note):
     """
 
     fingerprint: _Digest
-    phase: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    phase: Annotated[str, Field(pattern=r"^[a-z]{1,12}$")]
     running: bool
-
-    @classmethod
-    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
-        """Return what the look tells in words."""
-        if not isinstance(text, str):
-            return text
-        said = re.fullmatch(r"([0-9a-f]{64}) ([a-z]{1,12}) +(at work|ended)", text)
-        if said is None:
-            return Unknown("it does not say which build it is")
-        return cls(fingerprint=said[1], phase=said[2], running=said[3] == "at work")
 
 
 class Manifest(Note):

@@ -8,16 +8,18 @@ A default is what is known of a host where no NVIDIA driver is wanted, and so no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Hidden, Unknown, as_json
+from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.packages.model import PackageChange, Source
+from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
@@ -28,6 +30,28 @@ _STATES = {
     "closed": "is not open to everybody",
     "emptied": "is empty or gone",
 }
+
+
+def hidden(text: str) -> Hidden:
+    """Return the content of an environment file, whose values are shown nowhere."""
+    return Hidden(text, env_file.shown(text))
+
+
+def _keys(digits: str) -> tuple[str, ...] | Unknown:
+    return fingerprints(bytes.fromhex(digits))
+
+
+def _made(make: Callable[[str], Any]) -> PlainValidator:
+    """Return what makes a field of a text that was told; None stays."""
+
+    def read(told: object) -> Any:
+        if told is not None and not (isinstance(told, str) and len(told) <= 2 * TEXT_LIMIT):
+            raise ValueError("it is no text, or too long")
+        return told if told is None else make(told)
+
+    return PlainValidator(read)
+
+
 Str = Annotated[str, AfterValidator(visible)]
 """A text without anything that would move a cursor."""
 Whole = Annotated[str, Field(max_length=TEXT_LIMIT)]
@@ -69,7 +93,13 @@ class SystemRecord:
     # rows "STATE NAME" of what the loader loads into every program, by /etc/ld.so.preload; STATE is
     # 1 where it is there, 0 where not, - where only the loader knows
     preload: Rows
-    preload_problem: Text  # what the loader says where it cannot, for root or the owner
+    preload_problem: Text  # what the loader says where it cannot, to the owner
+
+    @property
+    def libdir(self) -> str:
+        """Where packages put libraries; "" where that is not known."""
+        known = isinstance(self.architecture, str)
+        return f"/usr/lib/{self.architecture}-linux-gnu" if known else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +212,7 @@ class NvidiaRecord:
     sources: tuple[Source, ...] | Unknown = ()
     # fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring file of
     # ours, None if there is no such file
-    keyring: tuple[str, ...] | Unknown | None = None
+    keyring: Annotated[tuple[str, ...] | Unknown | None, _made(_keys)] = None
     # what the package manager did to them, to compilers and to kernels, newest last, the last 200
     # changes of the last two months or so; a password in a command line's address shows as ***
     history: tuple[PackageChange, ...] | Unknown = ()
@@ -240,7 +270,6 @@ class Link:
 class LibcudaRecord:
     """The library."""
 
-    libdir: Str = ""  # where packages put libraries, e.g. "/usr/lib/x86_64-linux-gnu"
     # entries of libcuda.so.1, libcuda.so and libnvidia-ml.so.1 in the cache's order
     cache: tuple[CacheEntry, ...] | Unknown = ()
     # what stands at libdir's libcuda.so, libcuda.so.1 and libnvidia-ml.so.1, and at the declared
@@ -356,8 +385,9 @@ class TorchRecord:
 class BuildRecord:
     """What there is of builds on a host."""
 
-    stamp: Manifest | Unknown | None  # of the torch that is installed
-    wheel: Manifest | Unknown | None  # of the wheel that lies there
+    # stamp, wheel: of the torch that is installed, and of the wheel that lies there
+    stamp: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
+    wheel: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
     state: BuildState | Unknown | None  # of the last build
 
 
@@ -367,7 +397,7 @@ class EnvironmentRecord:
 
     # content of its file, which may hold secrets and is shown as names alone; None where there is
     # no such file (the layout tells what else may stand at that path, e.g. a folder)
-    text: Hidden | Unknown | None
+    text: Annotated[Hidden | Unknown | None, _made(hidden)]
     # rows "FILE NAME" of the system's files that set variables for every login; never a value
     for_all: Rows
 
@@ -406,8 +436,8 @@ class LauncherRecord:
 class SmokeRecord:
     """What the host wrote, read once; half a file, or a foreign one, is unknown."""
 
-    stamp: Stamp | Unknown | None  # of the last pass
-    verdict: Verdict | Unknown | None  # of the last run
+    stamp: Annotated[Stamp | Unknown | None, _made(Stamp.read)]  # of the last pass
+    verdict: Annotated[Verdict | Unknown | None, _made(Verdict.read)]  # of the last run
     verdict_sha256: Text  # digest of the verdict's text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import shlex
 import zipfile
@@ -60,9 +59,7 @@ def probe_program(name: str, asked: Mapping[str, object]) -> str:
     + asked: what it is given, of plain types
     """
     begin = (_HERE / "probe/begin.py").read_text(encoding="ascii")
-    packed = _packed(name)
-    digest = hashlib.sha256(packed.encode()).hexdigest()[:16]
-    return f"{begin}\n\nbegin({packed!r}, {digest!r}, {dict(asked)!r})\n"
+    return f"{begin}\n\nbegin({_packed(name)!r}, {dict(asked)!r})\n"
 
 
 @cache

@@ -313,7 +313,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     if reason_ and loadable and busy and spec.driver.reboot != "always":
         who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
         if isinstance(busy, Unknown):
-            who = f"who uses the GPUs cannot be told ({busy.reason})"
+            who = f"who uses the GPUs is not known ({busy.reason})"
         sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
     if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
@@ -333,7 +333,7 @@ def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -
     reboots it. An installation that was cut off behind the driver's packages leaves none of them
     to install, so it is finished here; who installs next comes behind the reboot.
     """
-    said = f"{host.name}: a reboot is owed ({why_}), and"
+    said = f"{host.name}: a reboot is required ({why_}), and"
     if spec.driver.reboot == "never":
         remedy = "run `sudo systemctl reboot` there when it suits, then run again"
         return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")

@@ -9,6 +9,7 @@ from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.pytorch_build import has_wheel
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
@@ -53,8 +54,9 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
-    when `import torch` has worked there; whatever fails before leaves the old one as it is. The
-    old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
+    when `import torch` has worked there, unless torch has yet to be built for it; whatever fails
+    before leaves the old one as it is. The old one is kept as ``venv.old-TIME``, as many of them as
+    ``pytorch_environments_kept`` says.
     """
     if record.torch.python is None and not record.torch.python_problem:
         yield from _make(spec, record)
@@ -107,12 +109,13 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         yield unreadable(STAGE)
         return
     lock = lock_of(new, there)
-    if refusal := _lock_missing(new, there, lock):
+    if refusal := _without_lock(new, there, lock):
         yield refusal
         return
-    yield from install(new, there, lock, why)
-    works = quoted(new.paths.python, "-I", "-c", "import torch")
-    yield owners("import torch from the new environment", works)
+    if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
+        yield from install(new, there, lock, why)
+        works = quoted(new.paths.python, "-I", "-c", "import torch")
+        yield owners("import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
     yield owners("empty environments that are older than those kept", bound, stream=True)
@@ -140,7 +143,7 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     that is there.
     """
     lock = lock_of(spec, record)
-    if refusal := _lock_missing(spec, record, lock):
+    if refusal := _without_lock(spec, record, lock):
         yield refusal
         return
     wrong = [each.found for each in drift.of_torch(spec, record)]
@@ -168,7 +171,7 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
             return
 
 
-def _lock_missing(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
+def _without_lock(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
     """Refuse a host whose Python was not known before there was an environment."""
     if lock is not None or spec.pytorch.lock != "required":
         return None

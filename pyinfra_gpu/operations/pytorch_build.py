@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
@@ -177,14 +179,21 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
         together().say(_LOOKS, host.name, (spec, after))
         if drift.has_wheel(spec, after):
             return True
-    said = [line.removeprefix(_SHOWN) for line in answer.stdout if line.startswith(_SHOWN)]
+    why = no_wheel(answer.stdout, after)
+    return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
+
+
+def no_wheel(lines: Sequence[str], record: Record | None) -> str:
+    """Return why a build left no wheel, with the first error: a clause.
+
+    + lines: what `follow.sh` printed; record: of the host afterwards
+    """
+    said = [line.removeprefix(_SHOWN) for line in lines if line.startswith(_SHOWN)]
     printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
     ended = [line for line in said if line.startswith(FAILED)][-1:]
     if ended:
         explained = explain_lines(printed or ended)
-        why = ": ".join([*ended, *([explained.rstrip(".")] if explained else printed[:1])])
-    else:
-        last = after.build.state if after is not None else None
-        phase = f" in {last.phase}" if isinstance(last, BuildState) else ""
-        why = f"was killed{phase}, or its journal cannot be read: run again, and it goes on"
-    return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
+        return ": ".join([*ended, *([explained.rstrip(".")] if explained else printed[:1])])
+    state = record.build.state if record is not None else None
+    phase = f" in {state.phase}" if isinstance(state, BuildState) else ""
+    return f"was killed{phase}, or its journal cannot be read: run again, and it goes on"

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.deferral import deferred_by
-from pyinfra_gpu.drift.finding import Effect, Findings, Id
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch import has_fallback
@@ -39,7 +38,7 @@ from pyinfra_gpu.engine.converge import (
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
-from pyinfra_gpu.engine.together import Together, executing, together
+from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
@@ -53,7 +52,9 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import AcrossSpec, HostSpec
+    from pyinfra_gpu.spec import HostSpec
+
+    Stale = Callable[[HostSpec, Record], str | None]
 
 STAGE = drift.STAGE
 EXIT_CODES = (0, 1, 2, 3)
@@ -95,27 +96,22 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         smoke.proven(name="Run the smoke test", spec=wanted)
     """
-    if record.torch.python is None and state.current_stage == StateStage.Execute:
+    if record.torch.python is None and executing():
         yield refuse(
             STAGE,
             f"{spec.host}: there is no virtual environment at {spec.paths.venv} to test yet: run"
             " pyinfra INVENTORY deploy.py first",
         )
         return
-    yield from _run(spec, record, found[0].found)
-
-
-def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
-    yield from bundle(spec, record)
+    yield from _bundle(spec, record)
     # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
     # left that calls the host proven.
     if record.smoke.stamp is not None:
         yield write(STAGE, stamp_file(spec, withdrawn(spec, record)), as_root(spec))
     # What was installed by this very run is part of the fingerprint, so look again.
     record = fresh(spec, record)
-    what = f"smoke test, {spec.smoke.ranks} ranks ({owed})"
-    words, seconds = _command(spec, record), spec.smoke.deadline_s
-    yield _started(spec, record, what, words, seconds, stream=len(state.inventory) <= FEW)
+    what = f"smoke test, {spec.smoke.ranks} ranks ({found[0].found})"
+    yield _started(spec, record, what, _command(spec, record), spec.smoke.deadline_s)
     yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
 
 
@@ -125,8 +121,6 @@ def _started(
     what: str,
     words: list[str],
     deadline: int,
-    *,
-    stream: bool,
     addresses: Iterable[str] = (),
 ) -> PyinfraCommand:
     """Return a command that runs the test, so that all it starts is ended in the end.
@@ -148,12 +142,12 @@ def _started(
         command,
         run_as=run_as,
         seconds=patience + deadlines.SERVICE,
-        stream=stream,
+        stream=len(state.inventory) <= FEW,
         success=EXIT_CODES,
     )
 
 
-def bundle(spec: HostSpec, record: Record) -> Commands:
+def _bundle(spec: HostSpec, record: Record) -> Commands:
     """Yield what puts the test's program onto the host, unless this very one is there."""
     there = record.layout.entry(spec.paths.smoke_bundle)
     if isinstance(there, Unknown) or there.sha256 != smoke_digest():
@@ -172,7 +166,6 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),
         *("--output", paths.verdict),
         *([] if spec.environment.dynamo else ["--no-compile"]),
-        *([] if spec.smoke.limit_network else ["--open-network"]),
     ]
 
 
@@ -201,17 +194,12 @@ def _check_verdict(
     if verdict.passed:
         journal.verdict(Explained(verdict))
         return _stamped(state, host, spec, stamp_of(verdict, record), drift.stale)
-    evidence = _evidence(state, host, spec, record, verdict)
-    journal.verdict(explained(verdict, record, evidence))
-    return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}{_former_driver(spec, record)}")
+    journal.verdict(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
+    return _fails(host, verdict, _former_driver(spec, record))
 
 
 def _stamped(
-    state: State,
-    host: Host,
-    spec: HostSpec,
-    stamp: Mapping[str, Any],
-    stale: Callable[[HostSpec, Record], str | None],
+    state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any], stale: Stale
 ) -> bool:
     """Keep what this pass stands for, where the owner cannot write; look whether it counts."""
     if not written(state, host, STAGE, stamp_file(spec, stamp), as_root(spec)):
@@ -220,6 +208,14 @@ def _stamped(
     record = look(spec)
     why = stale(spec, record) if record else unanswered()
     return why is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({why})")
+
+
+def _fails(host: Host, verdict: Verdict, more: str = "") -> bool:
+    """Fail the host: say which check failed and why."""
+    assert verdict.failed is not None  # noqa: S101 - see `Verdict`
+    what = "multi-node step" if verdict.hosts else "smoke test"
+    sentence = f"{verdict.failed.id}: {verdict.failed.sentence}{more}"
+    return failed(host, STAGE, f"{host.name}: the {what} failed at {sentence}")
 
 
 def stamp_of(verdict: Verdict, record: Record) -> dict[str, Any]:
@@ -283,16 +279,10 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
     )
 
 
-def _failure(verdict: Verdict) -> str:
-    """Say which check failed and why."""
-    assert verdict.failed is not None  # noqa: S101 - see `Verdict._agrees`
-    return f"the smoke test failed at {verdict.failed.id}: {verdict.failed.sentence}"
-
-
 # -- with the other hosts of the group
 
 
-_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS,)
 
 
 @looking(STAGE, claims=_ACROSS)
@@ -311,8 +301,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
 
         smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)
     """
-    across = drift.declared_across(spec)
-    if across is None:
+    if spec.smoke.run == "skip" or spec.smoke.across is None:
         return
     found = Findings(drift.judge(spec, record)).of(*_ACROSS)
     if refusal := refused(drift, spec, record, found):
@@ -321,21 +310,18 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
         return
     why = 'smoke = "always"' if spec.smoke.run == "always" else drift.stale_across(spec, record)
     if executing():
-        meeting = together()
         try:
-            yield from _with_others(spec, record, across, why, meeting)
+            yield from _with_others(spec, record, why)
         finally:
-            meeting.leave(host.name)
+            together().leave(host.name)
     elif why is None:
-        _passed_earlier(spec, record, across)
+        _passed_earlier(spec, record)
     else:
         note_findings(STAGE, spec, found)
         yield FunctionCommand(lambda *_: True, (), {})  # a plan only counts it
 
 
-def _with_others(
-    spec: HostSpec, record: Record, across: AcrossSpec, mine: str | None, meeting: Together
-) -> Commands:
+def _with_others(spec: HostSpec, record: Record, mine: str | None) -> Commands:
     """Take part if any host of the group finds that the step has to be made.
 
     + mine: why this one does
@@ -346,87 +332,87 @@ def _with_others(
         "mode": drift.across_mode(spec),
         "runs": deferred_by(record),
     }
-    meeting.say("step", host.name, told)
-    said = meeting.hear("step", across.members, _PATIENCE_S)
-    missing = [name for name in across.members if name not in said]
+    said, missing = _heard(spec, "step", told)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])
     modes = {name: each["mode"] for name, each in said.items()}
     if not why or (missing and mine is None):
         unheard = f"; nothing is known of {brief(missing)}" if missing else ""
-        _passed_earlier(spec, record, across, unheard)
+        _passed_earlier(spec, record, unheard)
     elif missing:
-        yield from _alone(spec, across, missing, why)
+        yield from _alone(spec, missing, why)
     elif runs:  # a training run has the GPUs of one host, so no host of the group begins
-        _put_off(spec, across, why, f"waits: {runs} on")
+        _put_off(spec, why, f"waits: {runs} on")
     elif len(set(modes.values())) > 1:
         each_as = ", ".join(f"{name} as {mode}" for name, mode in modes.items())
         yield refuse(STAGE, f"{spec.host}: one step cannot run {each_as}: group like hosts")
     else:
-        fingerprints = {name: said[name]["fingerprint"] for name in across.members}
-        yield from _step_across(spec, record, across, fingerprints, why, meeting)
+        fingerprints = {name: each["fingerprint"] for name, each in said.items()}
+        yield from _step_across(spec, record, fingerprints, why)
+
+
+def _heard(spec: HostSpec, topic: str, mine: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Tell the other hosts something; return host -> what it told, in the group's order, and who
+    told nothing.
+    """
+    together().say(topic, host.name, mine)
+    said = together().hear(topic, drift.members(spec), _PATIENCE_S)
+    told = {name: said[name] for name in drift.members(spec) if name in said}
+    return told, [name for name in drift.members(spec) if name not in said]
 
 
 def _step_across(
-    spec: HostSpec,
-    record: Record,
-    across: AcrossSpec,
-    fingerprints: Mapping[str, str],
-    why: str,
-    meeting: Together,
+    spec: HostSpec, record: Record, fingerprints: Mapping[str, str], why: str
 ) -> Commands:
     """Make the step with the other hosts.
 
-    + fingerprints: host -> its own, in the group's order
+    + fingerprints: host -> its own
     """
-    _note(spec, across, why, "note" if "always" in why else "repair")
-    yield from bundle(spec, record)
+    journal.found(STAGE, drift.unproven_across(spec, why, "note" if "always" in why else "repair"))
+    yield from _bundle(spec, record)
     # As with the test of one host: what is not finished must not look proven.
     if drift.across_stamp(record) is not None:
         yield write(STAGE, stamp_file(spec, own_stamp(record)), as_root(spec))
-    place = _place(spec, record, across)
+    place = _place(spec, record)
     if not place["reached"]:
         yield refuse(
             STAGE,
-            f"{spec.host}: the multi-node step was not made: this host told of no IPv4 address"
+            f"{spec.host}: the multi-node step was not made: this host reported no IPv4 address"
             " that others could reach; declare smoke_across_address for it",
         )
         return
-    meeting.say("place", host.name, place)
-    places = meeting.hear("place", fingerprints, _PATIENCE_S)
-    if missing := [name for name in fingerprints if name not in places]:
-        yield from _alone(spec, across, missing, why)
+    places, missing = _heard(spec, "place", place)
+    if missing:
+        yield from _alone(spec, missing, why)
         return
-    first, *others = (places[name] for name in fingerprints)
+    first, *others = places.values()
     # They meet at an address that no other host has: a bridge's for containers is on all the same.
     alike = {each for other in others for each in other["addresses"]}
     own = [each for each in first["reached"] if each not in alike]
     asked = {
-        "hosts": {name: places[name]["ranks"] for name in fingerprints},
+        "hosts": {name: each["ranks"] for name, each in places.items()},
         "address": (own or first["reached"])[0],
         "port": first["port"],
     }
     words = [
         *(spec.paths.python, spec.paths.smoke_bundle, "--mode", drift.across_mode(spec)),
-        *("--host", host.name, "--ranks", str(place["ranks"]), "--across", json.dumps(asked)),
+        *("--host", host.name, "--across", json.dumps(asked)),
         *("--deadline", str(first["deadline"]), "--allreduce-mib", str(first["allreduce_mib"])),
-        *("--fingerprint", meeting.run_id, "--output", spec.paths.across_verdict),
+        *("--fingerprint", together().run_id, "--output", spec.paths.across_verdict),
     ]
-    what = f"one step with {drift.others(spec, across)} ({why})"
-    addresses = [each for name in fingerprints for each in places[name]["addresses"]]
-    stream = len(fingerprints) <= FEW and host.name == next(iter(fingerprints))
-    seconds = first["deadline"]
-    yield _started(spec, record, what, words, seconds, stream=stream, addresses=addresses)
-    yield FunctionCommand(_check_step, (spec, meeting.run_id, fingerprints), {})
+    what = f"one step with {drift.others(spec)} ({why})"
+    addresses = [each for told in places.values() for each in told["addresses"]]
+    yield _started(spec, record, what, words, first["deadline"], addresses)
+    yield FunctionCommand(_check_step, (spec, together().run_id, fingerprints), {})
 
 
-def _passed_earlier(spec: HostSpec, record: Record, across: AcrossSpec, more: str = "") -> None:
-    journal.summary(STAGE, f"with {drift.others(spec, across)}: passed earlier{more}")
+def _passed_earlier(spec: HostSpec, record: Record, more: str = "") -> None:
+    journal.summary(STAGE, f"with {drift.others(spec)}: passed earlier{more}")
     journal.across(drift.across_stamp(record))
     host.noop("the multi-node step passed with these very configurations")
 
 
-def _alone(spec: HostSpec, across: AcrossSpec, missing: list[str], why: str) -> Commands:
+def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
     """The step cannot be made: that is a failure, unless data asked for this host alone."""
     if any(state.is_host_in_limit(state.inventory.get_host(name)) for name in missing):
         yield refuse(
@@ -436,24 +422,22 @@ def _alone(spec: HostSpec, across: AcrossSpec, missing: list[str], why: str) -> 
             " run, without --serial and --no-wait)",
         )
     else:
-        _put_off(spec, across, why, f"was not made: this run leaves {brief(missing)} out")
+        _put_off(spec, why, f"was not made: this run leaves {brief(missing)} out")
 
 
-def _put_off(spec: HostSpec, across: AcrossSpec, why: str, until: str) -> None:
+def _put_off(spec: HostSpec, why: str, until: str) -> None:
     """Say that the step has to be made and is not made by this run."""
-    _note(spec, across, why, "report")
-    journal.warn(STAGE, f"{spec.host}: the multi-node step is owed ({why}) and {until}")
+    journal.found(STAGE, drift.unproven_across(spec, why, "report"))
+    journal.warn(STAGE, f"{spec.host}: the multi-node step is required ({why}) and {until}")
     host.noop("the multi-node step is not made by this run")
 
 
-def _note(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect) -> None:
-    journal.found(STAGE, drift.unproven_across(spec, across, why, effect))
-
-
-def _place(spec: HostSpec, record: Record, across: AcrossSpec) -> dict[str, Any]:
+def _place(spec: HostSpec, record: Record) -> dict[str, Any]:
     """Return where the other hosts can reach this one, and what must be the same on all: of that
     the first host's is taken.
     """
+    across = spec.smoke.across
+    assert across is not None  # noqa: S101 - for mypy
     answer = ask(state, host, "hostname -I", as_owner(spec, record), seconds=60)
     has = _addresses(" ".join(answer.stdout).split() if answer.ok else [])
     # IPv6 only where data names an address: most hosts have some that lead nowhere.
@@ -500,9 +484,8 @@ def _check_step(
     if not isinstance(verdict, Verdict) or verdict.fingerprint != run_id:
         return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
     if not verdict.passed:
-        evidence = _evidence(state, host, spec, record, verdict)
-        journal.across(explained(verdict, record, evidence))
-        return failed(host, STAGE, f"{spec.host}: multi-node: {_failure(verdict)}")
+        journal.across(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
+        return _fails(host, verdict)
     stamp = _across_stamp(verdict, fingerprints)
     journal.across(stamp)
     if not (own := own_stamp(record)):  # this step alone proves too little

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files, simulation
-from pyinfra_gpu.packages.history import MARK
+from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.packages.simulation import Simulation
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+MARK = "pyinfra-gpu::transaction"
+"""An option without effect in our own command lines, which apt's log keeps with the rest."""
+
 Action = Literal["Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstall"]
 
 
@@ -41,3 +44,8 @@ class PackageChange:
     name: str
     old: str | None
     new: str | None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was a transaction of ours."""
+        return MARK in (self.command or "")

@@ -19,26 +19,22 @@ from pyinfra_gpu.stacks import catalogue
 COMMAND = "python -m pyinfra_gpu.spec.document"
 PAGE = Path("docs", "keys.md")
 
-_TEMPLATE = Path(__file__).with_name("keys.md.j2")
 
-
-def page() -> str:
-    """Return the text of docs/keys.md."""
+def main(folder: Path = Path()) -> None:
+    """Bring the page below `folder` up to date."""
     environment = Environment(
         autoescape=False,  # noqa: S701 (it is Markdown)
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
+    template = Path(__file__).with_name("keys.md.j2").read_text(encoding="utf-8")
     stages = [(stage, [*keys]) for stage, keys in groupby(KEYS.values(), lambda key: key.stage)]
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(command=COMMAND, stages=stages, known=catalogue())
-
-
-def main(folder: Path = Path()) -> None:
-    """Bring the page below `folder` up to date."""
+    page = environment.from_string(template).render(
+        command=COMMAND, stages=stages, known=catalogue()
+    )
     (folder / PAGE).parent.mkdir(exist_ok=True)
-    (folder / PAGE).write_text(page(), encoding="utf-8")
+    (folder / PAGE).write_text(page, encoding="utf-8")
     sys.stdout.write(f"{PAGE} is written\n")
 
 

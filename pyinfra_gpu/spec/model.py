@@ -21,7 +21,6 @@ from pyinfra_gpu.spec import types as t
 from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import Paths
 from pyinfra_gpu.spec.presets import Command, Presets
-from pyinfra_gpu.spec.variables import Variables
 from pyinfra_gpu.stacks import catalogue
 
 Accelerator = Literal["nvidia", "cpu"]
@@ -276,7 +275,7 @@ class PytorchSpec(Section):
         Where data declares no index of its own, that is PyTorch's, which names the build.
         """
         known = catalogue()
-        pytorchs = {None, known.index_of(self.build), known.nightly_index_of(self.build)}
+        pytorchs = {None, known.index_of(self.build), known.index_of(self.build, nightly=True)}
         if self.wheels or {self.index_url, self.extra_index_url} - pytorchs:
             plain = known.serves(self.fallback or "", self.build)
             return (f"torch=={self.fallback if plain else self.full_fallback}",)
@@ -316,7 +315,7 @@ class EnvironmentSpec(Section):
     name: t.Name = key(
         "training", "names the env file and the training checkout", example="nanochat",
         allowed="at most 40 of a-z, 0-9 and -, not starting with -")
-    variables: Variables = key(
+    variables: t.Variables = key(
         {}, "added to the env file", allowed="a dict of names and texts",
         example={"NCCL_DEBUG": "WARN"})
     dynamo: bool = key(True, "False switches torch.compile off for programs of this environment")
@@ -368,7 +367,6 @@ class AcrossSpec(Section):
     """The step across hosts that follows each host's own test.
 
     + members: the names of those hosts, in the inventory's order; () until the inventory is known
-    + impossible: why the group cannot train together, a clause; None where it can
     """
 
     prefix_ = "smoke_across_"
@@ -382,7 +380,6 @@ class AcrossSpec(Section):
         29400, "TCP port at the group's first host, for torchrun's store in that step",
         example=29500, ge=1024, le=65_534)
     members: tuple[str, ...] = ()
-    impossible: str | None = None
 
 
 class SmokeSpec(Section):

@@ -44,9 +44,9 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
         if name not in KEYS and not _is_foreign(name, value):
             raise _unknown(host, name, value)
     # By None one layer takes back what a more general one says.
-    said = {name: data[name] for name in KEYS if data.get(name) is not None}
+    given = {name: data[name] for name in KEYS if data.get(name) is not None}
     nested: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in given.items():
         part, (*sections, field) = nested, KEYS[name].place
         for each in sections:
             part = part.setdefault(each, {})
@@ -54,16 +54,17 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     try:
         asked = HostSpec.model_validate(nested)
     except ValidationError as error:
-        raise _refused(host, said, error.errors(include_url=False)[0]) from None
-    return _derived(asked.but(host=host, declared=said))
+        raise _refused(host, given, error.errors(include_url=False)[0]) from None
+    return _derived(asked.but(host=host, declared=given))
 
 
-def _refused(host: str, said: Mapping[str, object], error: ErrorDetails) -> SpecError:
+def _refused(host: str, given: Mapping[str, object], error: ErrorDetails) -> SpecError:
     """Return the error for a value that its key refused: pydantic's reason in our words."""
     place = error["loc"]
     key = next(_PLACES[place[:end]] for end in range(len(place) + 1) if place[:end] in _PLACES)
-    value, bad, below = said[key.name], _reason(error), place[len(key.place) :]
-    found, remedy = bad.problem, bad.remedy and bad.remedy.replace("KEY", key.name)
+    value, below = given[key.name], place[len(key.place) :]
+    bad = _reason(error)
+    found, remedy = bad.problem, bad.remedy.replace("KEY", key.name)
     if below[-1:] == ("[key]",):  # of a dict: its name is what is wrong
         below = tuple(map(str, below[:-1]))
     if inside := ".".join(map(_part, below)):
@@ -71,26 +72,23 @@ def _refused(host: str, said: Mapping[str, object], error: ErrorDetails) -> Spec
     elif error["type"] == "string_type" and type(value) in (int, float):
         remedy = f"put it in quotes, {key.name} = '{value}', on the command line --data"
         remedy += f" '{key.name}=\"{value}\"' (unquoted, 3.10 is the number 3.1)"
-    elif bad.suggestion is not None:
-        remedy = f"set {key.name} = {bad.suggestion!r}"
     remedy = remedy or f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
     where, allowed = f"host {host}", key.type_text
     return SpecError(sentence(where, key.name, value, found, allowed=allowed, remedy=remedy))
 
 
 def _reason(error: ErrorDetails) -> Bad:
+    """Return pydantic's reason in our words."""
     about, kind = error.get("ctx", {}), error["type"]
-    bad = about.get("error")
-    if isinstance(bad, Bad):
+    if isinstance(bad := about.get("error"), Bad):
         return bad
     if kind == "extra_forbidden":
         close = nearest(str(error["loc"][-1]), Preset.model_fields)
         remedy = f"write {close}" if close else f"the keys are {', '.join(Preset.model_fields)}"
         return Bad("is a key that nothing reads", remedy)
     if kind == "literal_error":
-        words = re.findall("'([^']*)'", about["expected"])
-        suggestion = nearest(str(error["input"]), words)
-        return Bad("is not one of the allowed words", suggestion=suggestion)
+        close = nearest(str(error["input"]), re.findall("'([^']*)'", about["expected"]))
+        return Bad("is not one of the allowed words", f"set KEY = {close!r}" if close else "")
     return Bad(_IN_WORDS.get(kind) or re.sub(r"^\w+ should", "should", error["msg"]))
 
 
@@ -148,8 +146,8 @@ def _derived(asked: HostSpec) -> HostSpec:
             "libcuda": model.LibcudaSpec(),
         }
         own = [key for key in KEYS.values() if key.place[0] in none]
-        said = tuple(key.name for key in own if key.of(asked) != key.default)
-        spec = spec.but(**none, ignored=said)
+        ignored = tuple(key.name for key in own if key.of(asked) != key.default)
+        spec = spec.but(**none, ignored=ignored)
     else:
         spec = spec.but(**_of_gpus(spec, stack))
     return spec.but(smoke=_smoke(spec), preflight=_preflight(spec, stack))
@@ -181,7 +179,7 @@ def _pytorch(torch: model.PytorchSpec, stack: Stack, capability: str | None) -> 
     version, build = torch.version or stack.torch.version, torch.build or stack.torch.build
     index, extra = torch.index_url, torch.extra_index_url
     if index is None and torch.nightly:
-        index = known.nightly_index_of(build)
+        index = known.index_of(build, nightly=True)
     elif index is None and not known.serves(version, build):
         extra = extra or known.index_of(build)  # beside an index that data names no other is asked
     if building is not None:

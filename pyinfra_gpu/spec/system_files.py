@@ -9,8 +9,6 @@ HEADER = "# Managed by pyinfra-gpu: changes are replaced by the next run.\n"
 REBOOTS = "/var/lib/pyinfra-gpu/reboots"
 """Each reboot that was asked for and whose cause is not known to be gone: time, boot_id, reason."""
 
-KEPT = "/var/cache/pyinfra-gpu"
-"""Where root keeps the compiled programs of a look."""
 
 LEASE = "/run/pyinfra-gpu/lease"
 """Locked by the run that works on the host; holds who that is."""

@@ -8,10 +8,17 @@ from __future__ import annotations
 import ipaddress
 import posixpath
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    SecretStr,
+    StringConstraints,
+)
 
 from pyinfra_gpu.errors import SECRET_NAME, nearest
 from pyinfra_gpu.stacks import catalogue
@@ -20,20 +27,14 @@ LONGEST_LIST = 14  # names that an error lists before it only points at the near
 
 
 class Bad(ValueError):  # noqa: N818 (it is raised for data, and caught in one place)
-    """What is wrong with a value, as the clause that follows it.
+    """What is wrong with a value, as the clause that follows it; KEY in a remedy is the key."""
 
-    + remedy: what to do, where that is more than setting a value; KEY stands for the key
-    + suggestion: the value that was probably meant
-    """
-
-    def __init__(
-        self, problem: str, remedy: str | None = None, *, suggestion: object = None
-    ) -> None:
+    def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(problem)
-        self.problem, self.remedy, self.suggestion = problem, remedy, suggestion
+        self.problem, self.remedy = problem, remedy
 
 
-def refuse(pattern: str, problem: str, remedy: str | None = None) -> AfterValidator:
+def refuse(pattern: str, problem: str, remedy: str = "") -> AfterValidator:
     """Return a check that refuses text in which a pattern finds something."""
 
     def check(value: str) -> str:
@@ -58,7 +59,7 @@ def known(names: Callable[[], Collection[Any]]) -> AfterValidator:
             return value
         listed = f"none of {', '.join(by_text)}" if len(by_text) <= LONGEST_LIST else "not known"
         close = nearest(str(value), by_text)
-        raise Bad(f"is {listed}", suggestion=by_text[close] if close else None)
+        raise Bad(f"is {listed}", f"set KEY = {by_text[close]!r}" if close else "")
 
     return AfterValidator(check)
 
@@ -157,6 +158,60 @@ Flags = Annotated[
     AfterValidator(lambda value: dict(sorted(value.items()))),
 ]
 """CMake's options and their values; True and False become 1 and 0."""
+
+
+# --- environment variables ---
+
+FORBIDDEN: Mapping[str, str] = {
+    **dict.fromkeys(("BASH_ENV", "ENV"), "every shell would first run the file it names"),
+    **dict.fromkeys(
+        ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "RANK", "ROLE_RANK",
+         "TORCHELASTIC_USE_AGENT_STORE", "WORLD_SIZE"),
+        "torchrun sets it for every rank, and it misleads programs that run without torchrun",
+    ),
+    **dict.fromkeys(
+        ("NCCL_ALGO", "NCCL_PROTO"),
+        "it forces one choice on all sizes and collectives, and some of them then fail or hang",
+    ),
+    **dict.fromkeys(
+        ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE", "TORCH_COMPILE_DISABLE"),
+        "environment_dynamo = False switches torch.compile off in the one form that never fails",
+    ),
+    **dict.fromkeys(
+        ("HOME", "PATH", "PYTHONHOME", "VIRTUAL_ENV"),
+        "it belongs to the login or to the virtual environment, and torchrun's wrapper knows both",
+    ),
+    "CUDA_VISIBLE_DEVICES": "the launcher chooses GPUs per job; here all jobs would get the same",
+    "LD_LIBRARY_PATH":
+        "it mixes the CUDA libraries of torch with those of the toolkit or finds a stub libcuda",
+    "LD_PRELOAD": "it loads a library into every program of the project",
+    "MASTER_PORT": "torchrun --standalone finds a free port, and a fixed one meets the next job's",
+    "NCCL_ASYNC_ERROR_HANDLING": "it is an old name, and torchrun sets the new one by itself",
+    "PYTHONPATH": "another torch could then be imported than the one that was proven",
+    "USE_LIBUV": "torchrun does not read it: its rendezvous always use libuv",
+}  # fmt: skip
+"""Variable -> why it is not written: what PyTorch, NCCL, Python and the loader do with it."""
+
+
+def _allowed(name: str) -> str:
+    """Refuse the name of a variable that must not be set."""
+    if name in FORBIDDEN:
+        raise Bad(f"is not written because {FORBIDDEN[name]}", f"remove {name} from it")
+    return name
+
+
+def _readable(value: SecretStr) -> SecretStr:
+    """Refuse what ends a line, and for what systemd gives up the whole file."""
+    if not value.get_secret_value().isprintable():
+        raise Bad("has a line break or another character which an env file cannot hold")
+    return value
+
+
+Variable = Annotated[str, like("[A-Za-z_][A-Za-z0-9_]*"), AfterValidator(_allowed)]
+Value = Annotated[SecretStr, Field(max_length=4096), AfterValidator(_readable)]
+Variables = Annotated[
+    dict[Variable, Value], AfterValidator(lambda found: dict(sorted(found.items())))
+]
 
 
 # --- places ---

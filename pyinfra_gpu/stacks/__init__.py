@@ -28,12 +28,12 @@ _NAMED = {
 
 Flavour = Literal["open", "proprietary"]
 Extent = Literal["compute", "full"]
-Text = Annotated[str, Strict(), Field(min_length=1)]
+Text = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Strict()]
 Version = Annotated[Text, Field(pattern=r"^\d+(\.\d+)*$")]
 Range = tuple[Whole, Whole]
 OpenRange = tuple[Whole, Whole | None]
-Size = Annotated[float, Strict(), Field(ge=0)]
+Size = Annotated[float, Field(ge=0)]
 PackageName = Annotated[Text, Field(pattern=r"^[a-z0-9+.-]+(\{branch\}[a-z0-9+.-]*)?$")]
 KernelPackage = Annotated[Text, Field(pattern=r"\{branch\}-[a-z-]+\{(kernel|series)\}$")]
 _KERNEL = re.compile(r"(?P<series>\d+\.\d+)\.\d+-\d+-(?P<flavour>[a-z0-9-]+)")
@@ -118,7 +118,7 @@ class Figures(Entry):
     memory_gb_s: Size
     bounds: Text
     source: Text
-    memory_as_listed: Annotated[bool, Strict()] = False
+    memory_as_listed: bool = False
 
 
 class Gpu(Entry):
@@ -164,10 +164,6 @@ class Repository(Entry):
         """Return whether it has packages of a driver branch."""
         return _within(self.branches, branch)
 
-    def carries_toolkit(self, release: str) -> bool:
-        """Return whether it has the toolkit of a CUDA release, "13.0"."""
-        return self.oldest_toolkit is None or Number(release) >= Number(self.oldest_toolkit)
-
 
 class Repositories(Entry):
     """All of NVIDIA's repositories; `arch` maps a machine to its name in the URL."""
@@ -177,19 +173,12 @@ class Repositories(Entry):
     releases: Mapping[Annotated[str, Field(pattern=r"^\w+ [\d.]+$")], Repository]
 
 
-class Packages(Entry):
-    """What to install for one flavour of kernel modules, as templates with `{branch}`."""
-
-    compute: tuple[PackageName, ...]
-    full: tuple[PackageName, ...]
-
-
 class PackageRule(Entry):
-    """The packages of a range of branches; a flavour is None where they no longer have it."""
+    """The packages of a range of branches, as templates with `{branch}`; None = no such flavour."""
 
     branches: OpenRange
-    open: Packages | None
-    proprietary: Packages | None
+    open: Mapping[Extent, tuple[PackageName, ...]] | None
+    proprietary: Mapping[Extent, tuple[PackageName, ...]] | None
 
 
 class DriverPackages(Entry):
@@ -202,16 +191,8 @@ class DriverPackages(Entry):
         for rule in self.rules:
             flavour = rule.open if modules == "open" else rule.proprietary
             if _within(rule.branches, branch) and flavour is not None:
-                names = flavour.compute if packages == "compute" else flavour.full
-                return tuple(name.replace("{branch}", str(branch)) for name in names)
+                return tuple(name.format(branch=branch) for name in flavour[packages])
         return None
-
-
-class KernelPackages(Entry):
-    """Packages with modules, as templates: for one kernel, and for the newest of its series."""
-
-    kernel: KernelPackage
-    series: KernelPackage
 
 
 class Archive(DriverPackages):
@@ -222,16 +203,15 @@ class Archive(DriverPackages):
     companions: Mapping[Flavour, tuple[PackageName, ...]]
     apart: tuple[Text, ...]
     series: str
-    prebuilt: Mapping[Flavour, KernelPackages]
+    prebuilt: Mapping[Flavour, Mapping[Literal["kernel", "series"], KernelPackage]]
 
     def beside(self, branch: int, modules: Flavour) -> tuple[str, ...]:
         """Return the packages that have to be asked for in the driver's version, too."""
-        return tuple(name.replace("{branch}", str(branch)) for name in self.companions[modules])
+        return tuple(name.format(branch=branch) for name in self.companions[modules])
 
     def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str:
         """Return the package with the modules for a kernel (`uname -r`)."""
-        name = self.prebuilt[modules].kernel
-        return name.replace("{branch}", str(branch)).replace("{kernel}", kernel)
+        return self.prebuilt[modules]["kernel"].format(branch=branch, kernel=kernel)
 
     def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
         """Return the package that leads to the modules for the newest kernel of the same series.
@@ -239,10 +219,8 @@ class Archive(DriverPackages):
         None for a kernel whose name tells no series.
         """
         match = _KERNEL.fullmatch(kernel)
-        if match is None:
-            return None
-        name = self.prebuilt[modules].series.replace("{branch}", str(branch))
-        return name.replace("{series}", f"{match['flavour']}-{match['series']}")
+        series = match and f"{match['flavour']}-{match['series']}"
+        return series and self.prebuilt[modules]["series"].format(branch=branch, series=series)
 
 
 class Catalogue(Entry):
@@ -267,13 +245,9 @@ class Catalogue(Entry):
     archives: Mapping[str, Archive]
     toolkit_template: Annotated[Text, Field(pattern=r"\{release\}$")]
 
-    def index_of(self, build: str) -> str:
-        """Return the URL of PyTorch's own index of one build."""
-        return self.torch_index.replace("{build}", build)
-
-    def nightly_index_of(self, build: str) -> str:
-        """Return the URL of PyTorch's own index of one build's nightlies."""
-        return self.torch_nightly_index.replace("{build}", build)
+    def index_of(self, build: str, *, nightly: bool = False) -> str:
+        """Return the URL of PyTorch's own index of one build, or of its nightlies."""
+        return (self.torch_nightly_index if nightly else self.torch_index).format(build=build)
 
     def serves(self, version: str, build: str, machine: str = "x86_64") -> bool:
         """Return whether the package index's wheel of a release is this build, on `machine`."""
@@ -321,8 +295,7 @@ class Catalogue(Entry):
         Those that NVIDIA has a repository for, {"debian": ("12", "13"), "ubuntu": (...)}; sorted.
         """
         found: dict[str, tuple[str, ...]] = {}
-        for name in sorted(self.repositories.releases):
-            os_id, os_version = name.split(" ")
+        for os_id, os_version in map(str.split, sorted(self.repositories.releases)):
             found[os_id] = (*found.get(os_id, ()), os_version)
         return found
 
@@ -337,19 +310,13 @@ class Catalogue(Entry):
         known = self.distributions.get(os_id)
         return None if known is None else known.driver(branch, modules, packages)
 
-    def archive_branches(self, distribution: str) -> tuple[int, ...] | None:
-        """Return the branches of a release's own archive ("ubuntu 24.04"); None = not known."""
-        os_id, _, os_version = distribution.partition(" ")
-        archive = self.archives.get(os_id)
-        return None if archive is None else archive.releases.get(os_version)
-
     def headers_package(self, kernel: str) -> str:
         """Return the package with the headers of `kernel` (`uname -r`)."""
-        return self.headers.replace("{kernel}", kernel)
+        return self.headers.format(kernel=kernel)
 
     def toolkit_package(self, release: str) -> str:
         """Return the package of a CUDA toolkit, "cuda-toolkit-13-0" for "13.0": no driver in it."""
-        return self.toolkit_template.replace("{release}", release.replace(".", "-"))
+        return self.toolkit_template.format(release=release.replace(".", "-"))
 
 
 @functools.cache
@@ -359,20 +326,16 @@ def catalogue() -> Catalogue:
     Raises SpecError with one sentence if the file is missing, unreadable or malformed.
     """
     try:
-        return parse(STACKS_FILE.read_text(encoding="utf-8"))
+        # The C parser is several times faster, and there in all builds of PyYAML that pip installs.
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        data = yaml.load(STACKS_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
+        for table, field in _NAMED.items():
+            for name, body in (data or {}).get(table, {}).items():
+                body[field] = name
+        return Catalogue.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
         wrong = str(error)
     raise SpecError(one_line(f"{STACKS_FILE}: {wrong}; correct the file"))
-
-
-def parse(text: str) -> Catalogue:
-    """Return the catalogue in a text; ValueError, or an error of YAML's, where it is malformed."""
-    # The C parser is several times faster, and there in all builds of PyYAML that pip installs.
-    data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    for table, field in _NAMED.items():
-        for name, body in data[table].items() if isinstance(data, dict) and table in data else ():
-            body[field] = name
-    return Catalogue.model_validate(data)

@@ -121,7 +121,6 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
-    "system.preload_problem",
     "owned.preload_problem",
 )
 
@@ -178,6 +177,10 @@ class FakeHost:
                 lists[key] = []
         plain |= self.plain if stamped or not self.bare else {}
         lists |= self.lists
+        verdict = plain["smoke.verdict"]
+        if verdict and not verdict.startswith("?"):
+            verdict = hashlib.sha256(verdict.encode()).hexdigest()
+        plain["smoke.verdict_sha256"] = verdict
         return short.lines({**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}, lists)
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:

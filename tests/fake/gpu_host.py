@@ -19,6 +19,7 @@ from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
+UPGRADES = "/usr/bin/unattended-upgrade"
 KERNEL = "6.1.0-30-amd64"
 VERSION = "580.95.05"
 URL = "http://mirror.example/nvidia/debian12/x86_64"
@@ -62,7 +63,6 @@ _PLAIN: dict[str, str | None] = {
     "power.reboots": None,
     "storage.usr": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.var": "/dev/sda1 264212084 25749380 230641532 11% /",
-    "nvidia.repository": DATA["driver_repository_url"],  # type: ignore[dict-item]
     "cuda.nvcc": "Cuda compilation tools, release 13.0, V13.0.88",
     "cuda.link": "/usr/local/cuda-13.0",
     "cuda.alternative": "/usr/local/cuda-13.0",
@@ -71,7 +71,6 @@ _PLAIN: dict[str, str | None] = {
     "cuda.gxx": "1",
     "cuda.compiler": None,
     "cuda.proof": None,
-    "libcuda.libdir": LIB,
     "libcuda.proof": None,
 }
 LISTS: dict[str, list[str]] = {
@@ -88,7 +87,7 @@ LISTS: dict[str, list[str]] = {
     "nvidia.source_line": [
         f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
     ],
-    "nvidia.change": [],
+    "nvidia.history": [],
     "cuda.toolkit": ["13.0"],
     "cuda.missing": [],
     "libcuda.cache": [
@@ -113,6 +112,14 @@ LISTS: dict[str, list[str]] = {
     "torch.version_line": ["__version__ = '2.14.1+cu130'", "cuda = '13.0'", "git_version = 'c'"],
     "torch.distribution": ["torch-2.14.1.dist-info"],
 }
+
+
+def logged(
+    name: str, new: str, *, when: str = "2026-11-21T06:12:03", command: str = UPGRADES
+) -> dict[str, Any]:
+    """A change of a package as apt's log tells it."""
+    told = {"when": when, "action": "Upgrade", "by": None, "command": command}
+    return {**told, "name": name, "old": "1.0-1", "new": new}
 
 
 def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:

@@ -80,18 +80,10 @@ _TITLE = "\x1b]0;owned\x07\x1b[2J\x1b[31mDebian\u202e"
 CONTENT: dict[str, Callable[[Answers], list[str]]] = {
     "good": lambda answers: answers["good"],
     "deep": lambda answers: _with(answers["good"], smoke_stamp=_DEEP, smoke_verdict=_DEEP),
-    "deep itself": lambda answers: [answers["good"][0], _DEEP, answers["good"][2]],
-    "huge": lambda answers: _with(answers["good"], system_ram_mib=10**400),
-    "many": lambda answers: _with(answers["good"], layout_left=["/opt/x"] * 100_000),
     "escapes": lambda answers: _with(
         answers["good"], system_os_name=_TITLE, packages_lock_holder="\x1b[8mpid 1"
     ),
-    "bad UTF-8": lambda answers: [
-        line.replace('"Debian', '"\udcff\udcfe\udcc3Debian') for line in answers["good"]
-    ],
     "another host's": lambda answers: answers["other"],
-    "no answer": lambda answers: ["\udcffwelcome", "", *("\x1b[2J" for _ in range(50))],
-    "half": lambda answers: [answers["good"][0], answers["good"][1][:900]],
 }
 """What a look brings that ends as it should."""
 
@@ -101,7 +93,6 @@ COMMAND: dict[str, Callable[[paramiko.Channel, Answers], None]] = {
     "holds on": lambda channel, answers: _ended(channel, FOREVER_S),
     "late": lambda channel, answers: _ended(channel, 3.0),
     "endless lines": lambda channel, answers: _flood(channel.sendall, b"x" * 99 + b"\n"),
-    "endless line": lambda channel, answers: _flood(channel.sendall, b"x" * 9999),
     "endless errors": lambda channel, answers: _flood(channel.sendall_stderr, b"x" * 99 + b"\n"),
     "more than it may": lambda channel, answers: _flood(
         lambda what: _stubborn(channel, what), b"x" * 30_000
@@ -134,13 +125,8 @@ def _says(peer: socket.socket, what: bytes) -> None:
 BARE: dict[str, Callable[[socket.socket], None]] = {
     "silent": lambda peer: time.sleep(FOREVER_S),
     "endless greeting": lambda peer: _flood(peer.sendall, b"A" * 4096),
-    "endless greetings": lambda peer: _flood(peer.sendall, b"hello\r\n" * 500),
-    "slow greeting": lambda peer: _flood(lambda what: (peer.sendall(what), time.sleep(0.5)), b"A"),
     "hangs up": lambda peer: peer.close(),
-    "unreadable farewell": lambda peer: _says(peer, _farewell(b"bye \x9b")),
     "escapes in its farewell": lambda peer: _says(peer, _farewell(b"\x1b]0;owned\x07")),
-    "escapes in its greeting": lambda peer: _says(peer, b"\x1b]0;owned\x07\n" * 100),
-    "junk": lambda peer: _says(peer, b"SSH-2.0-x\r\n" + b"\xff" * 4096),
     "floods behind its greeting": lambda peer: _flood(
         lambda what: peer.sendall(what), b"SSH-2.0-x\r\n" + _IGNORED * 10_000
     ),

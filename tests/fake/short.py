@@ -12,9 +12,10 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyinfra_gpu.on_host.probe import driver, look, system, torch, training
-from pyinfra_gpu.on_host.probe.frame import NotTold, only, told
+from pyinfra_gpu.on_host.probe import apt, driver, look, system, torch, training
+from pyinfra_gpu.on_host.probe.frame import NotTold, attempt, only
 
+MIRROR = "http://mirror.example/nvidia/{distro}/{arch}"
 Plain = Mapping[str, str | None]
 Lists = Mapping[str, list[str]]
 
@@ -22,7 +23,7 @@ _NAMES = {
     "packages.lock": "packages.lock_holder",
     "training.requirements": "training.requirements_sha256",
     "training.stamp": "training.stamp_text",
-    "owned.preload_problem": "system.owners_problem",
+    "owned.preload_problem": "system.preload_problem",
     "driver.user": "driver.users",
     "kernel.source": "kernel.sources",
     "cuda.toolkit": "cuda.toolkits",
@@ -38,7 +39,6 @@ _NAMES = {
     "torch.distribution": "torch.distributions",
     "owned.for_all": "environment.for_all",
     "nvidia.source_line": "nvidia.sources",
-    "nvidia.change": "nvidia.history",
     "driver.license": "driver.on_disk_open",
     "driver.version_line": "driver.open_modules",
     "system.cpus": "system.cpu_count",
@@ -77,6 +77,11 @@ def _reboots(text: str) -> list[dict[str, Any]]:
     return [{"at": int(at), "boot_id": boot, "reason": why} for at, boot, why in found]
 
 
+def _build(text: str) -> dict[str, Any]:
+    fingerprint, phase, state = text.split(" ", 2)
+    return {"fingerprint": fingerprint, "phase": phase, "running": state == "at work"}
+
+
 _TEXTS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("torch.touched", "training.dirty_count"), int),
     **dict.fromkeys(("driver.nouveau", "driver.nova", "driver.runfile", "cuda.gxx"), _flag),
@@ -95,6 +100,7 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "driver.persistenced_enabled": driver.enabled,
     "torch.uv": torch.uv_version,
     "power.reboots": _reboots,
+    "build.state": _build,
 }
 
 
@@ -146,7 +152,16 @@ def _cache(row: str) -> dict[str, str | None]:
     return {"name": name, "path": path, "real": _or_none(real)}
 
 
+def _sources(rows: list[str]) -> list[dict[str, Any]]:
+    files: dict[str, list[str]] = {}
+    for name, _, line in (row.partition(":") for row in rows):
+        files.setdefault(name, []).append(line)
+    found = (each for name, lines in files.items() for each in apt.listed(name, lines))
+    return [each for each in found if apt.matters(each, MIRROR)]
+
+
 _ROWS: dict[str, Callable[[list[str]], Any]] = {
+    "nvidia.source_line": _sources,
     "gpus.device": lambda rows: sorted(map(_gpu, rows), key=lambda each: str(each["address"])),
     "packages.installed": _pairs,
     "nvidia.package": lambda rows: sorted(map(_package, rows), key=lambda each: str(each["name"])),
@@ -197,7 +212,11 @@ def document(plain: Plain, lists: Lists) -> dict[str, Any]:
     if "owned.for_all" in lists:
         facts["environment.for_all"] = lambda: lists["owned.for_all"]
     facts |= _apart(plain, lists, found)
-    made = dict(told({key: lambda _, find=find: find() for key, find in facts.items()}, None))  # type: ignore[misc,arg-type]
+    made: dict[str, Any] = {}
+    for keys, find in facts.items():
+        value, several = attempt(find), keys.split()
+        values = value if isinstance(value, tuple) else (value,) * len(several)
+        made |= zip(several, values, strict=False)
     made.pop("nvidia.asked", None)
     theirs = {key: made.pop(key) for key in [*made] if key in look.OWNERS_KEYS}
     return {**made, "nvidia": not found, "owner": json.dumps(theirs)}
@@ -212,7 +231,7 @@ def _text(key: str, value: str | None) -> Any:
 
 
 def _list(key: str, rows: list[str]) -> Any:
-    unread = next((row for row in rows if row.startswith("?")), None)
+    unread = next((row for row in rows if str(row).startswith("?")), None)
     if unread and not unread.startswith("? "):
         raise NotTold(unread[1:])
     return _ROWS[key](rows) if key in _ROWS else rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
-from gpu_host import DRIVER_PACKAGES, LIB, LISTS, VERSION, GpuHost
+from gpu_host import DRIVER_PACKAGES, LIB, LISTS, VERSION, GpuHost, logged
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
@@ -80,7 +80,6 @@ def upgraded() -> GpuHost:
     def rows(key: str) -> list[str]:
         return [row.replace(VERSION, NEW) for row in LISTS[key]]
 
-    log = "2026-11-21 06:12:03|Upgrade|{}|{}-1, {}-1||/usr/bin/unattended-upgrade"
     changed = ("nvidia.package", "libcuda.cache", "libcuda.link", "libcuda.file")
     return proven_host(
         plain={
@@ -90,7 +89,7 @@ def upgraded() -> GpuHost:
         },
         lists={
             **{key: rows(key) for key in changed},
-            "nvidia.change": [log.format(name, VERSION, NEW) for name in DRIVER_PACKAGES],
+            "nvidia.history": [logged(name, f"{NEW}-1") for name in DRIVER_PACKAGES],
         },
     )
 
@@ -109,7 +108,7 @@ def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None
     assert found.since is not None
     assert moment(found.since) == "2026-11-21 06:12"
     assert who(found.since) == "/usr/bin/unattended-upgrade"
-    assert f"{VERSION}-1 -> {NEW}-1" in what(found.since)
+    assert f"1.0-1 -> {NEW}-1" in what(found.since)
     assert (answers["ws2"].verdict, answers["ws2"].deviations) == ("declared", ())
     assert answers["ws2"].facts["driver_loaded"] == answers["ws2"].facts["libcuda"] == VERSION
     assert answers["ws3"].verdict == "drift"

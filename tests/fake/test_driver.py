@@ -272,7 +272,7 @@ RUNS: dict[str, Shown] = {
         f"no headers for kernel {KERNEL}; boot a kernel whose headers are on offer (the newest",
     ),
     "an idle host with another module": (
-        GpuHost(plain=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is owed",
+        GpuHost(plain=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is required",
     ),
     "a job": (
         GpuHost(plain=OTHER_LOADED, lists=BUSY), [], ["reboot", "modprobe"],
@@ -280,7 +280,7 @@ RUNS: dict[str, Shown] = {
     ),
     "nobody knows who is at work": (
         GpuHost(plain={**OTHER_LOADED, "driver.user": "?no right"}, lists={"driver.user": []}),
-        [], [RESTART, "modprobe"], "who uses the GPUs cannot be told (no right)",
+        [], [RESTART, "modprobe"], "who uses the GPUs is not known (no right)",
     ),
     # A power cut behind the driver's packages left a trigger of libc-bin's to be run.
     "an installation is finished before": (

@@ -195,6 +195,14 @@ def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -
     assert not [each for each in run.executed("ws1") if "uv pip install" in each]
 
 
+def test_with_a_required_lock_nothing_is_installed_on_a_machine_of_an_unknown_kind() -> None:
+    lists = {"torch.version_line": list[str]()}
+    of = host(data={"pytorch_lock": "required"}, plain={"system.architecture": "?no"}, lists=lists)
+    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert not [each for each in run.executed("ws1") if "uv pip install" in each]
+
+
 def test_another_lock_means_another_smoke_test() -> None:
     one = fingerprint(*seen(host(), LOCK), "")
     other = replace(LOCK, lines={"torch": TORCH})

@@ -34,7 +34,6 @@ HOSTS: dict[str, FakeHost] = {
         plain={"packages.lock": "apt (pid 8)"},
         data={**CPU, "preflight_apt_wait_s": 0},
     ),
-    "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
     "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
     "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:1]},

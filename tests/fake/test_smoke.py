@@ -91,23 +91,17 @@ def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
 
 def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
     host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, plain=NO_STAMP)
-    wrapper, waiting, words = unwrapped(started_by(host))
+    wrapper, waiting, _ = unwrapped(started_by(host))
     assert (wrapper[-5], wrapper[-4]) == ("group.sh", "trainer")
     assert wrapper[-2:] == ["1260", "127.0.0.0/9 ::1"]  # when all is ended, and who may connect
     assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
-    assert "--open-network" not in words
 
 
-@pytest.mark.parametrize(
-    ("data", "is_open"), [({"privilege": "none"}, False), ({"smoke_limit_network": False}, True)]
-)
-def test_without_root_or_by_data_the_test_is_left_to_itself(
-    data: dict[str, object], is_open: bool
-) -> None:
+@pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
+def test_without_root_or_by_data_the_test_is_left_to_itself(data: dict[str, object]) -> None:
     host = FakeHost(data={**FakeHost().data, **data}, plain=NO_STAMP)
-    waiting, words = unwrapped(started_by(host))
+    waiting, _ = unwrapped(started_by(host))
     assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
-    assert ("--open-network" in words) is is_open
 
 
 def stamp_of(host: FakeHost) -> dict[str, Any]:

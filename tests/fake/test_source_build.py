@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +14,7 @@ from fake_host import FakeHost, FakeRun
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import ask, torch_install
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.engine import ask
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import plan
@@ -65,6 +64,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "a library was copied beside its own by hand": (
         built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
         {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"}, [INSTALL],
+    ),
+    "its installation was cut off": (
+        built_host(stamp={}, plain={"torch.installing": "1"}),
+        {"pytorch.build-missing": "no wheel", "pytorch.files-damaged": "was interrupted"},
+        [BUILD, INSTALL],
     ),
     "the build goes on": (
         built_host(state=BUILDING),
@@ -151,19 +155,24 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     assert not [each for each in run.executed("ws1") if "start.sh" in each]
 
 
-def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -> None:
-    host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}, "pytorch_build_memory_gib": 3})
+def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
+    host = built_host(
+        stamp={}, data={"pytorch_python": "3.12"}, plain={"torch.declared": "/usr/bin/python3.12"}
+    )
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert any("switch.sh" in each for each in run.executed("ws1"))
+
+
+def test_a_build_is_started_with_its_plan_and_four_fifths_of_the_memory() -> None:
+    host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}})
     made = plan(host.spec(), record_of(host))
     assert (made.git, made.commit) == ("https://github.com/pytorch/pytorch", TORCH_COMMIT)
     assert made.settings["USE_MKLDNN"] == made.settings["USE_MPI"] == "0"
     assert made.settings["USE_TENSORPIPE"] == "1"
-    assert (made.cuda, made.code) == (None, [])
-    assert (made.version, made.memory_mib) == ("2.13.0+cpu", 3072)
-
-
-def test_a_build_may_use_four_fifths_of_the_memory() -> None:
-    host = built_host()
-    assert pytorch_build.memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
+    assert (made.cuda, made.code, made.version) == (None, [], "2.13.0+cpu")
+    assert made.memory_mib == 65842092 // 1024 * 4 // 5
+    host = built_host(data={"pytorch_build_memory_gib": 3})
+    assert plan(host.spec(), record_of(host)).memory_mib == 3072
 
 
 GPU = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090"}
@@ -193,77 +202,29 @@ def test_what_makes_another_build_is_named_and_nothing_else_does(
     assert same is (names == [])
 
 
-@dataclass
-class Build:
-    """A build that is followed on a host, by what the host answers."""
-
-    answer: ask.Answer
-    after: Record
-    failed: list[str] = field(default_factory=list)
-    told: list[object] = field(default_factory=list)
-
-    def follow(self, monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> bool:
-        monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answer)
-        monkeypatch.setattr(operations, "look", lambda spec: self.after)
-        monkeypatch.setattr(operations, "forget", lambda: None)
-        say = lambda topic, name, value: self.told.append(value[1].build.wheel)  # noqa: E731
-        monkeypatch.setattr(operations, "together", lambda: SimpleNamespace(say=say))
-        monkeypatch.setattr(operations, "executing", lambda: True)
-        for module in (operations, torch_install):
-            note = lambda host, stage, text: bool(self.failed.append(text))  # noqa: E731
-            monkeypatch.setattr(module, "failed", note)
-        pyinfra: Any = SimpleNamespace(name="ws1")
-        return operations._followed(pyinfra, pyinfra, host.spec(), record_of(host))
-
-
-def answer(*lines: str, ok: bool = True) -> ask.Answer:
-    return ask.Answer(ok=ok, stdout=lines, lines=lines)
-
-
-def test_a_build_that_was_followed_to_its_end_tells_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done = record_of(built_host(wheel={}))
-    build = Build(answer("torch: compile", "torch: [90/6300] 2:02:00 left"), done)
-    assert build.follow(monkeypatch, built_host())
-    assert build.told == [done.build.wheel]
-
-
 MISSING = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
 FAILED = "torch: failed in"
-ENDS: dict[str, tuple[ask.Answer, str | None, str]] = {
+ENDS: dict[str, tuple[list[str], str | None, str]] = {
     "its first error is named": (
-        answer(f"{FAILED} compile: it failed", "torch: | x.c:1:2: error: odd",
-               "torch: | y"), "compile ended",
-        f"failed in compile: it failed: x.c:1:2: error: odd; {LOG} there has all of it",
+        ["torch: compile", f"{FAILED} compile: it failed", "torch: | x.c:1:2: error: odd",
+         "torch: | y"], "compile ended",
+        "failed in compile: it failed: x.c:1:2: error: odd",
     ),
     "its first error is explained": (
-        answer(f"{FAILED} prove: importing failed", f"torch: | {MISSING}"),
+        [f"{FAILED} prove: importing failed", f"torch: | {MISSING}"],
         "prove ended", "failed in prove: importing failed: ",
     ),
-    "it was killed": (
-        answer(), "compile ended", "was killed in compile, or its journal cannot be read"
-    ),
-    "it wrote nothing": (answer(), None, "was killed, or its"),
-    "the connection is lost": (
-        answer("the connection was lost", ok=False), "compile ended",
-        "cannot be followed (the connection was lost); it goes on there, and the next run follows",
-    ),
+    "it was killed": ([], "compile ended", "was killed in compile, or its journal cannot be read"),
+    "it wrote nothing": ([], None, "was killed, or its"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_a_build_that_leaves_no_wheel_fails_its_host_with_one_sentence(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last, state, expected = ENDS[what]
-    build = Build(last, record_of(built_host(state=state)))
-    assert not build.follow(monkeypatch, built_host())
-    (sentence,) = build.failed
-    assert sentence.startswith("ws1: the build of torch ")
-    assert expected in sentence
-    assert sentence.count("libtorch.so.2.6") <= 1
-    assert build.told == ([] if what == "the connection is lost" else [None])
+def test_why_a_build_left_no_wheel_is_one_clause(what: str) -> None:
+    lines, state, expected = ENDS[what]
+    why = operations.no_wheel(lines, record_of(built_host(state=state)))
+    assert why.startswith(expected)
+    assert why.count("libtorch.so.2.6") == ("explained" in what)
 
 
 def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> None:
@@ -279,7 +240,8 @@ def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> N
 def test_of_three_hosts_of_a_kind_one_builds_and_the_others_wait_for_its_wheel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operations, "ask", lambda *given, **more: answer())
+    said_nothing = ask.Answer(ok=True, stdout=(), lines=())
+    monkeypatch.setattr(operations, "ask", lambda *given, **more: said_nothing)
     bare: dict[str, Any] = {"lists": {"torch.version_line": []}}
     kinds = [built_host(name=name, **bare) for name in ("ws1", "ws2", "ws3")]
     other = built_host(name="ws4", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **bare)

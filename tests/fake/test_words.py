@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import short
 from fake_host import FakeHost
-from gpu_host import KERNEL
+from gpu_host import KERNEL, logged
 from proven_host import proven_host, record_of
 from test_check import checked, upgraded
 
@@ -17,17 +17,12 @@ from pyinfra_gpu.packages.model import PackageChange
 PREFIX = "/opt/pyinfra-gpu"
 
 
-def later(name: str, action: str = "Upgrade") -> str:
-    """A line of the package manager's log, after everything else in it."""
-    return f"2026-11-21 09:00:00|{action}|{name}|1.0-1, 1.0-2||apt-get install x"
-
-
 @pytest.mark.parametrize(
     "name", ["nvidia-container-toolkit", "nvidia-settings-common", "libnvidia-container1"]
 )
 def test_other_packages_of_nvidia_do_not_explain_the_driver(name: str) -> None:
     host = upgraded()
-    host.lists["nvidia.change"] += [later(name)]
+    host.lists["nvidia.history"] += [logged(name, "1.0-2", when="2026-11-21T09:00:00")]
     found = {each.id: each for each in checked(host)["ws1"].deviations}["driver.module-differs"]
     assert found.since is not None
     assert (found.since.name, found.since.when[:10]) == ("libcuda1", "2026-11-21")

@@ -25,7 +25,7 @@ from pyinfra_gpu.on_host.smoke import (
 )
 from pyinfra_gpu.on_host.smoke.journal import HOST, Journal, Writer
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.ranks import Ranks
+from pyinfra_gpu.on_host.smoke.ranks import Ending, Ranks
 from tests.on_host.smoke_gpu_simulated import Simulated, rtx_5090, tree
 
 # -- the command line
@@ -106,16 +106,19 @@ STATES: Mapping[str, Any] = {
     "at work": {},
     "early": {"steps": ["import"]},
     "done": {"finished": True},
+    "lost a peer": {"error": "RuntimeError: Connection closed by peer", "error_time": 0.5},
     "raised first": {"error": "E: first\nmore", "error_time": 1.0},
     "raised second": {"error": "E: second\nmore", "error_time": 2.0},
 }
-ENDS = """\
+ENDS = (
+    """\
 raised first | at work | {"1": -9} | 1 | rank 1 (pid 11) was ended by signal 9 (SIGKILL) {at}
 at work | at work | {"1": -9} | 1 | rank 1 (pid 11) was ended by signal 9 (SIGKILL) {at}
 at work | at work | {"0": -15} | 1 | rank 1 (pid 11) ended without an error {at}
 raised second | raised first | {"0": -6, "1": 1} | 1 | rank 1 (pid 11) raised at 'step': E: first
 done | absent | {"1": 1} | 1 | 1 of 2 ranks started, torchrun ended with exit code 1
-done | done | {"1": -6} | 1 | rank 1 was ended by signal 6 (SIGABRT) after its work was done
+lost a peer | raised second | {} | 1 | rank 1 (pid 11) raised at 'step': E: second
+done | done | {"1": -6} | 1 | rank 1 (pid 11) was ended by signal 6 (SIGABRT) {after}
 done | done | {} | null | torchrun ended with exit code 1
 done | at work | {"1": -15} | 1 | rank 1 (pid 11) was ended by signal 15 (SIGTERM) {at}
 absent | absent | {} | null | torchrun (pid 9) ended with exit code 1 {import}
@@ -123,8 +126,9 @@ at work | early | late | 1 | rank 1 was still at 'import' after 5 s
 at work | at work | late | null | all ranks were still at 'step' after 5 s
 absent | at work | late | null | 1 of 2 ranks had started after 5 s
 absent | absent | late | null | torchrun was still at 'import' after 5 s
-""".replace("{at}", "at 'step', before its work was done").replace(
-    "{import}", "at 'import', before its work was done"
+""".replace("{at}", "at 'step', before its work was done")
+    .replace("{import}", "at 'import', before its work was done")
+    .replace("{after}", "after its work was done")
 )
 """How rank 0 and rank 1 stood, the exit codes of ranks as torchrun tells them (or that the deadline
 came), the rank that is named, and the sentence."""
@@ -143,6 +147,24 @@ def test_the_first_cause_of_an_end_is_named(row: str) -> None:
     run = Ranks(["x"], {}, Path("/x"), 2, own=own, journals=journals, code=1)
     found = run.late("5 s") if codes == "late" else run.ending()
     assert (found.sentence, found.rank) == (sentence, json.loads(named))
+
+
+def test_a_host_that_tells_nothing_more_is_the_cause_of_lost_connections(tmp_path: Path) -> None:
+    """Whoever only lost a peer did not fail; a rank that was killed here did."""
+    own = Journal(HOST, pid=9, facts={"codes": {"0": 1}})
+    here = Journal(0, pid=10, steps=["step"], **STATES["lost a peer"])
+    journals = {0: here, 1: Journal(1, "b", pid=11, steps=["step"])}
+    asked = options.Across({"a": 1, "b": 1}, "10.0.0.1", 29400)
+    run = Ranks(["x"], {}, tmp_path, 2, "a", asked, own, journals, {"b": Journal(HOST)}, code=1)
+    assert run.ending().sentence == "b was lost in the middle of the step"
+    here.error, own.facts["codes"] = None, {"0": -9}
+    assert run.ending().sentence.startswith("rank 0 on a (pid 10) was ended by signal 9")
+    run.others["b"].facts["ended_by"] = {"sentence": "the test was interrupted", "known": False}
+    assert run._ended_elsewhere() == Ending("the test was interrupted", known=False)
+    run.journals.clear()
+    own.error, run.others = "RendezvousTimeoutError: x", {}
+    met = "a did not meet b at 10.0.0.1 port 29400 of a (RendezvousTimeoutError: x): let TCP"
+    assert run.ending().sentence.startswith(met)
 
 
 # -- collectives

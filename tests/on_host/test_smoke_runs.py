@@ -33,7 +33,7 @@ _ALL_REDUCE = "    dist.all_reduce(tensor)\n"
 _BACKWARD = "        before.backward()\n"
 _END = "    dist.destroy_process_group()\n"
 _RANK_1 = "        if it.rank: "
-_ALL_THERE = "sum('gradients' in each.steps for each in self._journals.values()) == 2"
+_ALL_THERE = "sum('gradients' in each.steps for each in run.journals.values()) == 2"
 
 PLANS = {
     "a rank sleeps for ever": broken(
@@ -41,7 +41,7 @@ PLANS = {
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *("step.py", _BACKWARD, f"{_RANK_1}__import__('time').sleep(10**6)\n{_BACKWARD}"),
         # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
-        *("launcher.py", "hung = not self._failed and", f"hung = {_ALL_THERE} or"),
+        *("launcher.py", "return run.late(name) if", f"return run.late(name) if {_ALL_THERE} or"),
         *("hang.py", "EXTRA_S = 60", "EXTRA_S = 600"),
         *("hang.py", "_EACH_S = 15", "_EACH_S = 600"),
     ),

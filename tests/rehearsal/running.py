@@ -320,6 +320,29 @@ def until(seen: Callable[[], bool], seconds: float = 60, *, every: float = 0.05)
 
 def usual_offer(lab: Lab) -> None:
     """Let the repository offer what it offers at first, whatever an earlier test let it offer."""
-    lab.nvidia.restore()
-    lab.nvidia.publish()
-    lab.nvidia.offer_newer_kernel(False)
+    lab.nvidia.offer()
+
+
+BOUND = "readlink /sys/bus/pci/devices/*/driver | xargs -n 1 basename"
+"""Tells the driver that each GPU is bound to."""
+LOADED = "cat /sys/module/nvidia/version"
+"""Tells the version of the loaded driver."""
+
+
+@contextmanager
+def busy_gpu(host: LabHost) -> Iterator[str]:
+    """Let a process of the host's user hold GPU 0, and yield the name of its unit."""
+    unit = "busy-gpu.service"
+    # Returns when `sleep` itself runs, which finds the device open as its standard input.
+    host.run(
+        f"systemd-run --quiet --collect --unit={unit} --uid=ubuntu --service-type=exec"
+        " --property=StandardInput=file:/dev/nvidia0 sleep infinity"
+    )
+    yield unit
+    host.run(f"systemctl stop {unit}", check=False)
+
+
+def break_dkms(host: LabHost, on: bool = True) -> None:
+    """Let every build of the driver's modules fail, or work again."""
+    fails = "/etc/rehearsal/dkms-fails"
+    host.run(f"mkdir -p /etc/rehearsal; touch {fails}" if on else f"rm -f {fails}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, written_files
 
-from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
@@ -24,7 +24,7 @@ STAGES = [
 def deployed(first: Run, lab: Lab) -> Run:
     """Return the first deploy, with both hosts as it left them."""
     for host in lab.all_hosts():
-        if PROVEN in snapshots.names(host):
+        if PROVEN in host.snapshots():
             lab.restore(host.name, PROVEN)
     return first
 
@@ -81,10 +81,10 @@ def test_a_dry_run_on_finished_hosts_finds_no_difference(deployed: Run, deployer
 
 def test_what_was_built_is_usable_by_a_person(deployed: Run, lab: Lab) -> None:
     host = lab.host("gpu1")
-    train = f"cd {PREFIX}/training/training && {PREFIX}/bin/torchrun --standalone"
-    command = f"{train} --nproc-per-node 2 train.py --steps 2"
-    result = host.run(command, root=False, timeout=PATIENCE_S)
-    assert "loss" in result.stdout
+    torchrun = f"{PREFIX}/bin/torchrun --standalone --nproc-per-node 2 --no-python"
+    command = f"cd {PREFIX}/training/training && {torchrun} sh -c 'ls train.py; echo rank $RANK'"
+    said = host.run(command, root=False, timeout=PATIENCE_S).stdout.splitlines()
+    assert sorted(said) == ["rank 0", "rank 1", "train.py", "train.py"]
     unit = f"systemd-run --wait --pipe -q -p EnvironmentFile={PREFIX}/env/training.env env"
     assert host.run(unit).returncode == 0
 

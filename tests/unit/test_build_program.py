@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,18 +148,11 @@ def test_what_cannot_be_fetched_is_one_sentence_and_counts_as_nothing(served: Bu
         assert not served.fetched.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "scikit"),
-    [
-        ('[build-system]\nbuild-backend = "setuptools.build_meta"\n', False),
-        ("[build-system]\nbuild-backend = 'scikit_build_core.build'\n[project]\n", True),
-        ("[project]\nname = 'torch'\n", False),  # as trees that have only a setup.py
-    ],
-)
-def test_the_backend_is_what_the_tree_names(build: Build, text: str, scikit: bool) -> None:
+def test_the_backend_is_what_the_tree_names_though_there_is_a_setup_py(build: Build) -> None:
     (build.source / "setup.py").write_text("")
-    (build.source / "pyproject.toml").write_text(text)
-    assert build.is_scikit is scikit
+    for backend, scikit in (("'scikit_build_core.build'", True), ('"setuptools.x"', False)):
+        (build.source / "pyproject.toml").write_text(f"[x]\nbuild-backend = {backend}\n")
+        assert build.is_scikit is scikit
 
 
 # -- after configuring
@@ -205,71 +198,63 @@ def test_everything_is_compiled_through_ccache(build: Build) -> None:
 
 # -- compiling
 
-
 KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 FIRST = ["[1/4] a", "[2/4] b", "FAILED: c.o", KILLED, "ninja: build stopped: subcommand failed."]
 WHEEL = "torch-2.14.1+cu130-cp312-cp312-linux_x86_64.whl"
 
 
-@dataclass
-class Backend:
-    """Is answered as the tree's backend would, run after run; the last leaves these wheels."""
+def compiled(build: Build, *wheels: str, killed: int = 0) -> list[str]:
+    """Compile where memory runs out so often; return how many compilers worked at each time."""
+    jobs: list[str] = []
 
-    build: Build
-    runs: list[tuple[int, list[str]]]
-    wheels: list[str]
-    jobs: list[str] = field(default_factory=list)
-
-    def __call__(self, words: Sequence[str], **given: str) -> tuple[int, list[str]]:
+    def tried(words: Sequence[str], **given: str) -> tuple[int, list[str]]:
         assert given["MAX_JOBS"] == given["CMAKE_BUILD_PARALLEL_LEVEL"]
-        self.jobs.append(given["MAX_JOBS"])
-        if len(self.jobs) == len(self.runs):
-            self.build.wheels.mkdir()
-            for name in self.wheels:
-                (self.build.wheels / name).touch()
-        return self.runs[len(self.jobs) - 1]
+        jobs.append(given["MAX_JOBS"])
+        if len(jobs) <= killed:
+            return 1, FIRST
+        build.wheels.mkdir()
+        for name in wheels:
+            (build.wheels / name).touch()
+        return 0, []
+
+    build.tried = tried  # type: ignore[method-assign]
+    build.compile_all()
+    return jobs
 
 
 @pytest.mark.parametrize(
-    ("plan", "cores", "runs", "jobs"),
+    ("plan", "cores", "jobs"),
     [
-        (CPU, 64, 1, ["16"]),
-        (CPU, 4, 1, ["4"]),
-        (PLAN, 64, 1, ["8"]),
-        (CPU, 64, 2, ["16", "8"]),  # memory runs out
-        (replace(CPU, memory_mib=128 << 10), 64, 1, ["64"]),  # and then it was raised
-        (replace(CPU, memory_mib=1000), 8, 1, ["1"]),
-        (replace(CPU, memory_mib=2048), 8, 2, ["1"]),
+        (CPU, 64, ["16"]),
+        (CPU, 4, ["4"]),
+        (PLAN, 64, ["8"]),
+        (CPU, 64, ["16", "8"]),  # memory runs out
+        (replace(CPU, memory_mib=128 << 10), 64, ["64"]),  # and then it was raised
+        (replace(CPU, memory_mib=1000), 8, ["1"]),
     ],
 )
 def test_compilers_are_as_many_as_memory_and_cores_allow_and_half_where_memory_runs_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-    plan: Plan, cores: int, runs: int, jobs: list[str],
+    plan: Plan, cores: int, jobs: list[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    made = Build(plan, tmp_path)
-    backend = Backend(made, [(1, FIRST)] * (runs - 1) + [(0, [])], [WHEEL])
-    monkeypatch.setattr(made, "tried", backend)
-    if len(jobs) < runs:
-        with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
-            made.compile_all()
-    else:
-        made.compile_all()
-    assert backend.jobs == jobs
+    assert compiled(Build(plan, tmp_path), WHEEL, killed=len(jobs) - 1) == jobs
     said = f"{SAYS}memory ran out: the build goes on with {jobs[-1]} compilers side by side\n"
     assert capsys.readouterr().out == said * (len(jobs) - 1)
 
 
-@pytest.mark.parametrize(
-    "wheels", [[], [WHEEL, "torch-2.14.1+cu130-x.whl"], ["torch-2.14.1-x.whl"]]
-)
+def test_one_compiler_for_which_memory_is_too_little_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
+        compiled(Build(replace(CPU, memory_mib=2048), tmp_path), killed=1)
+
+
+@pytest.mark.parametrize("wheels", [[], [WHEEL, "torch-2.14.1+cu130-x.whl"], ["torch-2.14.1-x"]])
 def test_a_build_that_leaves_another_wheel_than_the_declared_one_has_failed(
-    build: Build, monkeypatch: pytest.MonkeyPatch, wheels: list[str]
+    build: Build, wheels: list[str]
 ) -> None:
     build.manifest.touch()
-    monkeypatch.setattr(build, "tried", Backend(build, [(0, [])], wheels))
     with pytest.raises(BuildError, match=r"and one of torch 2\.14\.1\+cu130 is declared"):
-        build.compile_all()
+        compiled(build, *wheels)
     assert not build.manifest.exists()
 
 
@@ -343,10 +328,10 @@ def test_what_is_made_for_this_plan_in_this_boot_is_not_made_again(
         assert done == expected
 
 
-@pytest.mark.usefixtures("done")
 def test_a_build_at_work_can_be_told_from_one_that_ended(
-    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    build: Build, done: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     path = build.root / steps.BUILDING
 
     def full(of: Build) -> None:
@@ -356,33 +341,33 @@ def test_a_build_at_work_can_be_told_from_one_that_ended(
 
     monkeypatch.setattr(Build, "configure", full)
     assert steps.build(build.root, lambda build: None) == 1
-    assert path.read_text().split() == [PLAN.fingerprint, "configure"]
+    assert (path.read_text().split(), done[-1]) == ([PLAN.fingerprint, "configure"], STEPS[1])
     *_, said = capsys.readouterr().out.splitlines()
     assert said.startswith(f"{SAYS}failed in configure: the build cannot go on: OSError: ")
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def test_without_ccache_nothing_is_built(
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (PLAN.text, "ccache is missing, without which nothing is built: install it"),
+        ("", "/plan.json cannot be read"),
+        ("[]", "/plan.json cannot be read"),
+        ('{"fingerprint": "%s"}' % ("e" * 64), "run the deploy again"),
+    ],
+)
+def test_without_ccache_or_a_plan_nothing_is_built(
     build: Build, done: list[str], monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], text: str, why: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(steps.shutil, "which", lambda *given, **more: None)
-    assert steps.build(build.root, lambda build: None) == 1
-    assert "failed in plan: ccache is missing" in capsys.readouterr().out
-    assert done == []
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"fingerprint": "%s"}' % ("e" * 64)])
-def test_a_plan_that_cannot_be_read_is_one_sentence(
-    build: Build, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
     (build.root / "plan.json").write_text(text)
     assert steps.build(build.root, lambda build: None) == 1
     first, said = capsys.readouterr().out.splitlines()
-    assert first == f"{steps.SAYS}plan"
-    assert said.startswith(f"{steps.SAYS}failed in plan: {build.root}/plan.json cannot be read (")
-    assert said.endswith("run the deploy again")
+    assert (first, done) == (f"{SAYS}plan", [])
+    assert said.startswith(f"{SAYS}failed in plan: ")
+    assert why in said
 
 
 def test_who_follows_is_told_of_the_last_build_alone_and_of_each_line_once(tmp_path: Path) -> None:

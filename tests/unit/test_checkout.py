@@ -231,11 +231,16 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
     """Before it, nobody could: there was another commit, or none."""
     (place.repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
     commit = committed(place.repo)
-    monkeypatch.setenv("PATH", str(all_but("git-lfs", tmp_path / "programs")))
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for each in folder.iterdir() if folder.is_dir() else ():
+            if each.name != "git-lfs" and not (programs / each.name).is_symlink():
+                (programs / each.name).symlink_to(each)
+    monkeypatch.setenv("PATH", str(programs))
     done = place.check_out(commit)
     assert done.returncode == 0, done.stderr
-    found = {each.id: each for each in training.judge(*asking(place, commit))}
-    finding = found[Id.TRAINING_CHECKOUT_DIFFERS]
+    finding, *_ = training.judge(*asking(place, commit))
     assert done.stdout == f"pyinfra-gpu-note: {finding.found}: {finding.action}\n"
     assert place.check_out(commit, lfs=False).stdout == ""
 
@@ -245,16 +250,6 @@ def asking(place: Place, commit: str) -> tuple[HostSpec, Record]:
     host = FakeHost(data={**DATA, "training_commit": commit})
     record = parse(host.probe_lines())
     return host.spec(), replace(record, training=place.looked_at())
-
-
-def all_but(program: str, folder: Path) -> Path:
-    """Make a folder with every program of this machine but one."""
-    folder.mkdir()
-    for each in os.environ["PATH"].split(os.pathsep):
-        for found in Path(each).iterdir() if Path(each).is_dir() else ():
-            if found.name != program and not (folder / found.name).is_symlink():
-                (folder / found.name).symlink_to(found)
-    return folder
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -335,35 +330,26 @@ def test_a_file_that_hides_an_installed_package_is_told() -> None:
 
 ROW = "0" * 40
 SUBMODULES, LFS = "training.submodule", "training.lfs"
+INCOMPLETE: list[tuple[dict[str, Any], str]] = [
+    ({}, ""),
+    (
+        {SUBMODULES: [f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]},
+        "repair submodules: no a, another commit of b",
+    ),
+    ({SUBMODULES: [f"-{ROW} a"], "training_submodules": False}, ""),
+    ({LFS: "3"}, "repair 3 files of git LFS not fetched"),
+    ({LFS: "0"}, ""),
+    ({LFS: "3", "training_lfs": False}, ""),
+    ({LFS: "-"}, "report files in git LFS, and no git-lfs on the host"),
+    # of a checkout at another commit nothing more is said
+    ({SUBMODULES: [f"-{ROW} a"], "training_commit": "f" * 40}, "repair at 0123456789ab"),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        ({}, None),
-        (
-            {SUBMODULES: [f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]},
-            ("repair", "submodules: no a, another commit of b"),
-        ),
-        ({SUBMODULES: [f"-{ROW} a"], "training_submodules": False}, None),
-        ({LFS: "3"}, ("repair", "3 files of git LFS not fetched")),
-        ({LFS: "0"}, None),
-        ({LFS: "3", "training_lfs": False}, None),
-        ({LFS: "-"}, ("report", "files in git LFS, and no git-lfs on the host")),
-        # of a checkout at another commit nothing more is said
-        (
-            {SUBMODULES: [f"-{ROW} a"], LFS: "2", "training_commit": "f" * 40},
-            ("repair", "at 0123456789ab"),
-        ),
-    ],
-)
-def test_what_is_not_complete_is_found(
-    changes: dict[str, Any], found: tuple[str, str] | None
-) -> None:
-    kinds: dict[str, dict[str, Any]] = {"data": {**DATA}, "plain": {}, "lists": {}}
-    for key, value in changes.items():
-        told = "lists" if isinstance(value, list) else "plain"
-        kinds[told if "." in key else "data"][key] = value
-    host = FakeHost(**kinds)
+@pytest.mark.parametrize(("changes", "found"), INCOMPLETE)
+def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> None:
+    data = {key: value for key, value in changes.items() if "." not in key}
+    lists = {key: value for key, value in changes.items() if key == SUBMODULES}
+    host = FakeHost(data={**DATA, **data}, lists=lists, plain={LFS: changes.get(LFS)})
     judged = training.judge(host.spec(), parse(host.probe_lines()))
-    assert [(each.effect, each.found) for each in judged] == [found] * (found is not None)
+    assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)

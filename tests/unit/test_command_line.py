@@ -54,15 +54,14 @@ WRONG_DATA: list[tuple[str, tuple[str, ...]]] = [
 LONG = "w" * 64
 # Each was passed over with its whole group, or ended a run of all hosts in a traceback.
 WRONG_ENTRIES: list[tuple[str, tuple[str, ...]]] = [
-    ('gpu = ["ws1", ["ws2", {"p": "secret"}]]', ("group gpu, entry 2", "a list of str and dict")),
-    ('gpu = {"ws1": {"p": "secret"}}', ("group gpu is a dict",)),
-    ('all = "ws1"', ("group all is a str",)),
+    ('gpu = ["ws1", ["ws2", {"p": "secret"}]]', ("group gpu, entry 2", "is a list")),
+    ('all = {"ws1": {"p": "secret"}}', ("group all is a dict",)),
     ('gpu = (name for name in ["ws1"])', ("group gpu is a generator",)),
     ('gpu = {"ws1", "ws2"}', ("group gpu is a set",)),
     ('gpu = ("ws1", "ws2")', ("group gpu is a tuple", "(list, data)")),
-    ('gpu = [""]', ("gpu", "entry 1", "empty name")),
-    ('gpu = [("ws1",)]', ("gpu", "entry 1", "a tuple of str")),
-    ('gpu = [("ws1", None)]', ("gpu", "entry 1", "a tuple of str and NoneType")),
+    ('gpu = [""]', ("gpu", "entry 1", "has to be a name")),
+    ('gpu = [("ws1",)]', ("gpu", "entry 1", "is a tuple")),
+    ('gpu = [("ws1", None)]', ("gpu", "entry 1", "is a tuple")),
     ("gpu = [4]", ("gpu", "entry 1", "int")),
     (
         'gpu = [("ws1", {"prefix": "/a"})]\nold = [("ws1", {"prefix": "/b"})]',

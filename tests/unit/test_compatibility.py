@@ -15,6 +15,7 @@ import yaml
 from pyinfra_gpu import spec as declared
 from pyinfra_gpu.compatibility import HostFacts, check_host, refusals, resolve
 from pyinfra_gpu.spec import SpecError
+from pyinfra_gpu.stacks import catalogue
 
 GOLDEN = Path(__file__).with_name("compatibility_golden.yaml")
 ROWS = [
@@ -77,19 +78,9 @@ SENTENCES: list[tuple[dict[str, object], dict[str, Any] | None, str]] = [
         f"driver_branch = 595 is too new for GTX 1080 Ti (compute capability 6.1); allowed: branch 535 to 580 with GTX 1080 Ti (compute capability 6.1); fix: set stack = 'r580-cu126' or 'r550-cu126' {STACK}",
     ),
     (
-        {"pytorch_build": "cu132"},
-        None,
-        "pytorch_build = 'cu132' is too new for branch 580; allowed: CUDA up to 13.0 with branch 580; fix: remove pytorch_build: the stack's own fits",
-    ),
-    (
         {},
         DEBIAN_13,
         f"driver_branch = 580 is too old for NVIDIA's repository for debian 13; allowed: branch 590 or newer with NVIDIA's repository for debian 13; fix: set stack = 'r595-cu132' {STACK}",
-    ),
-    (
-        {"driver_branch": 595},
-        DEBIAN_13,
-        f"cuda_release = '13.0' is too old for NVIDIA's repository for debian 13; allowed: CUDA 13.1 or newer with NVIDIA's repository for debian 13; fix: set stack = 'r595-cu132' {STACK}",
     ),
     (
         {},
@@ -131,3 +122,10 @@ def test_a_refusal_says_what_was_found_what_is_allowed_and_what_to_do(
         said = str(error)
         assert found is None
     assert said == f"host lab-1: {sentence}"
+
+
+@pytest.mark.parametrize("distribution", catalogue().repositories.releases)
+def test_every_release_that_is_supported_has_a_stack_that_fits(distribution: str) -> None:
+    facts = HostFacts(**{**HOST, **BARE, "distribution": distribution})
+    stacks = [each.name for each in catalogue().stacks.values() if each.driver]
+    assert any(check_host(resolve({"stack": name}, "h"), facts) == [] for name in stacks)

@@ -45,13 +45,16 @@ def ran(code: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+SIGNALS = pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+@SIGNALS
 def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal.Signals) -> None:
     code = IN_A_THREAD.format(name=ending.name)
     assert ran(code) == (128 + ending, "", "interrupted\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@SIGNALS
 def test_a_deploy_says_that_hosts_go_on_whatever_ends_it(ending: signal.Signals) -> None:
     code, printed, said = ran(A_DEPLOY.format(name=ending.name, before=""))
     assert (code, printed) == (128 + ending, "")

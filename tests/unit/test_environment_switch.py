@@ -9,13 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from test_lock_installing import declared, uv
-from wheels import wheel
 
-from pyinfra_gpu.engine.steps import quoted
-from pyinfra_gpu.engine.uv import install_command, marked
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec.paths import beside
 
 USES = ("files/root_only.sh",)
 
@@ -128,25 +123,3 @@ def test_what_another_user_left_in_an_old_one_stays_and_is_said() -> None:
             f"{old} holds files of another user's, which stay; as root: rm -r -- '{old}'\n"
         )
         assert (theirs / "file").exists()
-
-
-def test_what_is_installed_in_the_new_one_works_under_its_final_name(tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    spec = declared(tmp_path / "prefix", pytorch_wheels=str(wheels))
-    new = beside(spec.paths)
-    for folder in (spec.paths.cache, f"{spec.paths.tools}/bin", new.venv, spec.paths.venv):
-        Path(folder).mkdir(parents=True)
-    Path(spec.paths.uv).symlink_to(uv())
-    wheel(wheels, "tiny", "1.0")
-    make = quoted(spec.paths.uv, "venv", "--quiet", "--no-config", "--relocatable", new.venv)
-    assert run(make).returncode == 0
-
-    done = run(quoted(spec.paths.uv, "pip", "install", "--no-config", "--quiet", "--no-index",
-                      "--find-links", str(wheels), "--python", new.python, "tiny"))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert switch(Path(spec.paths.venv), f"{spec.paths.venv}.old-1").returncode == 0
-
-    told = run(quoted(spec.paths.python, "-I", "-c", "import sys, tiny; print(sys.prefix)"))
-    assert told.stdout.strip() == spec.paths.venv, told.stderr
-    again = run(marked(spec, install_command(spec, "--reinstall", "tiny")))
-    assert again.returncode == 0, again.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
 from pathlib import Path
 
@@ -14,18 +12,17 @@ from nvidia_tree import FINGERPRINT, KEY
 
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.facts.parse import history, parse
+from pyinfra_gpu.on_host.probe import apt
 from pyinfra_gpu.packages.model import Source
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
 LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sources"
 
 
-def sources(file: str, text: str, declared: str | None = None) -> object:
-    """What is read off one file's lines, as the probe sends them."""
-    rows = [f"{file}:{line}" for line in text.splitlines()]
-    told = json.dumps({"nvidia.sources": rows, "nvidia.repository": declared})
-    return parse(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]).nvidia.sources
+def sources(file: str, text: str, declared: str = "") -> list[tuple[str, str | None]]:
+    """URI and keyring of what counts in one file."""
+    found = (each for each in apt.listed(file, text.splitlines()) if apt.matters(each, declared))
+    return [(each["uri"], each["signed_by"]) for each in found]
 
 
 # line -> (URI, keyring), or None where it is not an enabled source of NVIDIA's packages
@@ -59,8 +56,7 @@ ONE_LINE: dict[str, tuple[str, str | None] | None] = {
 @pytest.mark.parametrize("line", sorted(ONE_LINE))
 def test_a_line_of_a_list_is_read(line: str) -> None:
     expected = ONE_LINE[line]
-    wanted = (Source(file=LIST, uri=expected[0], signed_by=expected[1]),) if expected else ()
-    assert sources(LIST, line) == wanted
+    assert sources(LIST, line) == ([expected] if expected else [])
 
 
 STANZAS: dict[str, list[tuple[str, str | None]]] = {
@@ -86,8 +82,7 @@ STANZAS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("text", sorted(STANZAS))
 def test_a_stanza_of_the_newer_form_is_read(text: str) -> None:
-    expected = tuple(Source(file=SOURCES, uri=uri, signed_by=key) for uri, key in STANZAS[text])
-    assert sources(SOURCES, text) == expected
+    assert sources(SOURCES, text) == STANZAS[text]
 
 
 MIRRORS = {
@@ -103,82 +98,73 @@ MIRRORS = {
 
 @pytest.mark.parametrize(("declared", "uri"), sorted(MIRRORS))
 def test_the_declared_mirror_is_a_source_whatever_its_name(declared: str, uri: str) -> None:
-    assert (sources(LIST, f"deb {uri} /", declared) != ()) is MIRRORS[declared, uri]
+    assert (sources(LIST, f"deb {uri} /", declared) != []) is MIRRORS[declared, uri]
 
 
 def test_a_list_that_is_named_after_nvidia_counts_whatever_its_address() -> None:
     file = "/etc/apt/sources.list.d/nvidia-mirror.list"
-    assert sources(file, "deb http://10.0.0.1/x /") == (
-        Source(file=file, uri="http://10.0.0.1/x", signed_by=None),
-    )
+    assert sources(file, "deb http://10.0.0.1/x /") == [("http://10.0.0.1/x", None)]
+
+
+def test_suites_and_components_are_told_of_all_but_a_flat_repository() -> None:
+    assert [
+        (each["suites"], each["components"])
+        for each in apt.listed(LIST, ["deb http://x/ noble main universe", "deb http://x/ ./"])
+    ] == [(["noble"], ["main", "universe"]), ([], [])]
 
 
 def test_a_password_in_an_address_is_kept_for_comparison_and_not_printed() -> None:
-    found = sources(LIST, "deb https://me:secret@nvidia.example/x /")
-    assert found[0].uri == "https://me:secret@nvidia.example/x"  # type: ignore[index]
-    assert as_json(found[0])["uri"] == "https://me:***@nvidia.example/x"  # type: ignore[index]
+    source = Source(file=LIST, uri="https://me:secret@nvidia.example/x", signed_by=None)
+    assert as_json(source)["uri"] == "https://me:***@nvidia.example/x"  # type: ignore[index]
 
 
-WHEN = "2026-11-21  06:12:03"
-ROWS = {
-    f"{WHEN}|Upgrade|libcuda1|1, 2||unattended-upgrade": ("Upgrade", "1", "2"),
-    f"{WHEN}|Downgrade|libcuda1|2, 1||x": ("Downgrade", "2", "1"),
-    f"{WHEN}|Install|libcuda1|1, automatic||x": ("Install", None, "1"),
-    f"{WHEN}|Install|libcuda1|1||x": ("Install", None, "1"),
-    f"{WHEN}|Remove|libcuda1|1||x": ("Remove", "1", None),
-    f"{WHEN}|Purge|libcuda1|1||x": ("Purge", "1", None),
-    f"{WHEN}|Reinstall|libcuda1|1||x": ("Reinstall", "1", "1"),
-    f"{WHEN}|Upgrade|libcuda1|1||x": ("Upgrade", "1", None),
+WHEN = "Start-Date: 2026-11-21  06:12:03\n"
+CHANGES = {
+    "Upgrade: libcuda1:amd64 (1, 2)": ("Upgrade", "1", "2"),
+    "Downgrade: libcuda1:amd64 (2, 1)": ("Downgrade", "2", "1"),
+    "Install: libcuda1:amd64 (1, automatic)": ("Install", None, "1"),
+    "Install: libcuda1:amd64 (1)": ("Install", None, "1"),
+    "Remove: libcuda1:amd64 (1)": ("Remove", "1", None),
+    "Purge: libcuda1:amd64 (1)": ("Purge", "1", None),
+    "Reinstall: libcuda1:amd64 (1)": ("Reinstall", "1", "1"),
+    "Upgrade: libcuda1:amd64 (1)": ("Upgrade", "1", None),
 }
 
 
-@pytest.mark.parametrize("row", sorted(ROWS))
-def test_a_change_tells_the_versions_before_and_after(row: str) -> None:
-    (change,) = history((row,))
-    assert (change.action, change.old, change.new) == ROWS[row]
-    assert (change.when, change.name) == ("2026-11-21T06:12:03", "libcuda1")
+@pytest.mark.parametrize("text", sorted(CHANGES))
+def test_a_change_tells_the_versions_before_and_after(text: str) -> None:
+    (change,) = apt.changes(f"{WHEN}{text}\n".encode(), "amd64")
+    assert (change["action"], change["old"], change["new"]) == CHANGES[text]
+    assert (change["when"], change["name"]) == ("2026-11-21T06:12:03", "libcuda1")
+    assert (change["command"], change["by"]) == (None, None)
 
 
-def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
-    row = f"{WHEN}|Install|dkms|3|alice (1000)|apt -o Proxy=http://u:pw@h/ install a|b"
-    told, untold = history((row, f"{WHEN}|Install|dkms|3||"))
-    assert (told.command, told.by) == (
-        "apt -o Proxy=http://u:***@h/ install a|b",
-        "alice (1000)",
-    )
-    assert (untold.command, untold.by) == (None, None)
+def test_who_did_it_and_how_is_told_without_a_password() -> None:
+    by = "Commandline: apt -o Proxy=http://u:pw@h/ install a|b\nRequested-By: alice (1000)\n"
+    (told,) = apt.changes(f"{WHEN}{by}Install: dkms:amd64 (3)\n".encode(), "amd64")
+    expected = ("apt -o Proxy=http://u:***@h/ install a|b", "alice (1000)")
+    assert (told["command"], told["by"]) == expected
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "",
-        "|||||",
-        f"{WHEN}|Upgrade|libcuda1|1, 2|",
-        f"{WHEN}|Explode|libcuda1|1, 2||x",
-        f"{WHEN}|Install||1||x",
-        f"{WHEN}|Install|libcuda1|||x",
-        "yesterday|Install|libcuda1|1||x",
-        "|Install|libcuda1|1||x",
-    ],
+DAMAGED = (
+    *("", f"{WHEN}Explode: libcuda1:amd64 (1, 2)\n", f"{WHEN}Install: (1)\n"),
+    *(f"{WHEN}Install: libcuda1:amd64 ()\n", f"{WHEN}Install: libcuda1:amd64\n"),
+    *("Start-Date: yesterday\nInstall: libcuda1:amd64 (1)\n"),
 )
-def test_a_damaged_row_of_the_log_is_passed_over(row: str) -> None:
-    good = f"{WHEN}|Remove|libcuda1|1||x"
-    assert len(history((row, good, row))) == 1
 
 
-ARMOR = base64.encodebytes(KEY)
-BEGIN, END = (f"-----{word} PGP PUBLIC KEY BLOCK-----\n".encode() for word in ("BEGIN", "END"))
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_part_of_the_log_is_passed_over(text: str) -> None:
+    good = f"{WHEN}Remove: libcuda1:amd64 (1)\n\n"
+    assert len(apt.changes(f"{text}\n{good}{text}".encode(), "amd64")) == 1
+    assert apt.changes(b"Install: libcuda1:amd64 (1)\n", "amd64") == []
+
+
 PADDING = b"\xca\x03abc"  # a marker-like packet in the new form of header
 READABLE = {
     "binary": KEY,
     "other packets": PADDING + KEY + PADDING,
-    "armor": BEGIN + b"\n" + ARMOR + b"=y8iQ\n" + END,
-    "armor with a header": BEGIN + b"Version: x\nComment: y\n\n" + ARMOR + END,
-    "armor of other line ends": (BEGIN + b"\n" + ARMOR + END).replace(b"\n", b"\r\n"),
-    "armor without an empty line": BEGIN + ARMOR + END,
-    "armor behind text": b"NVIDIA's key\n" + BEGIN + b"\n" + ARMOR + END + b"and more\n",
-    "two blocks": (BEGIN + b"\n" + ARMOR + END) * 2,
+    "two keys": KEY + KEY,
 }
 
 
@@ -204,9 +190,7 @@ UNREADABLE = {
     "a key of version 6": b"\x98\x02\x06\x00",
     "no length": b"\x9b" + KEY[2:],
     "in parts": b"\xc6\xe1" + KEY[2:],
-    "armor without an end": BEGIN + b"\n" + ARMOR,
-    "armor with other letters": BEGIN + b"\n????\n" + END,
-    "armor of a message": b"-----BEGIN PGP MESSAGE-----\n\nabcd\n-----END PGP MESSAGE-----\n",
+    "armor": b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDMEawF9\n",
 }
 
 

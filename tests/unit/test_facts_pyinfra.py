@@ -12,8 +12,8 @@ from pyinfra.api.exceptions import FactProcessError
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.facts.fields import Unknown, as_json
-from pyinfra_gpu.facts.parse import hidden
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, asked_of, command, text_of
+from pyinfra_gpu.facts.record import hidden
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked

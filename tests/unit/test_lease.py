@@ -82,21 +82,16 @@ def test_a_run_that_says_nothing_any_more_loses_it(tmp_path: Path) -> None:
     end(first, second)
 
 
-@pytest.mark.parametrize("why", ["cannot be written", "flock is not on this host"])
-def test_where_it_cannot_be_had_the_reason_is_told(tmp_path: Path, why: str) -> None:
-    if why.startswith("flock"):
-        for name in ("sh", "mkdir", "head", "date"):
-            (tmp_path / name).symlink_to(str(shutil.which(name)))
-        command = on_host.program("lease.sh", str(tmp_path / "lease"), "60", "x")
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            env={"PATH": str(tmp_path)}, input="", capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.stdout == f"\n{MARK}failed flock is not on this host\n"
-        return
+def test_where_it_cannot_be_had_the_reason_is_told(tmp_path: Path) -> None:
+    for name in ("sh", "mkdir", "head", "date"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    command = on_host.program("lease.sh", str(tmp_path / "lease"), "60", "x")
+    without_flock = {"env": {"PATH": str(tmp_path)}, "input": "", "text": True}
+    done = subprocess.run(["/bin/sh", "-c", command], stdout=subprocess.PIPE, **without_flock)  # type: ignore[call-overload]
+    assert done.stdout == f"\n{MARK}failed flock is not on this host\n"
     (tmp_path / "file").write_text("")
     first = begin(tmp_path / "file/lease")
-    assert [line for line in (said(first), said(first)) if why in line]
+    assert [line for line in (said(first), said(first)) if "cannot be written" in line]
     end(first)
 
 
@@ -163,10 +158,8 @@ def test_who_does_not_get_it_is_told_who_has_it(run: Any, tmp_path: Path) -> Non
     ("printed", "words"),
     [
         ("sleep 60", r"its lease was not given within 1 s"),
-        ("printf x; sleep 60", r"its lease was not given within 1 s"),
         ("yes", r"its lease cannot be taken \(y\)"),
         ("printf '\\033]0;x\\007odd\\033[2J words\\n'", r"\(odd words\)"),
-        (f"printf '{MARK}odd \\233words\\n'", r"\(odd .*words\)|\(.*words\)"),
         (
             f"printf '{MARK}busy bob@desk\\033[2J since 7\\n'",
             "bob@desk has been working here since 7",

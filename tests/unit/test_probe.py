@@ -262,7 +262,7 @@ DRIVER = [
         "kernel.modules": {RUNNING: VERSION, NEWEST: VERSION},
         "kernel.headers": {RUNNING: True, NEWEST: True}, "kernel.sources": (),
         "nvidia.lost": (), "libcuda.loader_paths": (), "libcuda.proof": "{}\n",
-        "libcuda.files": (FILE,), "libcuda.libdir": LIBDIR, "cuda.toolkits": ("13.0",),
+        "libcuda.files": (FILE,), "cuda.toolkits": ("13.0",),
         "cuda.link": "/usr/local/cuda-13.0", "cuda.alternative": "/usr/local/cuda-13.0",
         "cuda.shell_lines": (), "cuda.gcc": "12.2.0", "cuda.gxx": True, "cuda.compiler": None,
         "power.sessions": ("alice on pts/0",), "power.reboots": (),

@@ -135,4 +135,4 @@ def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree) -> None:
     assert ("libcuda1", "1", "2") in {(each.name, each.old, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "1") in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "2") not in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
-    assert str(history[0].command).startswith("apt ? caf")  # type: ignore[index,union-attr]
+    assert str(history[0].command).startswith("apt | caf?? ?")  # type: ignore[index,union-attr]

@@ -29,7 +29,7 @@ from probing import (  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe.frame import TOO_LATE as LATE
-from pyinfra_gpu.on_host.probe.frame import Asking, Facts, Host
+from pyinfra_gpu.on_host.probe.frame import Facts, Host, answer, ask
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -93,15 +93,13 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
 
 
 def answered(seconds: float, *tables: Facts) -> dict[str, str]:
-    asking = Asking(Host("", {}))
-    for table in tables:
-        asking.begin(table)
-    return asking.answer(time.monotonic() + seconds)
+    until = time.monotonic() + seconds
+    return answer([(table, ask(Host("", {}), table)) for table in tables], until)
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
     tables = [{"a.b": lambda _: 1, "a.c b.d": hang}, {"c.d": lambda _: "x"}]
-    told = answered(1, *tables)
+    told = answered(3, *tables)
     late = f'{{"?":"{LATE}"}}'
     assert told == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
 
@@ -123,9 +121,9 @@ def forge(_: Host) -> None:
 
 
 def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:
-    asking = Asking(Host("", {}))
-    asking.begin({"a.b": lambda _: 1}, forge)
-    assert asking.answer(time.monotonic() + 5) == {"a.b": "1"}
+    table: Facts = {"a.b": lambda _: 1}
+    asked = [(table, ask(Host("", {}), table, forge))]
+    assert answer(asked, time.monotonic() + 5) == {"a.b": "1"}
 
 
 HANGING = """

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import marshal
 import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,9 +19,9 @@ from nvidia_tree import furnish_nvidia, look
 from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F401
 from recorded import unknowns
 
-from pyinfra_gpu.facts.parse import Answer, hidden
+from pyinfra_gpu.facts.parse import Answer
 from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of, text_of
-from pyinfra_gpu.facts.record import Entry
+from pyinfra_gpu.facts.record import Entry, hidden
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe
 from pyinfra_gpu.on_host.probe import storage
@@ -156,29 +154,3 @@ def test_every_python_of_a_supported_host_can_read_it(version: str) -> None:
     minor = int(version.partition(".")[2])
     for path in Path(probe.__file__).parent.glob("*.py"):
         ast.parse(path.read_text(encoding="ascii"), feature_version=(3, minor))
-
-
-@pytest.mark.skipif(not ROOT, reason="only root keeps anything")
-def test_what_root_keeps_is_used_while_it_is_whole_and_roots_alone(tree: Tree) -> None:
-    folder = tree.base / "kept"
-    first = tree.look(kept=str(folder)).system
-    assert not folder.exists()
-    assert tree.look(kept=str(folder), keep=True).system == first
-    (kept,) = folder.iterdir()
-    whole = kept.read_bytes()
-    names = marshal.loads(whole[4:])
-    assert folder.stat().st_mode & 0o777 == 0o700
-    other = marshal.dumps(
-        [(name, compile("def main(asked): ...", name, "exec")) for name, _ in names]
-    )
-    kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
-    assert not tree.output(kept=str(folder))  # it is what is kept that runs
-    for damage in (other, whole[:-9], b""):
-        kept.write_bytes(damage)
-        assert tree.look(kept=str(folder)).system == first
-    kept.write_bytes(zlib.crc32(other).to_bytes(4, "big") + other)
-    folder.chmod(0o755)
-    assert tree.look(kept=str(folder)).system == first
-    folder.chmod(0o700)
-    os.chown(folder, NOBODY, NOBODY)
-    assert tree.look(kept=str(folder), keep=True).system == first

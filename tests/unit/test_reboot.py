@@ -180,7 +180,7 @@ def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
     assert clock.now == 0
     assert words in host.logged[-1]
     assert (
-        "a reboot is owed (nouveau is bound to the GPUs; loading it failed (busy)), and "
+        "a reboot is required (nouveau is bound to the GPUs; loading it failed (busy)), and "
         in host.logged[-1]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -49,7 +50,7 @@ def idle_fixture(gpu_host: Tree) -> Tree:
     return gpu_host
 
 
-def restart(tree: Tree, policy: str = "if-idle", reason: str = REASON) -> Answer:
+def restart(tree: Tree, policy: str = "if-idle", reason: str = REASON) -> dict[str, object]:
     data = {**DATA, "driver_reboot": policy, "prefix": "/opt/ours"}
     text = program(resolve(data, "ws1"), reason)
     asked = {"root": str(tree.root), "sbin": ""}
@@ -66,7 +67,9 @@ def restart(tree: Tree, policy: str = "if-idle", reason: str = REASON) -> Answer
     assert done.stderr == ""
     answer = Answer(done.stdout.splitlines())
     assert answer.whole, done.stdout
-    return answer
+    told: dict[str, object] = json.loads(done.stdout.splitlines()[-2])
+    assert told["done"] == answer.value(str, "done")
+    return told
 
 
 def begun(tree: Tree) -> str:
@@ -83,8 +86,8 @@ def noted(tree: Tree) -> list[list[str]]:
 def test_an_idle_host_is_rebooted_and_keeps_why(idle: Tree) -> None:
     opened(idle, 401, "nv-hostengine", "/dev/nvidia0")
     fields = restart(idle)
-    assert fields.raw("done") == "rebooting"
-    assert fields.raw("boot") == BOOT
+    assert fields["done"] == "rebooting"
+    assert fields["boot"] == BOOT
     assert begun(idle).endswith("systemctl reboot -i\n")
     ((at, boot, reason),) = noted(idle)
     assert (boot, reason) == (BOOT, REASON)
@@ -94,7 +97,7 @@ def test_an_idle_host_is_rebooted_and_keeps_why(idle: Tree) -> None:
 
 def test_where_no_timer_can_be_set_it_is_rebooted_nevertheless(idle: Tree) -> None:
     idle.tool("systemd-run", "exit 1")
-    assert restart(idle).raw("done") == "rebooting"
+    assert restart(idle)["done"] == "rebooting"
     subprocess.run(["sleep", "2"], check=True)
     assert begun(idle) == "systemctl reboot -i\n"
 
@@ -149,8 +152,8 @@ def test_a_host_that_is_in_use_is_not_rebooted(idle: Tree, case: str) -> None:
     make, key = {**BUSY, **ALWAYS}[case]
     make(idle)
     fields = restart(idle)
-    assert fields.raw("done") == "busy"
-    assert key in str(fields.raw("against"))
+    assert fields["done"] == "busy"
+    assert key in str(fields["against"])
     assert (begun(idle), noted(idle)) == ("", [])
 
 
@@ -159,22 +162,22 @@ def test_always_does_not_look_who_is_there_but_lets_packages_finish(idle: Tree, 
     make, _ = {**BUSY, **ALWAYS}[case]
     make(idle)
     wanted = "rebooting" if case in BUSY else "busy"
-    assert restart(idle, "always").raw("done") == wanted
+    assert restart(idle, "always")["done"] == wanted
     assert bool(begun(idle)) == (case in BUSY)
 
 
 @pytest.mark.parametrize("policy", ["if-idle", "always"])
 def test_what_one_reboot_did_not_cure_is_not_rebooted_for_again(idle: Tree, policy: str) -> None:
     boot = idle.root / "proc/sys/kernel/random/boot_id"
-    assert restart(idle, policy).raw("done") == "rebooting"
-    assert restart(idle, policy).raw("done") == "rebooting"  # it has not gone down
+    assert restart(idle, policy)["done"] == "rebooting"
+    assert restart(idle, policy)["done"] == "rebooting"  # it has not gone down
     boot.write_text(f"{OTHER}\n")
     before = begun(idle)
     fields = restart(idle, policy)
-    assert fields.raw("done") == "again"
-    assert fields.raw("at") == int(noted(idle)[-1][0])
+    assert fields["done"] == "again"
+    assert fields["at"] == int(noted(idle)[-1][0])
     assert begun(idle) == before
-    assert restart(idle, policy, "something else").raw("done") == "rebooting"
+    assert restart(idle, policy, "something else")["done"] == "rebooting"
     assert [row[2] for row in noted(idle)] == [REASON, REASON, "something else"]
 
 
@@ -182,14 +185,14 @@ def test_without_a_boot_id_or_a_place_for_the_record_nothing_is_begun(
     idle: Tree,
 ) -> None:
     write(idle.root / "var/lib/pyinfra-gpu", "in the way")
-    assert "cannot be written" in str(restart(idle).raw("why"))
+    assert "cannot be written" in str(restart(idle)["why"])
     (idle.root / "proc/sys/kernel/random/boot_id").unlink()
-    assert "boot_id" in str(restart(idle).raw("why"))
+    assert "boot_id" in str(restart(idle)["why"])
     assert begun(idle) == ""
 
 
 def test_the_record_does_not_grow_for_ever(idle: Tree) -> None:
     rows = "".join(f"{at} {OTHER} reason {at}\n" for at in range(200))
     write(Path(f"{idle.root}{system_files.REBOOTS}"), rows)
-    assert restart(idle).raw("done") == "rebooting"
+    assert restart(idle)["done"] == "rebooting"
     assert len(noted(idle)) == 50

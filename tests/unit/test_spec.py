@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from functools import reduce
 
 import pytest
 from product_code import attributes_read
@@ -114,126 +115,110 @@ def test_all_paths_lie_below_the_prefix_and_no_two_are_the_same() -> None:
     assert paths.python == "/opt/x/venv/bin/python"
 
 
-def test_a_cpu_stack_has_no_driver_no_cuda_and_no_gpu() -> None:
-    spec = resolve(CPU, "h")
-    assert (spec.accelerator, spec.gpu.count, spec.gpu.compute_capability) == ("cpu", 0, None)
-    assert (spec.driver.branch, spec.driver.minimum, spec.cuda.release) == (None, None, None)
-    assert (spec.driver.source, spec.driver.repository) == ("present", None)
-    assert (spec.cuda.toolkit, spec.cuda.archs) == (False, ())
-    assert (spec.preflight.min_disk_gib, spec.preflight.min_ram_gib) == (2.0, 2.0)
-
-
 INDEX = "https://download.pytorch.org/whl/"
+LOCAL = {**CPU, "pytorch_index_url": "file:///w"}
+NO_ROOT = {"driver.source": "present", "cuda.toolkit": False, "driver.minimum": "580.65.06"}
+WHEEL = (75, 80, 86, 90, 100, 120)
+NIGHTLY = {
+    "pytorch_source": "nightly", "pytorch_version": "2.16.0.dev20261120",
+    "pytorch_fallback": "2.14.1",
+}  # fmt: skip
+SIMULATED = {"rehearsal": True, "pytorch_version": "2.13.0", "pytorch_build": "cpu"}
 
 
-@pytest.mark.parametrize(
-    ("data", "requirement", "full", "index", "extra"),
-    [
-        ({}, "torch==2.14.1", "2.14.1+cu130", None, None),
-        (CPU, "torch==2.13.0+cpu", "2.13.0+cpu", None, f"{INDEX}cpu"),
-        ({"pytorch_build": "cu126"}, "torch==2.14.1+cu126", "2.14.1+cu126", None, f"{INDEX}cu126"),
-        ({"pytorch_version": "2.12.0"}, "torch==2.12.0", "2.12.0+cu130", None, None),
-        ({"pytorch_version": "2.9.1"}, "torch==2.9.1+cu130", "2.9.1+cu130", None, f"{INDEX}cu130"),
-        ({"stack": "r570-cu128"}, "torch==2.9.1", "2.9.1+cu128", None, None),
-        ({"stack": "r580-cu126"}, "torch==2.14.1+cu126", "2.14.1+cu126", None, f"{INDEX}cu126"),
-        ({**CPU, "pytorch_index_url": "file:///w"},
-         "torch==2.13.0+cpu", "2.13.0+cpu", "file:///w", None),
-        ({**CPU, "pytorch_index_url": "file:///w", "pytorch_extra_index_url": "file:///x"},
-         "torch==2.13.0+cpu", "2.13.0+cpu", "file:///w", "file:///x"),
-    ],
-)  # fmt: skip
-def test_torch_is_asked_for_by_build_only_where_an_index_names_it(
-    data: dict[str, object], requirement: str, full: str, index: str | None, extra: str | None
+def torch(version: str, index: str | None = None, extra: str | None = None) -> dict[str, object]:
+    """What is asked for, and at which indexes."""
+    return {
+        "pytorch.requirement": f"torch=={version}", "pytorch.index_url": index,
+        "pytorch.extra_index_url": extra,
+    }  # fmt: skip
+
+
+# What is declared, and what follows from it.
+FOLLOWS: list[tuple[dict[str, object], dict[str, object]]] = [
+    (CPU, {"accelerator": "cpu", "gpu.count": 0, "gpu.compute_capability": None}),
+    (CPU, {"driver.branch": None, "driver.minimum": None, "driver.repository": None}),
+    (CPU, {"driver.source": "present", "cuda.release": None, "cuda.toolkit": False}),
+    (CPU, {"preflight.min_disk_gib": 2.0, "preflight.min_ram_gib": 2.0, "cuda.archs": ()}),
+    ({"privilege": "none"}, NO_ROOT),
+    ({"privilege": "none", "driver_source": "nvidia", "cuda_toolkit": True}, NO_ROOT),
+    # torch is asked for by build only where an index names it
+    ({}, torch("2.14.1") | {"pytorch.full_version": "2.14.1+cu130"}),
+    (CPU, torch("2.13.0+cpu", extra=f"{INDEX}cpu") | {"pytorch.full_version": "2.13.0+cpu"}),
+    ({"pytorch_build": "cu126"}, torch("2.14.1+cu126", extra=f"{INDEX}cu126")),
+    ({"pytorch_version": "2.12.0"}, torch("2.12.0")),
+    ({"pytorch_version": "2.9.1"}, torch("2.9.1+cu130", extra=f"{INDEX}cu130")),
+    ({"stack": "r570-cu128"}, torch("2.9.1") | {"pytorch.full_version": "2.9.1+cu128"}),
+    (LOCAL, torch("2.13.0+cpu", "file:///w")),
+    ({**LOCAL, "pytorch_extra_index_url": "file:///x"},
+     torch("2.13.0+cpu", "file:///w", "file:///x")),
+    (NIGHTLY, torch("2.16.0.dev20261120+cu130", f"{INDEX}nightly/cu130")),
+    # what takes its place: PyTorch's own index names the build, another need not
+    (NIGHTLY, {"pytorch.fallback_from": (
+        "torch==2.14.1+cu130", "--extra-index-url", f"{INDEX}cu130")}),
+    ({**NIGHTLY, "pytorch_extra_index_url": "file:///w"},
+     {"pytorch.fallback_from": ("torch==2.14.1",)}),
+    ({**NIGHTLY, "pytorch_index_url": "file:///w", "pytorch_build": "cu126"},
+     {"pytorch.fallback_from": ("torch==2.14.1+cu126",)}),
+    # the oldest driver follows from branch and CUDA
+    ({}, {"driver.minimum": "580.65.06"}),
+    ({"stack": "r595-cu132"}, {"driver.minimum": "595.71.05"}),
+    ({"driver_branch": 595}, {"driver.minimum": "580.65.06"}),  # CUDA 13.0 was made for 580
+    ({"driver_branch": 595, "cuda_release": "13.2"}, {"driver.minimum": "595.45.04"}),
+    ({"cuda_release": "13.1"}, {"driver.minimum": "580"}),  # made for 590: minor versions fit
+    ({"cuda_release": "12.8"}, {"driver.minimum": "570.26"}),
+    # the smoke test: a rank a GPU whatever smoke_ranks says, and the largest all-reduce
+    ({}, {"smoke.mode": "gpu", "smoke.allreduce_mib": 256, "smoke.ranks": 2}),
+    ({"gpu_count": 8, "smoke_ranks": 4}, {"smoke.mode": "gpu", "smoke.ranks": 8}),
+    ({"gpu_count": 1, "smoke_ranks": 4}, {"smoke.mode": "rehearsal-1gpu", "smoke.ranks": 1}),
+    ({"gpu_count": 1}, {"smoke.allreduce_mib": 256}),
+    ({"rehearsal": True}, {"smoke.mode": "rehearsal-cpu", "smoke.allreduce_mib": 64}),
+    ({**CPU, "smoke_ranks": 4}, {"smoke.mode": "rehearsal-cpu", "smoke.ranks": 4}),
+    ({**CPU, "smoke_allreduce_mib": 256}, {"smoke.allreduce_mib": 256}),
+    ({"smoke_allreduce_mib": 64}, {"smoke.allreduce_mib": 64}),
+    # nvcc makes code for the declared GPU, or for what torch's wheel serves
+    ({"cuda_archs": []}, {"cuda.archs": WHEEL}),
+    ({"stack": "r580-cu126"}, {"cuda.archs": (50, 60, 70, 75, 80, 86, 90)}),
+    ({"pytorch_build": "cu126"}, {"cuda.archs": (75, 80, 86, 90)}),  # 13.0 makes no older code
+    (SIMULATED, {"cuda.archs": WHEEL}),  # those of the stack's own torch
+    ({"gpu_model": "RTX 5090"}, {"cuda.archs": (120,)}),
+    ({"gpu_model": "L4"}, {"cuda.archs": (89,)}),
+    ({"gpu_model": "B300"}, {"cuda.archs": (103,)}),
+    ({"gpu_model": "B300", "stack": "r580-cu128"}, {"cuda.archs": (100,)}),  # 12.8 knows no 10.3
+    ({"gpu_model": "RTX 5090", "cuda_archs": ["9.0"]}, {"cuda.archs": (90,)}),
+    # a build: the GPU's architecture, and room for the tree on who may build
+    (SOURCE, {"pytorch.building.archs": ("12.0",), "preflight.min_disk_gib": 65.0}),
+    ({**SOURCE, "pytorch_builder": "other"}, {"preflight.min_disk_gib": 15.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "values"), FOLLOWS, ids=str)
+def test_what_follows_from_the_stack_and_from_other_keys(
+    data: dict[str, object], values: dict[str, object]
 ) -> None:
-    torch = resolve(data, "h").pytorch
-    assert (torch.requirement, torch.full_version) == (requirement, full)
-    assert (torch.index_url, torch.extra_index_url) == (index, extra)
+    spec = resolve(data, "h")
+    assert {name: reduce(getattr, name.split("."), spec) for name in values} == values
 
 
-@pytest.mark.parametrize(
-    ("data", "minimum"),
-    [
-        ({}, "580.65.06"),
-        ({"stack": "r595-cu132"}, "595.71.05"),
-        ({"stack": "r570-cu128"}, "570.26"),
-        ({"driver_branch": 595}, "580.65.06"),  # CUDA 13.0 was made for 580
-        ({"driver_branch": 595, "cuda_release": "13.2"}, "595.45.04"),
-        ({"cuda_release": "13.1"}, "580"),  # made for 590: minor-version compatibility
-        ({"cuda_release": "12.8"}, "570.26"),
-    ],
-    ids=str,
-)
-def test_the_oldest_driver_follows_from_branch_and_cuda(
-    data: dict[str, object], minimum: str
-) -> None:
-    assert resolve(data, "h").driver.minimum == minimum
-
-
-@pytest.mark.parametrize(
-    ("data", "mode", "mib"),
-    [
-        ({}, "gpu", 256),
-        ({"gpu_count": 8}, "gpu", 256),
-        ({"gpu_count": 1}, "rehearsal-1gpu", 256),
-        ({"rehearsal": True}, "rehearsal-cpu", 64),
-        (CPU, "rehearsal-cpu", 64),
-        ({**CPU, "smoke_allreduce_mib": None}, "rehearsal-cpu", 64),
-        ({**CPU, "smoke_allreduce_mib": 256}, "rehearsal-cpu", 256),
-        ({"smoke_allreduce_mib": 64}, "gpu", 64),
-    ],
-    ids=str,
-)
-def test_the_largest_all_reduce_is_256_mib_on_gpus_and_64_on_the_cpu(
-    data: dict[str, object], mode: str, mib: int
-) -> None:
-    smoke = resolve(data, "h").smoke
-    assert (smoke.mode, smoke.allreduce_mib) == (mode, mib)
-
-
-@pytest.mark.parametrize(
-    "repo",
-    [
-        "https://github.com/karpathy/nanochat",
-        "https://github.com/karpathy/nanochat.git",
-        "http://10.0.0.1:8080/repo.git",
-        "ssh://git@github.com/a/b.git",
-        "ssh://git@[fd00::1]:2222/srv/b.git",
-        "git://10.0.0.1/repo",
-        "file:///srv/git/repo.git",
-        "git@github.com:a/b.git",
-        "me@lab-1.example.org:~/repo",
-        "gitlab.lab:team/x.git",
+ACCEPTED = {
+    "training_repo": [
+        "https://github.com/karpathy/nanochat", "https://github.com/karpathy/nanochat.git",
+        "http://10.0.0.1:8080/repo.git", "ssh://git@github.com/a/b.git",
+        "ssh://git@[fd00::1]:2222/srv/b.git", "git://10.0.0.1/repo", "file:///srv/git/repo.git",
+        "git@github.com:a/b.git", "me@lab-1.example.org:~/repo", "gitlab.lab:team/x.git",
         "my_alias:team/repo",
     ],
-)
-def test_every_form_of_git_url_passes(repo: str) -> None:
-    training = resolve({**TRAINING, "training_repo": repo}, "h").training
-    assert training is not None
-    assert training.repo == repo
+    "prefix": [
+        "/opt/x", "/srv/gpu", "/home/ada/gpu", "/data", "/usr/local/gpu", "/var/lib/gpu",
+        "/tmp/a/b",
+    ],
+    "pytorch_python": ["python", "python3.12", "/usr/bin/python3", "3.10", "3.12.3"],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    ["/opt/x", "/srv/gpu", "/home/ada/gpu", "/data", "/usr/local/gpu", "/var/lib/gpu", "/tmp/a/b"],
-)
-def test_ordinary_prefixes_pass(prefix: str) -> None:
-    assert resolve({"prefix": prefix}, "h").paths.prefix == prefix
-
-
-@pytest.mark.parametrize("python", ["python", "python3.12", "/usr/bin/python3", "3.10", "3.12.3"])
-def test_a_python_is_a_command_a_path_or_a_version(python: str) -> None:
-    assert resolve({"pytorch_python": python}, "h").pytorch.python == python
-
-
-@pytest.mark.parametrize(
-    "said", [{}, {"driver_source": "nvidia", "cuda_toolkit": True, "driver_branch": 580}], ids=str
-)
-def test_without_root_the_driver_is_only_judged_and_no_toolkit_is_installed(
-    said: dict[str, object],
-) -> None:
-    spec = resolve({**said, "privilege": "none"}, "h")
-    assert (spec.driver.source, spec.cuda.toolkit) == ("present", False)
-    assert (spec.driver.branch, spec.driver.minimum) == (580, "580.65.06")
+@pytest.mark.parametrize(("key", "value"), [(k, each) for k in ACCEPTED for each in ACCEPTED[k]])
+def test_every_ordinary_form_of_a_value_passes(key: str, value: str) -> None:
+    assert KEYS[key].of(resolve({**beside(key), key: value}, "h")) == value
 
 
 def test_a_cpu_host_ignores_what_is_said_of_a_gpus_driver_and_names_the_keys() -> None:
@@ -243,42 +228,11 @@ def test_a_cpu_host_ignores_what_is_said_of_a_gpus_driver_and_names_the_keys() -
     assert spec.but(ignored=(), declared=CPU) == resolve(CPU, "h")
 
 
-@pytest.mark.parametrize(("count", "ranks"), [(2, 2), (8, 8), (1, 1)])
-def test_where_there_are_gpus_each_has_one_rank_whatever_smoke_ranks_says(
-    count: int, ranks: int
-) -> None:
-    assert resolve({"smoke_ranks": 4, "gpu_count": count}, "h").smoke.ranks == ranks
-
-
 def test_no_secret_is_in_the_text_of_a_spec() -> None:
     presets = {"t": {"file": "t.py", "variables": {"A": "canary"}}}
     data = {**TRAINING, "training_presets": presets, "environment_variables": {"A": "canary"}}
     spec = resolve({**data, "training_notify": ["/bin/x", "canary"]}, "h")
     assert "canary" not in f"{spec!r} {spec} {spec.environment!r} {spec.training!r}"
-
-
-@pytest.mark.parametrize(
-    ("data", "archs"),
-    [
-        ({}, (75, 80, 86, 90, 100, 120)),  # those of torch's wheel
-        ({"cuda_archs": []}, (75, 80, 86, 90, 100, 120)),
-        ({"stack": "r580-cu126"}, (50, 60, 70, 75, 80, 86, 90)),
-        ({"pytorch_build": "cu126"}, (75, 80, 86, 90)),  # CUDA 13.0 makes none for the others
-        ({"rehearsal": True, "pytorch_version": "2.13.0", "pytorch_build": "cpu"},
-         (75, 80, 86, 90, 100, 120)),  # those of the stack's own torch
-        ({"gpu_model": "RTX 5090"}, (120,)),
-        ({"gpu_model": "H100"}, (90,)),
-        ({"gpu_model": "L4"}, (89,)),
-        ({"gpu_model": "B300"}, (103,)),
-        ({"gpu_model": "B300", "stack": "r580-cu128"}, (100,)),  # 12.8 does not know 10.3 yet
-        ({"gpu_model": "RTX 5090", "cuda_archs": ["9.0"]}, (90,)),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_nvcc_makes_code_for_the_declared_gpu_or_for_what_torch_serves(
-    data: dict[str, object], archs: tuple[int, ...]
-) -> None:
-    assert resolve(data, "h").cuda.archs == archs
 
 
 def test_the_repository_of_a_release_and_machine_fills_the_placeholders() -> None:

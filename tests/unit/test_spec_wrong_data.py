@@ -12,7 +12,7 @@ import pytest
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import SpecError
-from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.spec.types import FORBIDDEN
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"

@@ -149,15 +149,62 @@ def lock_holder(host: Host) -> str | None:
     return None
 
 
-def _source_lines(host: Host) -> list[str]:
-    """Return the lines of apt's sources as "FILE:LINE"."""
+def _sources(host: Host) -> list[dict[str, Any]]:
     folder = "/etc/apt/sources.list.d"
     there = [each for end in (".list", ".sources") for each in host.paths(folder, end=end)]
-    found = []
-    for path in filter(host.is_file, ("/etc/apt/sources.list", *there)):
-        lines = "\n".join(host.rows(path)).removesuffix("\n").split("\n")
-        found += [f"{path}:{row}" for row in lines if not row.startswith("#")]
-    return found
+    files = filter(host.is_file, ("/etc/apt/sources.list", *there))
+    found = (each for path in files for each in listed(path, host.rows(path)))
+    return [each for each in found if matters(each, host.asked["repository"])]
+
+
+def matters(source: Mapping[str, Any], declared: str) -> bool:
+    """Tell whether a source is NVIDIA's, or the declared one.
+
+    + declared: its URL, in which {distro} and {arch} stand for any word
+    """
+    named = f"{source['file'].rpartition('/')[2]} {source['uri']}".lower()
+    words = re.split(r"\{distro\}|\{arch\}", declared.rstrip("/"))
+    is_declared = re.fullmatch("[^/]+".join(map(re.escape, words)), source["uri"].rstrip("/"))
+    carriers = ("nvidia", "cuda/repos", "cuda-repo", "graphics-drivers")
+    return any(each in named for each in carriers) or bool(declared and is_declared)
+
+
+def listed(path: str, lines: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the enabled sources of binary packages in one list of sources.list(5), as fields."""
+    for uri, key, words in (_stanzas_of if path.endswith(".sources") else _lines_of)(lines):
+        suites, components = words
+        suites = suites if components else []  # of a flat repository it is a folder
+        same = {"signed_by": key or None, "suites": suites, "components": components}
+        yield {"file": path, "uri": uri, **same}
+
+
+def _lines_of(lines: list[str]) -> Iterator[tuple[str, str | None, tuple[list[str], list[str]]]]:
+    """Read lines "deb [OPTION=VALUE ...] URI SUITE COMPONENT..."."""
+    for line in lines:
+        plain = line.partition("#")[0].strip()
+        found = re.fullmatch(r"deb\s+(?:\[([^]]*)\]\s*)?(\S+)(\s.*)?", plain)
+        if found:
+            words = (word.partition("=") for word in (found[1] or "").split())
+            options = {name.lower(): value for name, _, value in words}
+            suite, *components = (found[3] or "").split() or [""]
+            yield found[2], options.get("signed-by"), ([suite], components)
+
+
+def _stanzas_of(
+    lines: list[str],
+) -> Iterator[tuple[str, str | None, tuple[list[str], list[str]]]]:
+    """Read stanzas of "Field: value" with blank lines between."""
+    plain = "\n".join(line.rstrip() for line in lines if not line.startswith("#"))
+    for stanza in plain.split("\n\n"):
+        fields = re.findall(r"(?m)^([^\s:]+)\s*:(.*(?:\n[ \t].*)*)", stanza)
+        told = {name.lower(): value.strip() for name, value in fields}
+        off = told.get("enabled", "yes").lower() in ("no", "false", "0", "off", "without")
+        if off or "deb" not in told.get("types", "").split():
+            continue
+        key = told.get("signed-by", "")
+        key = "embedded key" if "-----BEGIN PGP" in key else key
+        both = (told.get("suites", "").split(), told.get("components", "").split())
+        yield from ((uri, key, both) for uri in told.get("uris", "").split())
 
 
 def _keyring(host: Host) -> str | None:
@@ -166,17 +213,16 @@ def _keyring(host: Host) -> str | None:
     return content(host.at(path), TEXT_LIMIT + 1).hex() if path else None
 
 
-def _history(host: Host) -> list[str]:
+def _history(host: Host) -> list[dict[str, Any]]:
     """Return what the log says of NVIDIA's packages, compilers and kernels, newest last.
 
-    A stanza is told as rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND"; "|" and odd bytes become
-    "?". The log before this one may be unreadable, or not there: what it held is then too old.
+    The log before this one may be unreadable, or not there: what it held is then too old.
     """
     log = host.at("/var/log/apt/history.log")
-    found: list[str] = []
+    found: list[dict[str, Any]] = []
     for path in (f"{log}.1.gz", f"{log}.1", log):
         try:
-            found += _read_log(host, content(path, _MOST_OF_A_LOG))
+            found += changes(content(path, _MOST_OF_A_LOG), host.native)
         except NotTold:
             if path == log:
                 raise
@@ -185,7 +231,13 @@ def _history(host: Host) -> list[str]:
     return found[-_MOST_CHANGES:]
 
 
-def _read_log(host: Host, raw: bytes) -> list[str]:
+def changes(raw: bytes, native: str) -> list[dict[str, Any]]:
+    """Read apt's log, packed or not; what its own damage made unreadable is passed over.
+
+    + native: the machine's architecture, which is not told
+
+    Odd bytes become "?"; a password in an address "***".
+    """
     if raw.startswith(b"\x1f\x8b"):
         import zlib
 
@@ -193,23 +245,38 @@ def _read_log(host: Host, raw: bytes) -> list[str]:
             raw = zlib.decompressobj(47).decompress(raw, _MOST_OF_A_LOG)
         except zlib.error:
             return []
-    plain = re.sub(rb"[^ -{}~\n]", b"?", b"\n" + raw).decode()
-    found: list[str] = []
-    for stanza in plain.split("\nStart-Date: "):
-        keyed = dict(re.findall(r"(?m)^([\w-]+): (.*)$", f"Start-Date: {stanza}"))
-        end = f"{keyed.get('Requested-By', '')}|{keyed.get('Commandline', '')}"
-        for action in filter(_ACTIONS.__contains__, keyed):
-            items = _of_interest(host, keyed[action])
-            found += [f"{keyed['Start-Date']}|{action}|{each}|{end}" for each in items]
+    plain = re.sub(rb"[^ -~\n]", b"?", b"\n" + raw).decode()
+    found: list[dict[str, Any]] = []
+    for stanza in plain.split("\nStart-Date: ")[1:]:
+        when = re.match(r"(\d{4}-\d\d-\d\d) +(\d\d:\d\d:\d\d)$", stanza.partition("\n")[0])
+        keyed = dict(re.findall(r"(?m)^([\w-]+): *(.*?) *$", stanza))
+        command = re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", keyed.get("Commandline", ""))
+        by = keyed.get("Requested-By") or None
+        same = {"when": when and f"{when[1]}T{when[2]}", "by": by, "command": command or None}
+        for action in filter(_ACTIONS.__contains__, keyed if when else ()):
+            items = _changed(action, keyed[action], native)
+            found += [{"action": action, **each, **same} for each in items]
     return found
 
 
-def _of_interest(host: Host, listed: str) -> Iterator[str]:
-    for item in listed.split("), "):
-        name, mark, versions = item.partition(" (")
-        plain, _, arch = name.partition(":")
-        if mark and (is_nvidias(plain) or plain.startswith(_BESIDE)):
-            yield f"{plain if arch == host.native else name}|{versions.rstrip(')')}"
+def _changed(action: str, items: str, native: str) -> Iterator[dict[str, str | None]]:
+    """Yield name, old and new version; apt writes (OLD, NEW), or the one and "automatic"."""
+    for item in items.split("), "):
+        whole, mark, versions = item.partition(" (")
+        name, _, arch = whole.partition(":")
+        if not mark or not (is_nvidias(name) or name.startswith(_BESIDE)):
+            continue
+        first, _, second = (each.strip() for each in versions.rstrip(")").partition(","))
+        old, new = first, second.partition(",")[0]
+        if action not in ("Upgrade", "Downgrade"):
+            old = "" if action == "Install" else first
+            new = first if action in ("Install", "Reinstall") else ""
+        if old or new:
+            yield {
+                "name": name if arch == native else whole,
+                "old": old or None,
+                "new": new or None,
+            }
 
 
 def _lost(host: Host) -> list[dict[str, str]]:
@@ -300,8 +367,7 @@ FACTS: Facts = {
 }
 NVIDIA: Facts = {
     "nvidia.packages": _nvidias,
-    "nvidia.repository": lambda host: host.asked["repository"] or None,
-    "nvidia.sources": _source_lines,
+    "nvidia.sources": _sources,
     "nvidia.keyring": _keyring,
     "nvidia.history": _history,
     "nvidia.lost": _lost,

@@ -355,7 +355,6 @@ NVIDIA: Facts = {
     "kernel.headers": _headers,
     "kernel.sources": _sources,
     "kernel.initramfs": initramfs,
-    "libcuda.libdir": _libdir,
     "libcuda.cache": _cache_rows,
     "libcuda.links": _links,
     "libcuda.files": _libcuda_files,

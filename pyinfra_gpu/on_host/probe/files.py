@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from functools import cache, partial
+from functools import cache
 
 from .frame import GONE, TEXT_LIMIT, Any, Host, Iterable, NotTold, attempt, content, decoded
 
@@ -79,7 +79,7 @@ def left_to_owner(paths: Iterable[str], prefix: str) -> list[str]:
 
 def entries(paths: Iterable[str]) -> dict[str, Any]:
     """Return path -> what stands there; links are not followed."""
-    return {each: attempt(partial(_entry, each)) for each in paths}
+    return {each: attempt(_entry, each) for each in paths}
 
 
 def _entry(path: str) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def _entry(path: str) -> dict[str, Any]:
     if kind == "file":
         found["size"] = there.st_size
         if there.st_size <= _LARGEST_READ:
-            found["sha256"] = attempt(partial(digest, path, follow=False))
+            found["sha256"] = attempt(digest, path, False)
     if kind == "link":
-        found["target"] = attempt(partial(os.readlink, path))
+        found["target"] = attempt(os.readlink, path)
     return found
 
 
-def digest(path: str, *, follow: bool = True) -> str:
+def digest(path: str, follow: bool = True) -> str:
     """Return the SHA-256 of a file of at most 4 MiB."""
     import hashlib
 

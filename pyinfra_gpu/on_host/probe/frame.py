@@ -1,4 +1,4 @@
-"""What every part of the look stands on: facts that fail alone, programs and parts with a deadline.
+"""What every part of the look stands on: facts that fail alone, and processes with a deadline.
 
 Python 3.9 and later, and of its library only what Debian's python3-minimal has: no `json`.
 """
@@ -10,7 +10,7 @@ import re
 import select
 import stat
 import time
-from functools import partial
+from fcntl import fcntl
 
 TYPE_CHECKING = False  # to load `typing` takes as long as a fifth of the look
 if TYPE_CHECKING:
@@ -28,15 +28,61 @@ else:  # in annotations alone, which nobody evaluates
 TOO_LATE = "the host was asked for it and did not answer in time"
 TEXT_LIMIT = 65536  # bytes of a document
 GONE = (FileNotFoundError, NotADirectoryError)
-_KILL = 9  # to load `signal` takes 8 ms
 _MOST_SAID = 8 << 20  # bytes that a program may say, or a file of the system's may have
-_MOST_LINES = 20_000
 _MOST_TOLD = 1 << 20  # bytes of one part of the answer
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
+_KILL = 9  # to load `signal` takes 8 ms
+_ADD_SEALS, _SEAL_SHRINK_AND_GROW = 1033, 6  # see fcntl(2)
 
 
 class NotTold(Exception):  # noqa: N818 - it is no error: the host has its reasons
     """The host would not tell; the reason is a clause."""
+
+
+class Child:
+    """A process with a deadline; what it says goes to memory that does not grow past a bound.
+
+    So nobody has to read along, and whatever holds its output open when it has ended is not waited
+    for.
+
+    + start: begins it with a file for what it says, and returns its number
+    + most: bytes that it may say
+    """
+
+    def __init__(self, start: Callable[[int], int], most: int) -> None:
+        self._most = most
+        self._file = os.memfd_create("said", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._file, most)
+            fcntl(self._file, _ADD_SEALS, _SEAL_SHRINK_AND_GROW)
+            self._pid = start(self._file)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def end(self, until: float) -> tuple[int | None, bytes]:
+        """Return its status, as a shell tells it, and what it said.
+
+        None: it was not done in time. It is killed then, with all that it started in its own group;
+        what hangs in the kernel does not end now, and is not waited for.
+        """
+        ended = os.pidfd_open(self._pid)
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        in_time = poll.poll(max(0, 1000 * (until - time.monotonic())))
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(self._pid, _KILL)
+            except OSError:
+                continue
+        if not in_time:
+            poll.poll(100)
+        os.close(ended)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, os.WNOHANG)[1])
+        told = min(self._most, os.lseek(self._file, 0, os.SEEK_CUR))  # a child can set it
+        said = os.pread(self._file, told, 0)
+        os.close(self._file)
+        return (128 - code if code < 0 else code) if in_time else None, said
 
 
 class Host:
@@ -84,13 +130,13 @@ class Host:
         """Tell whether it is a program, and not empty."""
         return self.is_filled(path) and os.access(self.root + path, os.X_OK)
 
-    def real(self, path: str) -> str:
-        """Return the path behind all links."""
-        return self.shown(os.path.realpath(self.root + path))
-
     def shown(self, path: str) -> str:
         """Return the path of the system's that is there."""
         return path[len(self.root) :] if self.root and path.startswith(self.root) else path
+
+    def real(self, path: str) -> str:
+        """Return the path behind all links."""
+        return self.shown(os.path.realpath(self.root + path))
 
     def names(self, folder: str, begin: str = "", end: str = "") -> list[str]:
         """Return the names in a folder that begin and end so, in order; none where it is not."""
@@ -115,7 +161,7 @@ class Host:
         """Return the first line of a file of the kernel's; None where it is not there."""
         try:
             with open(self.root + path, "rb") as file:
-                row = decoded(file.readline(65536)).strip()
+                row = decoded(file.readline(TEXT_LIMIT)).strip()
         except GONE:
             return None
         except OSError:
@@ -144,13 +190,6 @@ class Host:
                 return folder + name
         return None
 
-    def said(self, *words: str, seconds: float) -> str:
-        """Return what a program says; `NotTold`, with its words, where it fails."""
-        status, said = self.run(*words, seconds=seconds)
-        if status:
-            raise NotTold(f"{words[0]}: {why(status, said)}")
-        return said
-
     def run(
         self,
         *words: str,
@@ -162,66 +201,37 @@ class Host:
 
         + errors: whether what it says on standard error counts
 
-        124: it was given up. What it leaves behind is not waited for. `NotTold` where it is not
-        there, or says more than anybody reads.
+        124: it was given up. `NotTold` where it is not there, or says more than anybody reads.
         """
         program = self.which(words[0])
         if program is None:
             raise NotTold(f"{words[0]} is not on this host")
-        reader, writer = os.pipe()
-        actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-        actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
-        actions += [(os.POSIX_SPAWN_DUP2, writer, each) for each in ((1, 2) if errors else (1,))]
         given = self.environment if environment is None else environment
+
+        def start(file: int) -> int:
+            silent = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
+            actions: list[Any] = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, file, 1),
+                (os.POSIX_SPAWN_DUP2, file, 2) if errors else silent,
+            ]
+            return os.posix_spawn(program, words, given, file_actions=actions)
+
         try:
-            pid = os.posix_spawn(program, words, given, file_actions=actions)
+            child = Child(start, _MOST_SAID)
         except OSError as error:
-            os.close(reader)
             return 126, f"{words[0]}: {error.strerror}"
-        finally:
-            os.close(writer)
-        limit = min(seconds, self.asked.get("limit", seconds))
-        said, status = _heard(reader, pid, time.monotonic() + limit)
-        os.close(reader)
-        if len(said) > _MOST_SAID or said.count(b"\n") > _MOST_LINES:
+        status, said = child.end(time.monotonic() + min(seconds, self.asked.get("limit", seconds)))
+        if len(said) >= _MOST_SAID:
             raise NotTold(f"{words[0]} said too much")
-        return status, decoded(said).rstrip("\n")
+        return 124 if status is None else status, decoded(said).rstrip("\n")
 
-
-def _heard(reader: int, pid: int, end: float) -> tuple[bytes, int]:
-    """Return what a program says until it has ended, and its status."""
-    said, status, is_open = b"", None, True
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    while time.monotonic() < end and len(said) <= _MOST_SAID and (is_open or status is None):
-        if not is_open:
-            time.sleep(0.002)
-        elif poll.poll(100 if status is None else 0):
-            part = os.read(reader, 1 << 16)
-            said, is_open = said + part, bool(part)
-        elif status is not None:
-            break  # it has ended, and something else holds its output open
-        status = _status(pid) if status is None else status
-    if status is not None:
-        return said, status
-    os.kill(pid, _KILL)
-    _wait(pid)
-    return said, 124
-
-
-def _status(pid: int) -> int | None:
-    """Return the status of a child that has ended, as a shell would tell it."""
-    done, status = os.waitpid(pid, os.WNOHANG)
-    code = os.waitstatus_to_exitcode(status)
-    return None if not done else 128 - code if code < 0 else code
-
-
-def _wait(pid: int) -> None:
-    """Take leave of a child; what hangs in the kernel does not end now, and is not waited for."""
-    for _ in range(20):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return
-        time.sleep(0.005)
+    def said(self, *words: str, seconds: float) -> str:
+        """Return what a program says; `NotTold`, with its words, where it fails."""
+        status, said = self.run(*words, seconds=seconds)
+        if status:
+            raise NotTold(f"{words[0]}: {why(status, said)}")
+        return said
 
 
 def why(status: int, said: str) -> str:
@@ -247,10 +257,10 @@ def unknown(reason: str) -> dict[str, str]:
     return {"?": reason[:400]}
 
 
-def attempt(find: Callable[[], Any]) -> Any:
+def attempt(find: Callable[..., Any], *given: Any) -> Any:
     """Return what is found; what says why not where that fails, and None where it is not there."""
     try:
-        return find()
+        return find(*given)
     except NotTold as error:
         return unknown(str(error))
     except GONE:
@@ -263,118 +273,57 @@ def attempt(find: Callable[[], Any]) -> Any:
         return unknown(f"{type(error).__name__}: {error}")
 
 
-def told(facts: Facts, host: Host) -> Iterable[tuple[str, Any]]:
-    """Yield each fact with its value; one that fails fails alone."""
-    for keys, find in facts.items():
-        value = attempt(partial(find, host))
-        several = keys.split()
-        yield from zip(several, value if isinstance(value, tuple) else (value,) * len(several))
+def apart(work: Callable[[], Iterable[str]]) -> Child:
+    """Begin with a part of the answer in a process of its own; what it yields are its lines."""
 
-
-class Part:
-    """A part of the answer, made by a process of its own, which can be left to itself.
-
-    + work: yields its lines, in ASCII
-    """
-
-    def __init__(self, work: Callable[[], Iterable[str]]) -> None:
-        self.said = b""
-        self.late = False
-        self.reader, writer = os.pipe()
-        self._pid = os.fork()
-        if self._pid:
-            os.close(writer)
-            return
+    def start(file: int) -> int:
+        if pid := os.fork():
+            return pid
         try:
             os.setpgid(0, 0)
             nothing = os.open(os.devnull, os.O_RDWR)
             for number in (0, 1, 2):
                 os.dup2(nothing, number)
-            os.closerange(3, writer)
-            os.closerange(writer + 1, 256)
-            with open(writer, "wb", buffering=0) as out:
+            os.closerange(3, file)
+            os.closerange(file + 1, 256)
+            with open(file, "wb") as out:
                 for line in work():
                     out.write(f"{line}\n".encode())
-                out.write(b"\n")
-        finally:
+                    out.flush()
             os._exit(0)
+        finally:
+            os._exit(1)
 
-    def more(self) -> bool:
-        """Take in what was told; return whether there may be more."""
-        part = os.read(self.reader, 1 << 16)
-        self.said += part
-        return bool(part) and len(self.said) <= _MOST_TOLD
-
-    def end(self) -> None:
-        """End it, with all that it started."""
-        os.close(self.reader)
-        for kill in (os.killpg, os.kill):
-            try:
-                kill(self._pid, _KILL)
-            except OSError:
-                continue
-        _wait(self._pid)
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines that it has told to their end."""
-        whole = decoded(self.said).split("\n")[:-1]
-        return whole[:-1] if whole[-1:] == [""] else whole
-
-    @property
-    def problem(self) -> str:
-        """Why it has not told all; "" where it has."""
-        if self.said.endswith(b"\n\n") or self.said == b"\n":
-            return ""
-        return TOO_LATE if self.late else "the look at it ended too early"
+    return Child(start, _MOST_TOLD)
 
 
-def collect(parts: Iterable[Part], end: float) -> None:
-    """Wait for all parts, at most until `end`."""
-    poll = select.poll()
-    waiting = {part.reader: part for part in parts}
-    everybody = list(waiting.values())
-    for number in waiting:
-        poll.register(number, select.POLLIN)
-    while waiting and (left := end - time.monotonic()) > 0:
-        for number, _ in poll.poll(1000 * left):
-            if not waiting[number].more():
-                poll.unregister(number)
-                del waiting[number]
-    for part in everybody:
-        part.late = part.reader in waiting
-        part.end()
+def ask(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -> Child:
+    """Begin to find out a table of facts, of which one that fails fails alone.
+
+    + first: what its process does before
+    """
+
+    def lines() -> Iterable[str]:
+        if first:
+            first(host)
+        for keys, find in table.items():
+            value, several = attempt(find, host), keys.split()
+            values = value if isinstance(value, tuple) else (value,) * len(several)
+            yield from (f"{key} {json(each)}" for key, each in zip(several, values))
+
+    return apart(lines)
 
 
-class Asking:
-    """Tables of facts that are being found out, each by a process of its own."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self._parts: list[tuple[Facts, Part]] = []
-
-    def begin(self, table: Facts, first: Callable[[Host], None] | None = None) -> None:
-        """Begin with a table.
-
-        + first: what its process does before
-        """
-
-        def lines() -> Iterable[str]:
-            if first:
-                first(self.host)
-            return (f"{key} {json(value)}" for key, value in told(table, self.host))
-
-        self._parts.append((table, Part(lines)))
-
-    def answer(self, end: float) -> dict[str, str]:
-        """Return key -> JSON; what is not told until `end` is unknown, so no key is missing."""
-        collect([part for _, part in self._parts], end)
-        found: dict[str, str] = {}
-        for table, part in self._parts:
-            mine = dict.fromkeys(" ".join(table).split(), json(unknown(part.problem)))
-            rows = (row.partition(" ") for row in part.lines)
-            found |= {**mine, **{key: value for key, _, value in rows if key in mine}}
-        return found
+def answer(asked: Iterable[tuple[Facts, Child]], until: float) -> dict[str, str]:
+    """Return key -> JSON; what is not told until then is unknown, so no key is missing."""
+    found: dict[str, str] = {}
+    for table, child in asked:
+        status, said = child.end(until)
+        problem = TOO_LATE if status is None else "the look at it ended too early"
+        mine = dict.fromkeys(" ".join(table).split(), json(unknown(problem)))
+        told = (row.partition(" ") for row in decoded(said).split("\n")[:-1])
+        found |= {**mine, **{key: value for key, _, value in told if key in mine}}
+    return found
 
 
 def object_of(members: Mapping[str, str]) -> str:
@@ -392,15 +341,11 @@ def json(value: Any) -> str:
         return object_of({text(key): json(each) for key, each in value.items()})
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(json, value)) + "]"
-    word = text(value)
-    plain = word.isascii() and word.isprintable() and not ('"' in word or "\\" in word)
-    return f'"{word if plain else "".join(map(_letter, word))}"'
+    return '"' + re.sub(r"[^ !#-\[\]-~]", _escaped, text(value)) + '"'
 
 
-def _letter(letter: str) -> str:
-    if " " <= letter <= "~" and letter not in '"\\':
-        return letter
-    units = letter.encode("utf-16-be", "surrogatepass").hex()
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 

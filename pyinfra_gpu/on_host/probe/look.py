@@ -9,13 +9,14 @@ import time
 from . import apt, driver, files, needs, storage, system, torch, training
 from .frame import (
     Any,
-    Asking,
     Facts,
     Host,
     Iterable,
     Mapping,
-    Part,
-    collect,
+    answer,
+    apart,
+    ask,
+    decoded,
     json,
     object_of,
     unknown,
@@ -23,7 +24,7 @@ from .frame import (
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
-_TICK_S = 5.0
+_USER_S = 5.0
 OWNED = "owned"
 """Under which the owner tells of the paths that are left to the owner."""
 
@@ -52,15 +53,20 @@ class Owner:
 
     def __init__(self, host: Host) -> None:
         declared = host.asked["owner"]
-        as_root = host.uid == 0 and declared != "-"
+        self.as_root = host.uid == 0 and declared != "-"
         mine = files.user_name(host.uid)
-        self.name = (declared or system.user_of(host)) if as_root else mine
+        self.name = (declared or system.user_of(host)) if self.as_root else mine
         known = _find(self.name)
         self.uid, self.gid, self.home = known or (host.uid, os.getgid(), "")
-        self.apart = as_root and (known is None or self.uid != 0)
+        self.apart = self.as_root and (known is None or self.uid != 0)
         missing = self.apart and known is None
         self.problem = f"there is no user {self.name} on this host" if missing else None
         self.left: list[str] = []
+
+    def know_and_become(self, host: Host) -> None:
+        """Note what is left to the owner, as root finds it, and be the owner."""
+        self.left = _left(host)
+        self.become(host)
 
     def become(self, host: Host) -> None:
         """Be the owner and nobody else, for good."""
@@ -77,15 +83,14 @@ class Owner:
 def _find(name: str) -> tuple[int, int, str] | None:
     """Return number, group and home of a user; whoever knows of users may hang."""
 
-    def known() -> Iterable[str]:
+    def lines() -> Iterable[str]:
         each = pwd.getpwnam(name)
-        return map(str, (each.pw_uid, each.pw_gid, each.pw_dir))
+        return (f"{each.pw_uid} {each.pw_gid} {each.pw_dir}",)
 
-    asked = Part(known)
-    collect([asked], time.monotonic() + _TICK_S)
-    if len(asked.lines) != 3:
+    status, said = apart(lines).end(time.monotonic() + _USER_S)
+    if status != 0:
         return None
-    uid, gid, home = asked.lines
+    uid, gid, home = decoded(said).rstrip("\n").split(" ", 2)
     return int(uid), int(gid), home
 
 
@@ -101,24 +106,15 @@ def _layout(host: Host) -> tuple[list[str], dict[str, Any]]:
 
 
 def _open_place(host: Host) -> str | None:
-    as_root = host.uid == 0 and host.asked["owner"] != "-"
-    return (files.open_place(os.path.dirname(host.asked["prefix"])) or None) if as_root else None
-
-
-def _become(host: Host) -> None:
-    host.owner.become(host)
-
-
-def _become_and_know(host: Host) -> None:
-    host.owner.left = _left(host)
-    host.owner.become(host)
+    above = os.path.dirname(host.asked["prefix"])
+    return files.open_place(above) or None if host.owner.as_root else None
 
 
 LAYOUT: Facts = {"layout.left layout.entries": _layout, "layout.open": _open_place}
 LEFT: Facts = {OWNED: lambda host: files.entries(host.owner.left)}
 
 
-def _chosen(host: Host, *modules: Any) -> dict[str, Any]:
+def _chosen(host: Host, *modules: Any) -> Facts:
     """Return these modules' facts, as far as they are asked for."""
     asked = ("FACTS", "NVIDIA") if host.asked["nvidia"] else ("FACTS",)
     return {key: find for m in modules for each in asked for key, find in getattr(m, each).items()}
@@ -134,19 +130,20 @@ def look(asked: Mapping[str, Any], root: str = "") -> str:
     that does not answer, comes last.
     """
     host = Host(root, asked)
-    end = time.monotonic() + asked["seconds"]
-    host.owner = Owner(host)
-    asking = Asking(host)
-    asking.begin(_chosen(host, system, apt))
-    asking.begin({**_chosen(host, driver, storage), **storage.BELOW, **LAYOUT})
-    if not host.owner.problem:
-        asking.begin({**_chosen(host, needs), **training.FACTS}, _become)
-        asking.begin({**LEFT, **torch.FACTS}, _become_and_know)
-    answer = asking.answer(end)
-    theirs = {key: answer.pop(key) for key in OWNERS_KEYS & answer.keys()}
-    owner = object_of(theirs) if theirs else unknown(str(host.owner.problem))
-    more = {"owner": owner, "layout.owner_problem": host.owner.problem, "nvidia": asked["nvidia"]}
-    return object_of({**answer, **{key: json(value) for key, value in more.items()}})
+    until = time.monotonic() + asked["seconds"]
+    owner = host.owner = Owner(host)
+    tables: list[tuple[Facts, Any]] = [
+        (_chosen(host, system, apt), None),
+        ({**_chosen(host, driver, storage), **storage.BELOW, **LAYOUT}, None),
+    ]
+    if not owner.problem:
+        tables.append(({**_chosen(host, needs), **training.FACTS}, owner.become))
+        tables.append(({**LEFT, **torch.FACTS}, owner.know_and_become))
+    told = answer([(table, ask(host, table, first)) for table, first in tables], until)
+    theirs = {key: told.pop(key) for key in OWNERS_KEYS & told.keys()}
+    owners = object_of(theirs) if theirs else unknown(str(owner.problem))
+    more = {"owner": owners, "layout.owner_problem": owner.problem, "nvidia": asked["nvidia"]}
+    return object_of({**told, **{key: json(value) for key, value in more.items()}})
 
 
 def main(asked: Mapping[str, Any]) -> None:

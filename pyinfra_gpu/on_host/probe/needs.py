@@ -82,7 +82,7 @@ def _nvcc(host: Host) -> str | None:
 
 
 FACTS: Facts = {
-    "system.owners_problem": preload_problem,
+    "system.preload_problem": preload_problem,
     "storage.shm_closed": _shm_closed,
     "driver.closed": _closed,
     "environment.for_all": _for_all,

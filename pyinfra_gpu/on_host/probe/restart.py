@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 
 from . import apt, driver, system
 from .frame import Any, Host, Mapping, NotTold, attempt, json
@@ -25,7 +24,7 @@ def against(host: Host) -> list[str]:
         asked = [_strangers, system.sessions, system.inhibitors, *asked]
     found: list[str] = []
     for each in asked:
-        told = attempt(partial(each, host))
+        told = attempt(each, host)
         found += [told["?"]] if isinstance(told, dict) else told or []
     return found
 
@@ -63,7 +62,7 @@ def _own_lock(host: Host) -> list[str]:
 
 def restart(host: Host) -> dict[str, Any]:
     """Begin the reboot, or return why not."""
-    boot = attempt(partial(host.line, "/proc/sys/kernel/random/boot_id"))
+    boot = attempt(host.line, "/proc/sys/kernel/random/boot_id")
     if not isinstance(boot, str):
         return {"done": "refused", "why": "it does not tell its boot_id"}
     reason, record = host.asked["reason"], host.asked["record"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from functools import partial
 
 from .files import document, masked, user_name
 from .frame import (
@@ -149,7 +148,7 @@ def _gpus(host: Host) -> list[dict[str, Any]]:
             raise NotTold(f"{host.at(device)} could not be read")
         if told["class_"][:6] in ("0x0300", "0x0302"):
             link = host.at(f"{device}/driver")
-            name = attempt(partial(os.readlink, link))
+            name = attempt(os.readlink, link)
             name = os.path.basename(name) if isinstance(name, str) else name
             window = bar1(host.rows_if_any(f"{device}/resource"))
             told["address"] = device.rpartition("/")[2]
@@ -212,7 +211,7 @@ def sessions(host: Host) -> list[str]:
     with a session and a pseudo terminal is then taken to sit at it.
     """
     names = sorted((each for each in host.names("/dev/pts") if each.isdigit()), key=int)
-    there = ((attempt(partial(os.stat, host.at(f"/dev/pts/{each}"))), each) for each in names)
+    there = ((attempt(os.stat, host.at(f"/dev/pts/{each}")), each) for each in names)
     terminals = [(found.st_uid, f"pts/{name}") for found, name in there if found]
     if not host.is_dir("/run/systemd/sessions"):
         return [f"{user_name(uid)} on {terminal}" for uid, terminal in terminals]
@@ -275,7 +274,6 @@ FACTS: Facts = {
     "system.user": user_of,
     "system.secure_boot": _secure_boot,
     "system.preload": _preloads,
-    "system.preload_problem": preload_problem,
     "system.python3": _python,
     "gpus.devices": _gpus,
 }

@@ -394,21 +394,25 @@ def _build_stamp(host: Host) -> str | None:
     )
 
 
-def _building(host: Host) -> str | None:
+def _building(host: Host) -> dict[str, Any] | None:
     """What the last build says of itself, and whether it is at work: its program holds a lock."""
     said = _of_build("building")(host)
     if said is None:
         return None
+    if len(words := said.split()) != 2:
+        raise NotTold("it does not say which build it is")
     from fcntl import LOCK_NB, LOCK_SH, flock
+
+    told = {"fingerprint": words[0], "phase": words[1], "running": False}
 
     file = os.open(f"{host.asked['build']}/building", os.O_RDONLY | os.O_NONBLOCK)
     try:
         flock(file, LOCK_SH | LOCK_NB)
     except BlockingIOError:
-        return f"{said.strip()} at work"
+        return {**told, "running": True}
     finally:
         os.close(file)
-    return f"{said.strip()} ended"
+    return told
 
 
 _EMPTY: tuple[Any, ...] = ([], [], {}, [], 0, None)

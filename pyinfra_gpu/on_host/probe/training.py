@@ -146,8 +146,8 @@ def _of(name: str) -> Callable[[Host], str | None]:
     return lambda host: document(host.asked[name])
 
 
-def _requirements(host: Host) -> str | None:
-    path = host.asked["requirements"]
+def _digest(host: Host, name: str) -> str | None:
+    path = host.asked[name]
     return digest(path) if is_file(path) else None
 
 
@@ -159,8 +159,9 @@ def _own_masked(host: Host) -> list[str]:
 FACTS: Facts = {
     "environment.text": _of("env_file"),
     "smoke.verdict": _of("verdict"),
+    "smoke.verdict_sha256": lambda host: _digest(host, "verdict"),
     "training.stamp_text": _of("training_stamp"),
-    "training.requirements_sha256": _requirements,
+    "training.requirements_sha256": lambda host: _digest(host, "requirements"),
     "launcher.own_masked": _own_masked,
     "training.commit training.dirty training.dirty_count training.dirty_submodules"
     " training.damaged": _checkout,

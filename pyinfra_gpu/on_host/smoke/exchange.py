@@ -21,8 +21,6 @@ from . import listening
 from .options import Across, Options
 
 MEASURE = ("all_reduce", "others", "step")
-MEETING_SHARE = 0.6
-"""Of the deadline, in which all hosts must have met; torchrun would wait for longer."""
 SILENT_S = 30.0
 """After so many seconds without a word a host is taken for lost."""
 _MEETING_S = 60

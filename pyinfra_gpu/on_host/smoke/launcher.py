@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ from . import (
     verdict,
 )
 from .check import Want, blame, complete, decide, first_failed
-from .document import Failed, Gpu, Listens, Mode, Result, Software, Verdict
-from .journal import HOST, Journal
+from .document import PASSED, VERSION, Failed, Gpu, Mode, Rank, Result, Software, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
 from .table import ALL_REDUCE, checks_of
@@ -43,45 +42,44 @@ there for the next, and their sum can never exceed the whole."""
 _AFTER_FAILURE_S = 5.0
 """Seconds a run goes on after its first failed check: what follows often narrows the cause."""
 _LADDER_S, _OWN_CHOICE_S = 60.0, 30.0
+_WORST: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
+_MEETING_SHARE = 0.6
+"""Of the deadline, in which several hosts must have met; torchrun would wait for longer."""
 
 
 def main(options: Options, bundle: Path) -> int:
     """Run the whole smoke test as asked for; return the process's exit code."""
-    announcer, signals = Announcer(options.mode), list[str]()
+    signals: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda told, _: signals.append(signal.Signals(told).name))
-
-    def interruption() -> str | None:
-        return next(iter(signals), None)
-
+        signal.signal(number, lambda came, _: signals.append(signal.Signals(came).name))
     try:
-        return Test(options, bundle, interruption).run()
+        return Test(options, bundle, signals).run()
     except OSError as error:
-        announcer.say(f"the smoke test could not be run or recorded: {error}")
+        Announcer(options.mode).say(f"the smoke test could not be run or recorded: {error}")
     except Exception as error:  # an exit code of 1, Python's own, would mean "degraded"
         traceback.print_exc()
-        announcer.say(f"the smoke test has a defect: {type(error).__name__}: {error}")
+        text = f"the smoke test has a defect: {type(error).__name__}: {error}"
+        Announcer(options.mode).say(text)
     return verdict.FAILED
 
 
 class Test:
-    """One test, from the first look at the host to the verdict."""
+    """One test, from the first look at the host to the verdict.
 
-    def __init__(
-        self, options: Options, bundle: Path, interruption: Callable[[], str | None]
-    ) -> None:
-        self._options, self._bundle, self._interruption = options, bundle, interruption
+    + signals: the names of those that came, to end it
+    """
+
+    def __init__(self, options: Options, bundle: Path, signals: Sequence[str]) -> None:
+        self._options, self._bundle, self._signals = options, bundle, signals
         self._began, self._started = time.monotonic(), verdict.now()
         self._kernel = host.KernelLog()
-        self._asked = options.across
-        alone = self._asked is None
-        self._gpus = gpus.read() if options.mode == GPU and alone else None
-        found = len(self._gpus["gpus"]) if self._gpus else 0
-        declared = options.gpus or max(found, 1)
-        one = options.mode == GPU and alone and (options.gpus or found) == 1
+        self._alone = options.across is None
+        hosts = options.across.hosts if options.across else {}
+        self._gpus = gpus.read() if options.mode == GPU and self._alone else None
+        declared = options.gpus or max(len(self._gpus["gpus"]) if self._gpus else 0, 1)
+        one = self._gpus is not None and declared == 1
         self._mode: Mode = REHEARSAL_1GPU if one else options.mode
         self._say = Announcer(self._mode)
-        hosts = self._asked.hosts if self._asked else {}
         ranks = (options.ranks or 2) if self._gpus is None else declared
         self._want = Want(
             ranks=sum(hosts.values()) or ranks,
@@ -94,31 +92,31 @@ class Test:
             compile=options.compile,
             hosts=hosts,
         )
-        self._checks = checks_of(self._mode, across=not alone)
+        self._checks = checks_of(self._mode, across=not self._alone)
         self._label = verdict.label(self._mode, len(hosts))
-        self._own, self._results = Journal(HOST), dict[str, Result]()
+        self._results: dict[str, Result] = {}
         self._failed_at: float | None = None
-        self._runs: list[Ranks] = []
         self._remark = ""
-        self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
-        if options.limit_network:
-            self._listens = listening.to_whom(listening.ITSELF if alone else listening.GROUP)
+        self._listens = listening.to_whom(listening.ITSELF if self._alone else listening.GROUP)
+        shutil.rmtree(options.logs, ignore_errors=True)
+        options.logs.mkdir()
+        wanted = measurements(self._mode) if self._alone else exchange.MEASURE
+        self._run = self._ranks(options.logs, options.allreduce_mib, wanted, {})
+        self._own, self._tries = self._run.own, list[Ranks]()
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
-        shutil.rmtree(self._options.logs, ignore_errors=True)
-        self._options.logs.mkdir()
         self._say.say(f"{self._options.host}: {self._label.partition(': ')[2]}")
         if self._listens.to == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens.how}")
-        if self._asked is None:
+        if self._alone:
             removed = environment.stray(os.environ, self._mode)
             facts = host.before(self._options.logs, removed, self._mode)
             self._own.add({**facts, "gpu_host": self._gpus}, self._began)
             self._decide()
         if not self._failed:
             self._try_ranks()
-            if self._asked is None:
+            if self._alone:
                 self._look_back()
             self._blame()  # what nobody measured has not passed
         shutil.rmtree(self._options.logs / "compiled", ignore_errors=True)
@@ -128,13 +126,9 @@ class Test:
     def _failed(self) -> Result | None:
         return first_failed(self._results)
 
-    @property
-    def _journals(self) -> Mapping[int, Journal]:
-        return self._runs[0].journals if self._runs else {}
-
     def _decide(self, *, ended: bool = False) -> None:
         """Decide what can be, by all that was written down, and print what is new."""
-        found = decide(self._checks, self._want, self._own, self._journals, ended=ended)
+        found = decide(self._checks, self._want, self._own, self._run.journals, ended=ended)
         self._take({**self._results, **found})
 
     def _take(self, results: dict[str, Result]) -> None:
@@ -154,23 +148,21 @@ class Test:
 
     def _limit(self) -> tuple[float, str]:
         """Return until when the present stage may run, and how that is called."""
-        if self._asked:
-            share = 1.0 if self._journals else exchange.MEETING_SHARE
-            seconds = share * self._options.deadline
-            return self._began + seconds, f"{seconds:.0f} s (the deadline)"
         undecided = (each.id[:2] for each in self._checks if each.id not in self._results)
         stage = min(next(undecided, "S4"), "S4")
-        seconds = _UNTIL[stage] * self._options.deadline
-        return self._began + seconds, f"{seconds:.0f} s ({stage}'s deadline)"
+        share, name = _UNTIL[stage], f"{stage}'s deadline"
+        if not self._alone:
+            share, name = 1.0 if self._run.journals else _MEETING_SHARE, "the deadline"
+        seconds = share * self._options.deadline
+        return self._began + seconds, f"{seconds:.0f} s ({name})"
 
     def _interrupted(self) -> Ending | None:
-        name = self._interruption()
-        return Ending(f"the test was interrupted by {name}", known=False) if name else None
+        for name in self._signals:
+            return Ending(f"the test was interrupted by {name}", known=False)
+        return None
 
     def _try_ranks(self) -> None:
-        wanted = measurements(self._mode) if self._asked is None else exchange.MEASURE
-        run = self._ranks(self._options.logs, self._options.allreduce_mib, wanted, {})
-        run.own = self._own
+        run = self._run
 
         def to_end(news: bool) -> Ending | None:
             if news:
@@ -190,9 +182,7 @@ class Test:
         ending = run.ending()
         if not run.finished:
             self._blame(ending.sentence, ending.rank, known=ending.known)
-        if self._asked:
-            return
-        if ending.hung or any(hang.watchdog_spoke(run.tail(r)) for r in run.journals):
+        if self._alone and (ending.hung or any(map(run.ended_by_watchdog, run.journals))):
             self._look_for_the_layer()
         elif self._gpus is not None and not self._failed:
             self._after_ranks(self._began + _UNTIL["S4"] * self._options.deadline)
@@ -200,11 +190,8 @@ class Test:
     def _ranks(
         self, directory: Path, mib: int, measure: Sequence[str], changes: Mapping[str, str | None]
     ) -> Ranks:
-        """Return a run of the ranks; the first is the test's own, the others are tries."""
         options, count = replace(self._options, allreduce_mib=mib), self._want.ranks
-        run = under_torchrun(options, self._mode, count, self._bundle, directory, measure, changes)
-        self._runs.append(run)
-        return run
+        return under_torchrun(options, self._mode, count, self._bundle, directory, measure, changes)
 
     def _after_ranks(self, until: float) -> None:
         """Read which way NCCL's data went, try its own choice and the number formats."""
@@ -232,14 +219,14 @@ class Test:
             hang.ON_CPU if self._mode == REHEARSAL_CPU else hang.ON_GPUS,
             lambda variant, until: self._try_again(variant, until)[0],
             time.monotonic() + hang.EXTRA_S,
-            lambda: self._interruption() is not None,
+            lambda: bool(self._signals),
         )
 
     def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Result, Ranks]:
         """Return how a small all-reduce ends with `variant`, and what ran."""
-        directory = self._options.logs / f"rerun{len(self._runs)}"
-        directory.mkdir()
+        directory = self._options.logs / f"rerun{len(self._tries) + 1}"
         run = self._ranks(directory, 1, ["all_reduce"], variant.variables)
+        self._tries.append(run)
 
         def to_end(_: bool) -> Ending | None:
             late = time.monotonic() > until
@@ -258,10 +245,10 @@ class Test:
     def _look_back(self) -> None:
         """S5, whatever came before: what the test has left is there all the same."""
         began = time.monotonic()
-        pids = {journal.pid for run in self._runs for journal in run.journals.values()}
-        left = {pid for run in self._runs for pid in run.left}
-        facts = host.after(self._kernel.lines(), pids, left)
-        self._own.add(facts, began)
+        runs = [self._run, *self._tries]
+        pids = {journal.pid for run in runs for journal in run.journals.values()}
+        left = {pid for run in runs for pid in run.left}
+        self._own.add(host.after(self._kernel.lines(), pids, left), began)
         self._decide()
 
     def _conclude(self) -> int:
@@ -288,69 +275,65 @@ class Test:
         remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
         rank = self._failed.rank if self._failed else None
         kernel = self._own.facts.get("kernel", {}).get("lines") or []
+        runs = [self._run, *self._tries]
         try:
-            return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
+            return str(verdict.evidence(self._options.logs, runs, rank, kernel, remarks))
         except OSError as error:
             self._say.say(f"the evidence could not be kept: {error}")
             return None
 
     def _verdict(self) -> Verdict:
-        options, own = self._options, self._own.facts
-        run = self._runs[0] if self._runs else None
-        where = (
-            {rank: (self._host_of(rank), run.log_of(rank)) for rank in run.journals} if run else {}
-        )
-        results, want = complete(self._checks, self._results), self._want
+        options, own, run, want = self._options, self._own.facts, self._run, self._want
+        results = complete(self._checks, self._results)
+        found = {result.status for result in results}
+        status = next(each for each in _WORST if each in found)
         listed = self._gpus["gpus"] if self._gpus else []
         torch: Mapping[str, Any] = own.get("identity", {})
+        software = torch.get("torch"), torch.get("torch_path"), platform.release()
         return Verdict(
-            **verdict.tested(want, results, self._began, self._journals, where, own),
+            schema_version=VERSION,
+            mode=self._mode,
             label=self._label,
+            status=status,
+            proof=status in PASSED and want.mode == GPU,
             host=options.host,
-            fingerprint=options.fingerprint,
             started=self._started,
+            finished=verdict.now(),
+            duration_s=round(time.monotonic() - self._began, 3),
             deadline_s=options.deadline,
-            software=Software(
-                platform.python_version(),
-                torch.get("torch"),
-                torch.get("torch_path"),
-                platform.release(),
+            ranks=tuple(
+                Rank(rank, run.host_of(rank), each.finished, each.step, run.log_of(rank))
+                for rank, each in sorted(run.journals.items())
             ),
+            checks=results,
+            metrics=verdict.metrics(want, run.journals, own),
+            failed=self._failure(),
+            logs=str(options.logs),
+            fingerprint=options.fingerprint,
+            software=Software(platform.python_version(), *software),
             listens=self._listens,
             gpus=tuple(Gpu(**{key: gpu[key] for key in Gpu.__annotations__}) for gpu in listed),
-            failed=self._failure(),
             evidence=self._evidence(),
-            rerun_command=self._rerun_command(),
-            logs=str(options.logs),
+            rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*want.hosts,),
         )
-
-    def _host_of(self, rank: int | None) -> str:
-        """Return the host of a rank; this one for what is no rank's."""
-        journal = self._journals.get(-1 if rank is None else rank)
-        return (journal and journal.host) or self._options.host
 
     def _failure(self) -> Failed | None:
         """Return the check that failed first, with the end of the log to look at."""
         if (first := self._failed) is None:
             return None
-        run, where = self._runs[0] if self._runs else None, self._host_of(first.rank)
+        run, rank = self._run, first.rank
+        where = self._options.host if self._alone else None
         sentence = "; ".join(filter(None, (first.detail, self._remark)))
-        if self._asked and first.rank is not None and f"on {where}" not in sentence:
-            sentence = f"on {where}: {sentence}"
-        return Failed(
-            first.id,
-            sentence,
-            first.rank,
-            log=run.log_of(first.rank) if run else None,
-            tail=tuple(run.tail(first.rank)) if run and first.status == "fail" else (),
-            host=where,
-        )
+        if rank in run.journals:
+            where = run.host_of(rank)
+            if not self._alone and f"on {where}" not in sentence:
+                sentence = f"on {where}: {sentence}"
+        tail = tuple(run.tail(rank)) if first.status == "fail" else ()
+        return Failed(first.id, sentence, rank, run.log_of(rank), tail, where)
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""
-        if self._asked:
-            return ""  # one host cannot
         output, given = self._options.output, sys.argv[1:]
         for name in ("--fingerprint", "--output"):
             if name in given:

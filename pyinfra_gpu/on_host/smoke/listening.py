@@ -33,7 +33,10 @@ def to_whom(limited: Literal["itself", "group"]) -> Listens:
         if not _connects("127.0.0.1", port):
             return Listens(ANYONE, "whether there is a limit could not be tried")
         if _connects(_KEPT_OUT, port):
-            return Listens(ANYONE, "systemd has set no address limit, which takes root and BPF")
+            return Listens(
+                ANYONE,
+                "no address limit is set, which takes root and BPF",
+            )
     return Listens(limited, "systemd lets the addresses that take part pass alone")
 
 

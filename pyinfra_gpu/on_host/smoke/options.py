@@ -55,7 +55,6 @@ class Options:
     host: str
     output: Path
     compile: bool = True
-    limit_network: bool = True
     across: Across | None = None
 
     @property
@@ -82,7 +81,7 @@ def parse(arguments: list[str]) -> Options:
     def add(name: str, text: str, **how: Any) -> None:
         parser.add_argument(name, help=text, **how)
 
-    few, off = _integer(1, MAX_RANKS), {"action": "store_false"}
+    few = _integer(1, MAX_RANKS)
     one_each = "gpu: one rank a GPU, all of them; rehearsal-cpu: no GPU"
     add("--mode", one_each, required=True, choices=(GPU, REHEARSAL_CPU))
     add("--ranks", "without GPUs (default 2); in mode gpu there is one rank a GPU", type=few)
@@ -90,8 +89,8 @@ def parse(arguments: list[str]) -> Options:
     add("--deadline", "seconds (default 180)", type=_integer(10, 3600), default=180)
     mib = _integer(1, 1024)
     add("--allreduce-mib", "the largest all-reduce (default 64, in mode gpu 256)", type=mib)
-    add("--no-compile", "programs here do not use torch.compile", dest="compile", **off)
-    add("--open-network", "others may connect: do not say so", dest="limit_network", **off)
+    off = {"dest": "compile", "action": "store_false"}
+    add("--no-compile", "programs here do not use torch.compile", **off)
     add("--fingerprint", "of what the result depends on; goes into the verdict")
     add("--host", "its name in the inventory", default=socket.gethostname())
     add("--output", "the verdict's file (default: in a new directory)", type=_path)

@@ -64,7 +64,7 @@ class Ranks:
 
     + count: of all ranks, on however many hosts
     + own: the host's journal; journals: rank -> its journal; others: of the hosts' that take part
-    + here, asked: of a step across hosts, the number of this host, and with whom
+    + here: this host; asked: with which others one step is taken
     + left: processes that were still there when torchrun had ended
     + ended: why it was ended; None: by itself
     """
@@ -156,55 +156,50 @@ class Ranks:
         """A rank that loses its peer fails too, and torchrun then ends the rest with SIGTERM. So
         the order is: who was ended by another signal, who left without a word, who raised first.
         """
-        told: dict[str, int] = {}  # exit codes of ranks that failed, by torchrun
+        codes: dict[int, int] = {}  # of ranks that failed, by torchrun
         for journal in (self.own, *self.others.values()):
-            told.update(journal.facts.get("codes", {}))
-        codes, by_torchrun = {int(rank): code for rank, code in told.items()}, -signal.SIGTERM
+            told = journal.facts.get("codes", {})
+            codes.update((int(rank), code) for rank, code in told.items())
         if not self.journals:
             return self._none_began(min(codes, default=None))
-        unfinished = [each for each in self.journals.values() if not each.finished]
         lost = [host for host, each in self.others.items() if not each.finished]
-        silent = [
-            each
-            for each in unfinished
-            if not each.error and codes.get(each.rank) != by_torchrun and each.host not in lost
-        ]
-        silent.sort(key=lambda journal: codes.get(journal.rank, 0) >= 0)
-        raised = sorted((j for j in unfinished if j.error), key=lambda j: j.error_time or 0.0)
-        raised.sort(key=_lost_a_peer)
-        first = next(iter([*silent, *raised]), None)
-        if lost and (first is None or _lost_a_peer(first)):
+
+        def order(each: Journal) -> tuple[int, float]:
+            code = codes.get(each.rank, 0)
+            if each.finished:
+                return (9 if code in (0, -signal.SIGTERM) else 6), 0.0
+            if each.error:
+                return (3 if _PEER_LOST.search(each.error) else 2), each.error_time or 0.0
+            if code == -signal.SIGTERM or each.host in lost:
+                return 7, 0.0
+            return (0 if code < 0 else 1), 0.0
+
+        first = min(self.journals.values(), key=order)
+        cause = order(first)[0]
+        if lost and cause > 2:
             return Ending(f"{' and '.join(lost)} was lost in the middle of the step")
-        if first:
-            return Ending(self._explained(first, codes), first.rank)
-        ended = f"torchrun {_manner(self.code or 0)}"
-        if (started := len(self.journals)) < self.count:
+        if cause > 3 and len(self.journals) < self.count:
             rank = next((rank for rank in codes if rank not in self.journals), None)
-            return Ending(f"{started} of {self.count} ranks started, {ended}", rank)
-        for rank, code in codes.items():
-            if self.journals[rank].finished and code != by_torchrun:
-                sentence = f"{self._name(rank)} {_manner(code)} after its work was done"
-                return Ending(sentence, rank)
-        for each in unfinished:
-            return Ending(self._explained(each, codes), each.rank)
-        return Ending(ended)
+            started = f"{len(self.journals)} of {self.count} ranks started"
+            return Ending(f"{started}, torchrun {_manner(self.code or 0)}", rank)
+        if cause == 9:
+            return Ending(f"torchrun {_manner(self.code or 0)}")
+        return Ending(self._explained(first, codes.get(first.rank)), first.rank)
 
     def _none_began(self, rank: int | None) -> Ending:
         """Explain a run of which no rank came to write anything down."""
-        own = self.own
-        if self.asked is None or not _NOT_MET.match(own.error or ""):
-            return Ending(_explained("torchrun", own, self.code), rank)
-        absent = [host for host in self.asked.hosts if host not in (self.here, *self.others)]
-        broken = {host: each.error for host, each in self.others.items() if each.error}
-        if not absent and broken:
-            host, error = next(iter(broken.items()))
-            return Ending(f"torchrun on {host} raised: {error.splitlines()[0]}")
-        met = " and ".join(absent or self.others)
-        first = next(iter(self.asked.hosts))
+        error, asked = (self.own.error or "").partition("\n")[0], self.asked
+        if asked is None or not _NOT_MET.match(error):
+            return Ending(self._explained(self.own, self.code), rank)
+        absent = [host for host in asked.hosts if host not in (self.here, *self.others)]
+        for host, journal in self.others.items():
+            if journal.error and not absent:
+                return Ending(f"on {host}, {self._explained(journal, None)}")
+        place = f"{asked.address} port {asked.port} of {next(iter(asked.hosts))}"
         return Ending(
-            f"{self.here} did not meet {met} at {self.asked.address} port {self.asked.port} of"
-            f" {first} ({(own.error or '').splitlines()[0]}): let TCP through between the hosts, or"
-            " declare smoke_across_address for a host that others see under another address"
+            f"{self.here} did not meet {' and '.join(absent or self.others)} at {place} ({error}):"
+            " let TCP through between the hosts, or declare smoke_across_address for a host that"
+            " others see under another address"
         )
 
     def late(self, limit: str) -> Ending:
@@ -212,30 +207,34 @@ class Ranks:
 
         + limit: what to call the deadline
         """
-        journals = self.journals
-        if not journals:
-            sentence = f"torchrun was still at '{self.own.step}' after {limit}"
-            return Ending(sentence, hung=True)
-        if (started := len(journals)) < self.count:
-            sentence = f"{started} of {self.count} ranks had started after {limit}"
-            return Ending(sentence, hung=True)
-        least = min(len(journal.steps) for journal in journals.values())
-        behind = [journal for journal in journals.values() if len(journal.steps) == least]
+        if not self.journals:
+            return Ending(f"torchrun was still at '{self.own.step}' after {limit}", hung=True)
+        if (started := len(self.journals)) < self.count:
+            return Ending(f"{started} of {self.count} ranks had started after {limit}", hung=True)
+        least = min(len(journal.steps) for journal in self.journals.values())
+        behind = [each for each in self.journals.values() if len(each.steps) == least]
         at = f"still at '{behind[0].step}' after {limit}"
-        if len(behind) < len(journals) or len(journals) == 1:
+        if len(behind) < self.count or self.count == 1:
             rank = behind[0].rank
             return Ending(f"{self._name(rank)} was {at}", rank, hung=True)
         return Ending(f"all ranks were {at}", hung=True)
 
     def host_of(self, rank: int) -> str:
-        """Return the host of a rank; empty where there is but one."""
+        """Return the host of a rank."""
         return self.journals[rank].host or self.here
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} on {self.host_of(rank)}" if self.asked else f"rank {rank}"
 
-    def _explained(self, journal: Journal, codes: Mapping[int, int]) -> str:
-        return _explained(self._name(journal.rank), journal, codes.get(journal.rank))
+    def _explained(self, journal: Journal, code: int | None) -> str:
+        name = "torchrun" if journal.rank == HOST else self._name(journal.rank)
+        who = f"{name} (pid {journal.pid})"
+        if journal.error is not None:
+            return f"{who} raised at '{journal.step}': {journal.error.splitlines()[0]}"
+        manner = "ended without an error" if code is None else _manner(code)
+        if journal.finished and journal.rank != HOST:
+            return f"{who} {manner} after its work was done"
+        return f"{who} {manner} at '{journal.step}', before its work was done"
 
     # -- what it left to read
 
@@ -272,6 +271,10 @@ class Ranks:
         ]
         return lines or last_lines(self._log, _TAIL_LINES)
 
+    def ended_by_watchdog(self, rank: int) -> bool:
+        """Return whether NCCL's watchdog ended a rank: that too is a hang, noticed by another."""
+        return hang.watchdog_spoke(self.tail(rank))
+
     def _own_lines(self, rank: int) -> list[str]:
         if stack := last_lines(hang.stack_file(self.directory, rank), 200):
             return hang.main_stack(stack)
@@ -293,11 +296,10 @@ def under_torchrun(
     """
     for folder in (environment.RECORDINGS, environment.PIPES):
         (directory / folder).mkdir(parents=True, exist_ok=True)
-    asked, here, meeting = options.across, "", None
+    asked, here, meeting = options.across, options.host, None
     # Without an address they would meet at the hostname, which need not resolve.
     rendezvous = ["--standalone", "--local-addr", "127.0.0.1"]
     if asked:
-        here = options.host
         meeting = [asked.address, asked.port, [*asked.hosts].index(here)]
         meeting += [exchange.meeting_s(options), len(asked.hosts)]
         rendezvous, variables = exchange.rendezvous(options, asked)
@@ -331,18 +333,6 @@ def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most_bytes))
         return file.read().decode(errors="replace").splitlines()[-count:]
-
-
-def _lost_a_peer(journal: Journal) -> bool:
-    return bool(_PEER_LOST.search(journal.error or ""))
-
-
-def _explained(who: str, journal: Journal, code: int | None) -> str:
-    if journal.error is not None:
-        error = journal.error.splitlines()[0]
-        return f"{who} (pid {journal.pid}) raised at '{journal.step}': {error}"
-    manner = "ended without an error" if code is None else _manner(code)
-    return f"{who} (pid {journal.pid}) {manner} at '{journal.step}', before its work was done"
 
 
 def _manner(code: int) -> str:

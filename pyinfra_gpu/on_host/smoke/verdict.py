@@ -14,7 +14,7 @@ from typing import Any
 
 from . import collectives, files, hang
 from .check import Facts, Want
-from .document import PASSED, VERSION, AllReduce, Format, Link, Metrics, Rank, Result
+from .document import AllReduce, Format, Link, Metrics, Result
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .ranks import Ranks, last_lines
@@ -103,37 +103,6 @@ def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
             yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
 
 
-def tested(
-    want: Want,
-    results: tuple[Result, ...],
-    began: float,
-    journals: Mapping[int, Journal],
-    where: Mapping[int, tuple[str, str | None]],
-    own: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return what a verdict says of its ranks.
-
-    + results: of all checks; began: on the monotonic clock; own: the host's facts
-    + where: rank -> its host, and its log if that is here
-    """
-    found = {result.status for result in results}
-    status = next(each for each in ("fail", "unknown", "warn", "pass", "skip") if each in found)
-    return {
-        "schema_version": VERSION,
-        "mode": want.mode,
-        "status": status,
-        "proof": status in PASSED and want.mode == GPU,
-        "finished": now(),
-        "duration_s": round(time.monotonic() - began, 3),
-        "checks": results,
-        "metrics": metrics(want, journals, own),
-        "ranks": tuple(
-            Rank(rank, where[rank][0], each.finished, each.step, where[rank][1])
-            for rank, each in sorted(journals.items())
-        ),
-    }
-
-
 def evidence(
     directory: Path,
     runs: Sequence[Ranks],
@@ -144,8 +113,8 @@ def evidence(
     """Keep the ends of all logs in one file, those of the rank that failed `first` foremost:
     whoever looks for a cause reads in order. Raises OSError where it cannot be written.
     """
-    root = [] if first is None else [*_of_rank(runs[0], first)] if runs else []
-    stage = [*remarks, *(line for run in runs[:1] for line in hang.collectives(run.directory))]
+    root = [] if first is None else [*_of_rank(runs[0], first)]
+    stage = [*remarks, *hang.collectives(runs[0].directory)]
     found = [*root, _entry("stage", None, stage), _entry("kernel", None, kernel)]
     for run in runs:
         found.append(_entry("torchrun", None, last_lines(run.directory / "torchrun.log", _LINES)))

@@ -62,28 +62,17 @@ def refuse(site: Site, run: Run) -> None:
         raise TrainError("\n".join(["this run cannot start:", *lines]))
 
 
-def warnings(site: Site, run: Run) -> Iterator[str]:
-    """Yield what is no obstacle, and may be regretted."""
-    if run.settings.checkpoints is None:
-        yield f"preset {run.preset} names no checkpoints, so this run cannot be resumed"
-    if site.notify and not os.access(site.notify[0], os.X_OK):
-        yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
-
-
 def _several(run: Run, preset: Preset) -> Problems:
     if not run.across:
         return
     if preset.launch != "torchrun":
         yield f"preset {preset.name} is launched by python", "several hosts take launch: 'torchrun'"
     for name in (name for name, value in preset.arguments.items() if "{run}" in str(value)):
-        yield (
-            f"preset {preset.name} has the run's own folder in {name}, and hosts do not share it",
-            f"give --set {name}=FOLDER, one that all of them share, at the same path",
-        )
-    if run.retries:
-        yield "no host knows when the others are ready to begin again", "leave out --retries"
-    if run.queue:
-        yield "GPUs that wait for other hosts are of no use", "leave out --queue"
+        what = f"preset {preset.name} has the run's own folder in {name}, which hosts do not share"
+        yield what, f"give --set {name}=FOLDER, one that all of them share, at the same path"
+    for option in ("retries", "queue"):
+        if getattr(run, option):
+            yield "hosts cannot wait for each other", f"leave out --{option}"
 
 
 def _proven(site: Site, run: Run, preset: Preset) -> Problems:
@@ -102,11 +91,6 @@ def _code(site: Site, run: Run, preset: Preset) -> Problems:
         yield f"{checkout} is no checkout with a commit", "set training_repo and training_commit"
     elif preset.file and not (checkout / preset.file).is_file():
         yield f"{checkout} has no {preset.file}", f"correct 'file' of {preset.name}"
-    elif preset.module:
-        path = preset.module.replace(".", "/")
-        inside = any((checkout / f"{path}{end}").is_file() for end in (".py", "/__main__.py"))
-        if not inside and (checkout / path.partition("/")[0]).exists():
-            yield f"{checkout} has no module {preset.module}", f"correct 'module' of {preset.name}"
 
 
 def _arguments(site: Site, run: Run, preset: Preset) -> Problems:
@@ -127,9 +111,9 @@ def _has_netrc() -> bool:
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:
-    saves = presets.folder_of(run.pattern) if run.pattern else site.runs
+    saves = run.saves or site.runs
     saves = site.runs if saves.is_relative_to(site.runs) else saves
-    if run.pattern and "/~" in run.pattern:
+    if "/~" in (run.pattern or ""):
         yield "only a shell replaces the ~ of the checkpoints' folder", "write {home}"
     needs = {site.runs: ("a run's logs", _LOGS_GIB)}
     if preset.checkpoint_gib:
@@ -142,7 +126,7 @@ def _room(site: Site, run: Run, preset: Preset) -> Problems:
     for folder, (what, gib) in needs.items():
         if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
             need = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
-            yield need, "delete what nobody needs there"
+            yield need, "delete files there"
 
 
 def _memory(site: Site, run: Run, preset: Preset) -> Problems:

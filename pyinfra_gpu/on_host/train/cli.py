@@ -7,8 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -17,7 +16,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..terminal import columns
 from . import host, listing, presets, runs, starting
 from .host import NoRunError, TrainError
-from .listing import duration, loss_words, step_words
 from .metrics import sampled
 from .runs import Run
 
@@ -26,7 +24,6 @@ ENOUGH = 141
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
 _COMPLETES = "_TRAIN_COMPLETE"
-_Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
 
 def main(words: Sequence[str]) -> int:
@@ -38,7 +35,7 @@ def main(words: Sequence[str]) -> int:
         if os.environ.get(_COMPLETES):
             train.main([], prog_name="train", complete_var=_COMPLETES)
         if further and own[:1] != ["start"]:
-            raise click.UsageError(f"nothing goes behind -- of `train {own[0] if own else ''}`")
+            raise click.UsageError("nothing goes behind -- but what `train start` gives a program")
         code = train.main(own, prog_name="train", standalone_mode=False, obj=further)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -77,31 +74,21 @@ def _offers(words: Callable[[click.Context], Iterable[str]]) -> Any:
     return offers
 
 
-def _names(meant: Callable[[Run], object] = lambda run: True) -> Any:
-    return _offers(
-        lambda _: [run.run for run in runs.all_of(host.load())[:-50:-1] if meant(run)],
-    )
-
-
-def _run_argument(meant: Callable[[Run], object] = lambda run: True) -> _Decorator:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_names(meant))
-
-
-def _arguments(context: click.Context) -> list[str]:
-    name = context.params.get("preset") or next(iter(context.args), "")
-    return [f"{each}=" for each in host.load().presets.get(name, {}).get("arguments", {})]
-
-
 _presets = _offers(lambda _: host.load().presets)
+_runs = _offers(lambda _: runs.names(host.load())[:-50:-1])
+
+
+def _run_argument(command: Any) -> Any:
+    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)(command)
+
+
 _SET = click.option(
-    "--set", "settings", multiple=True, metavar="K=V", shell_complete=_offers(_arguments),
+    "--set", "settings", multiple=True, metavar="K=V",
     help="Another value of an argument; may be given again for others.",
 )  # fmt: skip
 _COUNT = click.IntRange(0, 999)
 _JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
-_PART = click.option(  # by the controller
-    "--part", hidden=True, callback=lambda context, option, text: starting.part_of(text)
-)
+_PART = click.option("--part", hidden=True, callback=lambda *given: starting.part_of(given[-1]))
 
 
 def _shared(command: Any) -> Any:
@@ -127,7 +114,7 @@ def train() -> None:
 @click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
 @_SET
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
-@click.option("--like", metavar="RUN", shell_complete=_names(), help="Repeat this run.")
+@click.option("--like", metavar="RUN", shell_complete=_runs, help="Repeat this run.")
 @click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
 @_PART
 @_shared
@@ -146,30 +133,22 @@ def _start(words: list[str], /, preset: str | None, like: str | None, **given: A
 @_shared
 def _try(names: tuple[str, ...], **given: Any) -> int:
     """Take a few steps of presets: do they fit, and how fast are they?"""
-    site, rows, why, well = host.load(), [], [], []
-    presets.chosen(site, next(iter(names or site.presets), None))
-    for name in dict.fromkeys(names or site.presets):
-        state, memory, speed = "left out", "-", "-"
-        if not presets.chosen(site, name).try_with:
-            why.append(f"{name}: it does not say how it is tried: give it 'try_with', arguments")
-        else:
-            try:
-                run, (peak, total) = starting.tried(site, name, **given)
-                state, rate = run.outcome, run.history.last.get("tokens_per_second")
-                memory = f"{peak / 1024:.1f} of {total / 1024:.1f} GiB" if peak else "-"
-                speed = f"{rate:,.0f}" if rate else "-"
-                why += [] if state == "finished" else [f"{name}: see `train why {run.run}`"]
-            except TrainError as error:
-                state, why = "not tried", [*why, f"{name}: {error}"]
-        rows.append([name, state, memory, speed])
-        well += [state == "finished"] if names or state != "left out" else []
-    _print(["preset", "state", "peak memory", "tokens/s"], rows)
-    print(*why, sep="\n", end="\n" if why else "")
-    return 0 if well and all(well) else 1
+    site, rows = host.load(), []
+    known = [name for name, each in site.presets.items() if each.get("try_with")]
+    for name in dict.fromkeys(names or known or [*site.presets][:1]):
+        try:
+            run, memory = starting.tried(site, name, **given)
+            speed = listing.words(run.history.last).get("speed", "-")
+            rows.append([name, run.outcome, memory, speed])
+        except TrainError as error:
+            starting.say(f"{name}: {error}")
+            rows.append([name, "not tried", "-", "-"])
+    _print(["preset", "state", "peak memory", "speed"], rows)
+    return 0 if rows and all(row[1] == "finished" for row in rows) else 1
 
 
 @train.command("resume")
-@_run_argument(lambda run: run.over and run.outcome != "finished")
+@_run_argument
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_PART
@@ -180,7 +159,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument(lambda run: not run.over)
+@_run_argument
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -199,39 +178,26 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
     newest = known if everything else known[-_SHOWN:]
     shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
-        told = [{**_told(run), "unresolved": run.run in failed} for run in shown]
-        for run, each in [*zip(shown, told, strict=True)][-_CURVES:] if curves else ():
+        documents = [{**listing.document(run), "unresolved": run.run in failed} for run in shown]
+        for run, each in [*zip(shown, documents, strict=True)][-_CURVES:] if curves else ():
             each["losses"] = sampled(run.history.losses, _POINTS)
-        print(json.dumps({"schema": 1, "runs": told}))
+        print(json.dumps({"schema": 1, "runs": documents}))
         return 0
     if not shown:
         print(f"there is no run yet: {runs.begin_one(site)}")
-        return 0
     _print(["run", "state", "step", "loss", "devices", "started"], [*map(_row, shown)])
-    for run in shown:
-        if run.damaged:
-            print(run.damaged)
     if len(shown) < len(known):
         print(f"{len(known) - len(shown)} more: `train list --all`")
     return 0
 
 
-def _told(run: Run) -> dict[str, Any]:
-    """Return what `list --json` shows of a run."""
-    names = ("across", "outcome", "wrong", "nproc")
-    own = {key: value for key, value in asdict(run).items() if key != "folder"}
-    more = {name: getattr(run, name) for name in names}
-    last = {"last": run.history.last or None, "words": listing.words(run.history.last)}
-    return {**own, **more, **last, "stalled_seconds": run.stalled}
-
-
 def _row(run: Run) -> list[str]:
-    last, state = run.history.last, run.outcome
-    state += f" {duration(run.stalled)}" if run.stalled is not None else ""
+    words, state = listing.words(run.history.last), run.outcome
+    state += f" {listing.duration(run.stalled)}" if run.stalled is not None else ""
     state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
     state += ", a try" if run.trial else ""
     on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
-    shown = [run.run, state, step_words(last), loss_words(last), on]
+    shown = [run.run, state, words.get("step"), words.get("loss"), on]
     return [*(each or "-" for each in shown), run.created[:16].replace("T", " ")]
 
 
@@ -244,17 +210,17 @@ def _print(head: list[str], rows: list[list[str]]) -> None:
 def _declared() -> int:
     """Show what can be started here."""
     site = host.load()
-    presets.chosen(site, next(iter(site.presets), None))
     rows = []
-    for name, each in site.presets.items():
-        words = presets.argument_words(each.get("arguments", {}), {})
-        rows.append([name, each.get("file") or each.get("module", ""), " ".join(words)])
+    for name in site.presets:
+        preset = presets.chosen(site, name)
+        words = presets.argument_words(preset.arguments, {})
+        rows.append([name, preset.file or preset.module or "", " ".join(words)])
     _print(["preset", "program", "arguments"], rows)
     return 0
 
 
 @train.command("watch")
-@_run_argument()
+@_run_argument
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
@@ -263,7 +229,7 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 
 
 @train.command("why")
-@_run_argument()
+@_run_argument
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
@@ -275,7 +241,7 @@ def _why(run: str | None, as_json: bool) -> int:
 
 
 @train.command("logs")
-@_run_argument(lambda run: run.attempts)
+@_run_argument
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")
@@ -286,24 +252,26 @@ def _logs(run: str | None, follow: bool, rank: int, launcher: bool, attempt: int
     name = "launcher.log" if launcher else f"rank{rank}.log"
     path = chosen.attempt(attempt) / name
     if not path.exists() and not follow:
-        known = sorted(each.name for each in path.parent.glob("*.log"))
-        has = f"its attempt {path.parent.name} has {', '.join(known) or 'no logs'}"
-        raise TrainError(f"run {chosen.run} is {chosen.outcome} and has no {name}: {has}")
+        known = ", ".join(sorted(each.name for each in path.parent.glob("*.log"))) or "no logs"
+        raise TrainError(f"run {chosen.run} has no {name}: attempt {path.parent.name} has {known}")
     _printed(chosen, attempt, name, follow)
     return 0
 
 
 def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> None:
     """Print a log, as it grows if asked to; a rotated file is read to its end before the next."""
-    inode, at = -1, 0
+    out, file = sys.stdout.buffer, None
+    for rotated in sorted(run.attempt(attempt).glob(f"{name}.[0-9]*"), reverse=True):
+        out.write(rotated.read_bytes())
     while True:
         run = runs.read(run.folder)
-        for file in _from(run.attempt(attempt), name, inode):
-            with file:
-                now = os.fstat(file.fileno()).st_ino
-                file.seek(at if now == inode else 0)
-                shutil.copyfileobj(file, sys.stdout.buffer)
-                at, inode = file.tell(), now
+        log = run.attempt(attempt) / name
+        same = file and log.exists() and os.path.samestat(os.fstat(file.fileno()), log.stat())
+        if file:
+            shutil.copyfileobj(file, out)
+        if log.exists() and not same:
+            file = log.open("rb")
+            shutil.copyfileobj(file, out)
         sys.stdout.flush()
         if not follow:
             return
@@ -311,15 +279,6 @@ def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> None:
             starting.say(f"run {run.run} has ended: {run.outcome}")
             return
         time.sleep(0.5)
-
-
-def _from(folder: Any, name: str, inode: int) -> Iterator[Any]:
-    """Yield a log's files from one on, which may have been rotated, or all."""
-    files = [*sorted(folder.glob(f"{name}.[0-9]*"), reverse=True), folder / name]
-    inodes = [each.stat().st_ino if each.exists() else 0 for each in files]
-    for each in files[inodes.index(inode) if inode in inodes else 0 :]:
-        if each.exists():
-            yield each.open("rb")
 
 
 @train.command("completion")

@@ -67,13 +67,6 @@ class Site:
     def runs(self) -> Path:
         return Path(self.state) / "runs"
 
-    @property
-    def units(self) -> tuple[Path, Path]:
-        """The unit of a run, and the one of a boot."""
-        folder = Path(self.prefix) / "train"
-        names = ("pyinfra-gpu-train@.service", "pyinfra-gpu-train-again.service")
-        return folder / names[0], folder / names[1]
-
 
 def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; where it does not come to one, `stderr` says why.
@@ -151,65 +144,52 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU as nvidia-smi shows it; None for what it does not know."""
+    """One GPU as nvidia-smi shows it; + words: what it does, on one line."""
 
     index: int
     uuid: str
     total_mib: int
     used_mib: int
-    percent: float | None
-    celsius: float | None
-    watts: float | None
-    slowed: str
-
-    @property
-    def words(self) -> str:
-        """What it does, on one line."""
-        figures = ((self.percent, "%"), (self.celsius, "°C"), (self.watts, "W"))
-        told = [f"GPU {self.index}", f"{self.used_mib / 1024:.1f}/{self.total_mib / 1024:.1f} GiB"]
-        told += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
-        return " ".join([*told, self.slowed]).rstrip()
+    words: str
 
 
-def _slowed(text: str | None) -> str:
-    found = (name for name in reasons(bitmask(text) or 0) if "power" in name or "slow" in name)
-    return ", ".join(found).replace("_", " ")
-
-
-_GPU: nvidia_smi.Fields = {
-    "index": ("index", lambda text: integer(text) or 0),
-    "uuid": ("uuid", str),
-    "total_mib": ("memory.total", lambda text: integer(text) or 0),
-    "used_mib": ("memory.used", lambda text: integer(text) or 0),
-    "percent": ("utilization.gpu", number),
-    "celsius": ("temperature.gpu", number),
-    "watts": ("power.draw", number),
-    "slowed": ("clocks_event_reasons.active", _slowed),
-}
-_USER: nvidia_smi.Fields = {
-    "uuid": ("gpu_uuid", str),
-    "pid": ("pid", str),
-    "name": ("process_name", lambda text: str(text).rpartition("/")[2][:40]),
-}
+_FIGURES = {"utilization.gpu": "%", "temperature.gpu": "°C", "power.draw": "W"}
+_SLOWED = "clocks_event_reasons.active"
 
 
 def gpus(run: nvidia_smi.Run = nvidia_smi.run) -> list[Gpu]:
     """Return the GPUs by index; raise TrainError with nvidia-smi's words where it fails."""
-    found, error = nvidia_smi.read(run, _GPU)
-    if error:
-        raise TrainError(error)
-    return sorted((Gpu(**each) for each in found), key=lambda each: each.index)
+    memory = ("memory.total", "memory.used")
+    rows = _asked(run, "gpu", "index", "uuid", *memory, *_FIGURES, _SLOWED)
+    return sorted(map(_gpu, rows), key=lambda gpu: gpu.index)
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    index, total, used = (
+        integer(row.get(name)) or 0 for name in ("index", "memory.total", "memory.used")
+    )
+    slowed = [name for name in reasons(bitmask(row.get(_SLOWED)) or 0) if "idle" not in name]
+    figures = [(number(row.get(name)), unit) for name, unit in _FIGURES.items()]
+    words = [f"GPU {index} {used / 1024:.1f}/{total / 1024:.1f} GiB"]
+    words += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
+    words += [name.replace("_", " ") for name in slowed]
+    return Gpu(index=index, uuid=row["uuid"], total_mib=total, used_mib=used, words=" ".join(words))
 
 
 def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
     """Return the UUID of each GPU in use -> the processes that compute on it."""
-    rows, error = nvidia_smi.read(run, _USER, "compute-apps")
-    if error:
-        raise TrainError(error)
     found: dict[str, list[str]] = {}
-    for each in rows:
-        found.setdefault(each["uuid"], []).append(f"pid {each['pid']} ({each['name']})")
+    for row in _asked(run, "compute-apps", "gpu_uuid", "pid", "process_name"):
+        name = row["process_name"].rpartition("/")[2][:40]
+        found.setdefault(row["gpu_uuid"], []).append(f"pid {row['pid']} ({name})")
     return found
+
+
+def _asked(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
+    table = nvidia_smi.query(run, what, fields)
+    if table.error:
+        raise TrainError(table.error)
+    return table.rows
 
 
 def memory_gib() -> tuple[float, float]:
@@ -246,11 +226,11 @@ def unproven(site: Site) -> str:
         passed = None
     if passed is None:
         return "no smoke test has passed here"
-    known, torch = parts(str(passed)), _torch(site)
+    known = parts(str(passed))
     present = {  # the kernel is the boot's
         "the boot": boot_id(),
         "the driver": [str(_driver()), str(_libcuda())],
-        "torch": [site.torch, str(torch.get("git_version"))],
+        "torch": [site.torch, str(_torch(site).get("torch_commit"))],
     }
     changed = ["pyinfra-gpu"]
     if known is not None:
@@ -260,10 +240,8 @@ def unproven(site: Site) -> str:
 
 def versions(site: Site) -> dict[str, str]:
     """Return what a run is made with, as far as it is known without importing torch."""
-    torch, names = _torch(site), {"__version__": "torch", "git_version": "torch_commit"}
-    known = {names.get(name, name): value for name, value in torch.items()}
-    driver = {"driver": found} if (found := _driver()) else {}
-    return {**known, **driver, "kernel": platform.release(), "python": platform.python_version()}
+    known = {"kernel": platform.release(), "python": platform.python_version()}
+    return {**_torch(site), **known, "driver": _driver() or ""}
 
 
 def packages(site: Site) -> str:
@@ -273,15 +251,16 @@ def packages(site: Site) -> str:
     return "".join(f"{name}=={version}\n" for name, _, version in sorted(names))
 
 
-_ASSIGNED = re.compile(
-    r"""^(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*['"]([^'"]*)['"]""", re.MULTILINE
-)
-
-
 def _torch(site: Site) -> dict[str, str]:
+    found = {}
+    names = {"torch": "__version__", "torch_commit": "git_version", "cuda": "cuda"}
     for path in Path(site.python).parents[1].glob("lib/python3*/site-packages/torch/version.py"):
-        return dict(_ASSIGNED.findall(path.read_text(encoding="utf-8", errors="replace")))
-    return {}
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for name, variable in names.items():
+            pattern = rf"""^{variable}\s*(?::[^=]*)?=\s*['"]([^'"]*)['"]"""
+            if match := re.search(pattern, text, re.MULTILINE):
+                found[name] = match[1]
+    return found
 
 
 def _driver() -> str | None:
@@ -305,13 +284,7 @@ def _libcuda() -> str | None:
 def plain_variables() -> dict[str, str]:
     """Return the environment that a run or a command of the owner's begins with."""
     user = pwd.getpwuid(os.getuid())
-    return {
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
-        "SHELL": "/bin/sh",
-        "LANG": "C.UTF-8",
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONUNBUFFERED": "1",
-        "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}",
-    }
+    names = dict.fromkeys(("USER", "LOGNAME"), user.pw_name)
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    own = {"HOME": user.pw_dir, "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}", "PATH": path}
+    return {**names, **own, "SHELL": "/bin/sh", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}

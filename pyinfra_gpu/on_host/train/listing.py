@@ -1,6 +1,6 @@
 """What is known of a run, in words, as a table, a line, or a screen.
 
-The words and the table are the controller's as well.
+The table is the controller's as well.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from ..terminal import columns, draws, one_line, shortened
 from . import host, runs
 from .host import CPU, TrainError, moment
 from .metrics import sampled
-from .runs import Run, tail_of, unstamped
+from .runs import Run, tail_of
 
 NARROW = 60
 """Columns; below that there are lines in place of a screen."""
 _LINE_EVERY_S = 10.0
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _CURVE = 5  # lines
+_NOT_FINITE = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
 
 
 # -- words
@@ -40,34 +42,36 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def step_words(known: Mapping[str, Any]) -> str:
-    step, steps = known.get("step"), known.get("steps")
-    return "" if step is None else f"{step:,}" + (f"/{steps:,}" if steps else "")
-
-
 def loss_words(known: Mapping[str, Any]) -> str:
-    if word := known.get("not_finite"):
-        return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
+    """Return the loss of a step."""
     value = known.get("loss")
-    if value is None:
-        return ""
+    if "not_finite" in known or value is None:
+        return _NOT_FINITE.get(known.get("not_finite", ""), "")
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
-
-
-def speed_words(known: Mapping[str, Any]) -> str:
-    parts = []
-    for name, unit in (("tokens_per_second", ""), ("tokens_per_second_per_gpu", " a GPU")):
-        if (value := known.get(name)) is not None:
-            parts.append((f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" tokens/s{unit}")
-    if (mfu := known.get("mfu")) is not None:
-        parts.append(f"MFU {mfu:.1f} %")
-    return ", ".join(parts)
 
 
 def words(known: Mapping[str, Any]) -> dict[str, str]:
     """Return what a step says, by its names; what it does not say is left out."""
-    found = {"step": step_words(known), "loss": loss_words(known), "speed": speed_words(known)}
+    step, steps, speed = known.get("step"), known.get("steps"), []
+    for name, unit in (("tokens_per_second", ""), ("tokens_per_second_per_gpu", " a GPU")):
+        if (value := known.get(name)) is not None:
+            speed.append((f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" tokens/s{unit}")
+    if (mfu := known.get("mfu")) is not None:
+        speed.append(f"MFU {mfu:.1f} %")
+    found = {
+        "step": "" if step is None else f"{step:,}" + (f"/{steps:,}" if steps else ""),
+        "loss": loss_words(known),
+        "speed": ", ".join(speed),
+    }
     return {name: text for name, text in found.items() if text}
+
+
+def document(run: Run) -> dict[str, Any]:
+    """Return what `list --json` and a notification say of a run."""
+    own = {key: value for key, value in asdict(run).items() if key != "folder"}
+    more = {name: getattr(run, name) for name in ("across", "outcome", "wrong", "nproc")}
+    last = {"last": run.history.last or None, "words": words(run.history.last)}
+    return {**own, **more, **last, "stalled_seconds": run.stalled}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -87,8 +91,8 @@ def state_words(run: Run) -> str:
     if run.stalled is not None:
         return f"stalled: no step for {duration(run.stalled)}"
     if run.outcome == "lost":
-        why = "the host was started anew" if run.cut_off else "its supervisor was ended"
-        return f"lost: {why}"
+        reboot = run.boot_id != host.boot_id()
+        return f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
     return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
 
 
@@ -98,25 +102,22 @@ def told(run: Run) -> Iterator[tuple[str, str]]:
     if run.waits:
         until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
         yield "waits", f"until {until} for {run.waits.get('for')}"
-    if step := step_words(known):
-        epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
-        steps = known.get("steps")
-        yield "step", epoch + step + (f" ({min(1.0, known['step'] / steps):.1%})" if steps else "")
-    if loss := loss_words(known):
-        since = history.not_finite and history.not_finite[0]
-        yield "loss", loss + (f" since step {since}" if since is not None else "")
-    if speed := speed_words(known):
-        yield "speed", speed
+    for name, text in words(known).items():
+        if name == "step" and known.get("steps"):
+            text += f" ({min(1.0, known['step'] / known['steps']):.1%})"
+        if name == "loss" and history.not_finite:
+            text += f" since step {history.not_finite[0] or 0}"
+        yield name, text
     if history.left is not None and not run.over and run.stalled is None:
         until = time.strftime("%H:%M", time.localtime(time.time() + history.left))
         yield "left", f"{duration(history.left)}, until {until}; {history.pace:.3g} s a step"
     with contextlib.suppress(OSError, TypeError, ValueError):
         if run.spec and (point := run.newest()):
-            ago = "" if run.over else f", {duration(time.time() - point.changed)} ago"
-            yield "saved", f"{point.path.name}{ago}"
-    for log in () if step else run.logs()[:1]:
+            ago = "" if run.over else f", {duration(time.time() - point.stat().st_mtime)} ago"
+            yield "saved", f"{point.name}{ago}"
+    for log in () if "step" in known else run.logs()[:1]:
         if lines := [line for line in tail_of(log, 64 << 10) if line.strip()]:
-            yield "log", shortened(unstamped(lines[-1]), 300)
+            yield "log", shortened(lines[-1], 300)
 
 
 def machine(run: Run) -> Iterator[str]:
@@ -134,7 +135,7 @@ def machine(run: Run) -> Iterator[str]:
 
 def line(run: Run) -> str:
     """Return a run on one line."""
-    parts = (words if name == "speed" else f"{name} {words}" for name, words in told(run))
+    parts = (text if name == "speed" else f"{name} {text}" for name, text in told(run))
     return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
 
 
@@ -147,21 +148,21 @@ def screen(run: Run, width: int) -> str:
     about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
     about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
     about += ["unproven host"] if run.unproven else []
-    rows = (f"{name:5}  {words}" for name, words in told(run))
+    rows = (f"{name:5}  {text}" for name, text in told(run))
     hint = f"train {'why' if run.failed else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
     curve = chart(run.history.losses, width - 2)
     lines = ["  ".join(head), " · ".join(about), "", *rows, *curve, "", *machine(run), hint]
-    return "\n".join(line if line in curve else one_line(line)[:width] for line in lines)
+    return "\n".join(text if text in curve else one_line(text)[:width] for text in lines)
 
 
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
     drawn = draws(sys.stdout) and columns() >= NARROW and not plain
     shown: object = None
-    printed, ends, clear = float("-inf"), False, ""
+    printed, clear = float("-inf"), ""
     try:
-        while not ends:
+        while True:
             run = runs.read(folder)
             now, ends = (run.history.last, run.outcome), once or run.over
             if drawn:
@@ -170,11 +171,12 @@ def watch(folder: Path, *, plain: bool, once: bool) -> int:
             elif ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
                 print(line(run), flush=True)
                 shown, printed = now, time.monotonic()
-            time.sleep(0 if ends else 1)
+            if ends:
+                return 2 if run.wrong else 0
+            time.sleep(1)
     except KeyboardInterrupt:
         print(f"\nthe run continues: `train watch {folder.name}` shows it again", file=sys.stderr)
         return 0
-    return 2 if run.wrong else 0
 
 
 def chart(losses: Sequence[float], width: int) -> list[str]:

@@ -40,19 +40,20 @@ _END = r"(?![\w.])"
 
 @lru_cache(maxsize=1)
 def _formats() -> list[tuple[re.Pattern[str], bool, dict[str, list[re.Pattern[str]]]]]:
-    found = []
-    for entry in json.loads(pkgutil.get_data(__package__ or "", "formats.json") or b"[]"):
-        fields = {
-            name: [re.compile(_with_number(each), re.ASCII) for each in patterns]
-            for name, patterns in entry["fields"].items()
-        }
-        found.append((re.compile(entry["line"], re.ASCII), bool(entry.get("bar")), fields))
-    return found
+    def compiled(pattern: str) -> re.Pattern[str]:
+        unit = pattern.partition("<number>")[2]
+        return re.compile(
+            pattern.replace("<number>", _NUMBER if unit else _NUMBER + _END), re.ASCII
+        )
 
-
-def _with_number(pattern: str) -> str:
-    unit = pattern.partition("<number>")[2]
-    return pattern.replace("<number>", _NUMBER if unit else _NUMBER + _END)
+    return [
+        (
+            compiled(entry["line"]),
+            bool(entry.get("bar")),
+            {name: [*map(compiled, patterns)] for name, patterns in entry["fields"].items()},
+        )
+        for entry in json.loads(pkgutil.get_data(__package__ or "", "formats.json") or b"[]")
+    ]
 
 
 class MetricReader:
@@ -115,15 +116,6 @@ def _metric(counts: Mapping[str, str | None], values: dict[str, float]) -> Metri
     return {**found, **finite, **({"loss": None} if not math.isfinite(loss) else {})}
 
 
-def stalled(times: Sequence[float], moment_: float) -> float | None:
-    """Return for how many seconds no step has come, where that is ten times the usual."""
-    if len(times) < 2:
-        return None
-    usual = median(later - earlier for earlier, later in pairwise(times))
-    waited = moment_ - times[-1]
-    return waited if waited >= max(10 * usual, 300) else None
-
-
 @dataclass
 class History:
     """What an attempt's log said of its steps.
@@ -152,9 +144,13 @@ class History:
         step, steps, pace = self.last.get("step"), self.last.get("steps"), self.pace
         return None if step is None or not steps or pace is None else max(0, steps - step) * pace
 
-    def stalled(self, moment_: float) -> float | None:
-        """Return for how many seconds no step has come, where that is too long."""
-        return stalled([when for when, _ in self.moments], moment_)
+    def stalled(self, at: float) -> float | None:
+        """Return for how many seconds no step has come, where that is ten times the usual."""
+        times = [when for when, _ in self.moments]
+        if len(times) < 2:
+            return None
+        usual, waited = median(b - a for a, b in pairwise(times)), at - times[-1]
+        return waited if waited >= max(10 * usual, 300) else None
 
     def add(self, metric: Metric) -> None:
         """Take in a line of the attempt."""

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import glob
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
-from .host import CPU, Site, TrainError
+from .host import Site, TrainError
 
 Value = Any
 """Of an argument: a text, a number, True, False or None."""
 PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
-RESUME_PLACES = (*PLACES, "checkpoint", "step")
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
-WORKTREE = "code"
-"""In a run's folder; there its program runs, so there a relative path begins."""
-LONGEST = 4096
-"""Characters of a value."""
-BATCH = re.compile(r"(?:[\w.-]*[._-])?batch[._-]?size")
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 # What looks like a place, and may be none: JSON has a quote or a colon between its braces.
 _BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
@@ -62,10 +53,6 @@ class Preset:
     wandb: bool = False
     resume_after_reboot: bool = False
 
-    def processes(self, ranks: int) -> int:
-        """Return how many processes train on a host that has so many ranks' devices."""
-        return 1 if self.launch == "python" else ranks
-
 
 def from_json(name: str, document: Mapping[str, Any]) -> Preset:
     """Return a resolved preset; what another version of this program added is left out."""
@@ -96,53 +83,41 @@ def nearest(word: str, known: Iterable[str], what: str) -> str:
 
 def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
     """Return the preset with other values, each NAME=VALUE and of the kind that stood there."""
-    arguments = dict(preset.arguments)
+    arguments, ranks = dict(preset.arguments), preset.ranks
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not name or not equals:
-            raise TrainError(f"--set {name or setting} has no value: write --set NAME=VALUE")
+        name, _, text = setting.partition("=")
+        if not text:
+            raise TrainError(f"--set {setting} has no value: write --set NAME=VALUE")
         if name in arguments:
             arguments[name] = _of_kind(preset, name, text)
-        elif name != "ranks":
-            hint = nearest(name, arguments, "arguments are")
-            raise TrainError(
-                f"preset {preset.name} has no argument {name!r}: {hint}; what it does not know"
-                f" goes behind --, as -- --{name}={text}"
-            )
-        elif text.isdecimal() and 1 <= int(text) <= 64:
-            preset = replace(preset, ranks=int(text))
-        else:
+        elif name == "ranks" and text.isdecimal() and 1 <= int(text) <= 64:
+            ranks = int(text)
+        elif name == "ranks":
             raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
-    return replace(preset, arguments=arguments)
+        else:
+            hint = nearest(name, arguments, "arguments are")
+            further = f"what it does not know goes behind --, as -- --{name}={text}"
+            raise TrainError(f"preset {preset.name} has no argument {name!r}: {hint}; {further}")
+    return replace(preset, arguments=arguments, ranks=ranks)
 
 
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before: Value = preset.arguments[name]
-    value: Value = None
-    kind = "a text in printable characters"
     try:
         if isinstance(before, bool):
-            kind = "on or off"
-            value = _SWITCH[text.lower()]
-        elif isinstance(before, int | float):
-            # 0 may be a rate or a share as well.
-            whole = isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal())
-            kind = "a whole number" if whole and before else "a number"
-            value = int(text) if whole else float(text)
-            if BATCH.fullmatch(name) and value < 1:
-                kind, value = "a number above 0", None
-        elif place := unknown_place(text, (*PLACES, *preset.arguments)):
-            kind = f"no {{{place}}}: the places are {', '.join(PLACES)} and its arguments"
-        elif text.isprintable() and 0 < len(text) <= LONGEST:
-            value = text
+            return _SWITCH[text.lower()]
+        if isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal()):
+            return int(text)
+        if isinstance(before, int | float):  # 0 may be a rate or a share as well
+            return float(text)
     except (KeyError, ValueError):
-        pass
-    if value is None:
-        was = "" if isinstance(before, str) else f", as in preset {preset.name}, where it is "
-        was += "" if isinstance(before, str) else str(before)
-        text = f"--set {name} takes {kind}{was}"
-        raise TrainError(f"{text}: give one, or put --{name}=VALUE behind --")
-    return value
+        kind = "on or off" if isinstance(before, bool) else "such a number"
+        what = f"--set {name}={text}: in preset {preset.name} it is {before}"
+        raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --") from None
+    if place := unknown_place(text, (*PLACES, *preset.arguments)):
+        places = f"the places are {', '.join(PLACES)} and its arguments"
+        raise TrainError(f"--set {name} has {{{place}}}, which stands for nothing: {places}")
+    return text
 
 
 def unknown_place(text: str, known: Iterable[str]) -> str:
@@ -155,26 +130,22 @@ def filled(text: str, values: Mapping[str, object]) -> str:
     return _PLACE.sub(lambda match: str(values.get(match[1], match[0])), text)
 
 
-def arithmetic(preset: Preset, ranks: int) -> list[tuple[str, str]]:
-    """Return (problem, remedy) of each total that is no multiple of what it must be.
+def arithmetic(preset: Preset, ranks: int) -> Iterator[tuple[str, str]]:
+    """Yield (problem, remedy) of each total that is no multiple of what it must be.
 
     + ranks: of all hosts
     """
     numbers = {"ranks": ranks, **preset.arguments}
-    found = []
     for name, factors in preset.multiples.items():
-        total, product, told = numbers.get(name), 1, []
+        total, product, shown = numbers.get(name), 1, []
         for factor in factors:
             value = factor if isinstance(factor, int) else numbers.get(factor)
             product *= value if isinstance(value, int) else 0
-            told.append(str(factor) if isinstance(factor, int) else f"{factor} {value}")
-        if isinstance(total, int) and product > 0 and total % product == 0:
-            continue
-        below = total // product * product if isinstance(total, int) and product > 0 else 0
-        near = " or ".join(str(n) for n in (below, below + product) if n > 0) or "A MULTIPLE"
-        problem = f"{name} {total} of preset {preset.name} is no multiple of"
-        found.append((f"{problem} {' x '.join(told)} = {product}", f"give --set {name}={near}"))
-    return found
+            shown.append(str(factor) if isinstance(factor, int) else f"{factor} {value}")
+        if not isinstance(total, int) or product <= 0 or total % product:
+            problem = f"{name} {total} of preset {preset.name} is no multiple of"
+            remedy = f"give --set {name}=N, N a multiple of {product}"
+            yield f"{problem} {' x '.join(shown)} = {product}", remedy
 
 
 def secret_in(words: Sequence[str]) -> str | None:
@@ -191,24 +162,6 @@ def secret_in(words: Sequence[str]) -> str | None:
     return None
 
 
-def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether a variable of that name, or with that value, looks secret."""
-    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value))
-
-
-# -- what is run
-
-
-def values(preset: Preset, folder: Path, ranks: int) -> dict[str, object]:
-    """Return what `{...}` stands for in a run of that folder."""
-    count = preset.processes(ranks)
-    known = {"run": str(folder), "name": folder.name, "ranks": count, "home": str(Path.home())}
-    given = {name: value for name, value in preset.arguments.items() if value is not None}
-    for name, value in given.items():
-        given[name] = filled(value, known) if isinstance(value, str) else value
-    return {**given, **known}
-
-
 def argument_words(arguments: Mapping[str, Value], known: Mapping[str, object]) -> list[str]:
     """Return arguments as words: True is a switch, None and False leave one out."""
     return [
@@ -216,104 +169,3 @@ def argument_words(arguments: Mapping[str, Value], known: Mapping[str, object]) 
         for name, value in arguments.items()
         if value is not None and value is not False
     ]
-
-
-def command(
-    python: str,
-    preset: Preset,
-    known: Mapping[str, object],
-    ranks: int,
-    further: Sequence[str],
-    *,
-    hosts: int = 1,
-    resumed: Mapping[str, object] | None = None,
-) -> list[str]:
-    """Return the command line of a run.
-
-    + known: what `{...}` stands for; + further: what stood behind `--`
-    + resumed: the checkpoint and its step, where it goes on
-    """
-    known = {**known, **(resumed or {})}
-    arguments = {**preset.arguments, **(preset.resume if resumed else {})}
-    what = ["-m", preset.module] if preset.module else [str(preset.file)]
-    own = [*argument_words(arguments, known), *(filled(word, known) for word in preset.words)]
-    program = [python, "-u", *what, *own, *further]
-    if preset.launch == "python":
-        return program
-    nodes = ["--standalone"] if hosts == 1 else ["--nnodes", str(hosts)]
-    torchrun = [python, "-m", "torch.distributed.run", *nodes]
-    return [*torchrun, "--nproc-per-node", str(ranks), "--no-python", *program]
-
-
-def devices_variable(devices: Sequence[str]) -> dict[str, str]:
-    """Return the variable that shows a run its GPUs and no others."""
-    return {"CUDA_VISIBLE_DEVICES": "" if [*devices] == [CPU] else ",".join(devices)}
-
-
-# -- its checkpoints
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """+ step: the digits in its name, as they stand there."""
-
-    path: Path
-    step: str
-
-    @property
-    def changed(self) -> float:
-        return self.path.stat().st_mtime
-
-
-def newest(
-    preset: Preset, values: Mapping[str, object], ranks: int, since: float
-) -> Checkpoint | None:
-    """Return the newest complete checkpoint that was written since a moment.
-
-    + ranks: of all hosts
-    """
-    for each in reversed(found(preset, values)):
-        if each.changed >= since and _complete(preset, each, values, ranks):
-            return each
-    return None
-
-
-def found(preset: Preset, values: Mapping[str, object]) -> list[Checkpoint]:
-    """Return all that the preset's pattern matches, the newest step last."""
-    pattern, known = pattern_of(preset, values), []
-    for name in glob.glob(pattern) if pattern else ():  # noqa: PTH207 - it is an absolute one
-        numbers = re.findall("[0-9]+", Path(name).name)
-        known.append(Checkpoint(Path(name), numbers[-1] if numbers else ""))
-    return sorted(known, key=lambda each: (int(each.step or 0), each.path))
-
-
-def pattern_of(preset: Preset, values: Mapping[str, object]) -> str | None:
-    """Return where checkpoints are, as a glob with an absolute path."""
-    if preset.checkpoints is None:
-        return None
-    worktree = glob.escape(str(Path(str(values["run"])) / WORKTREE))
-    return os.path.normpath(Path(worktree) / filled(preset.checkpoints, values))
-
-
-def folder_of(pattern: str) -> Path:
-    """Return the folder above the first part of a pattern that is no plain name."""
-    parts = Path(pattern).parts[:-1]
-    magic = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    return Path(*parts[:magic])
-
-
-def _complete(preset: Preset, each: Checkpoint, values: Mapping[str, object], ranks: int) -> bool:
-    folder = each.path if each.path.is_dir() else each.path.parent
-    known = {**values, "checkpoint": str(each.path), "step": each.step or "*"}
-
-    def holds(pattern: str, rank: int) -> bool:
-        path = folder / filled(pattern, {**known, "rank": rank})
-        return path.is_file() and path.stat().st_size > 0
-
-    for pattern in (*preset.complete, *([each.path.name] if each.path.is_file() else [])):
-        ranked = "{rank}" in pattern
-        if not all(holds(pattern, rank) for rank in range(ranks if ranked else 1)):
-            return False
-        if ranked and (folder / filled(pattern, {**known, "rank": ranks})).exists():
-            return False  # it is of a run with more ranks
-    return True

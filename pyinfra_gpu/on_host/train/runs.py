@@ -6,12 +6,13 @@ Whether a run is on is asked in one place, `_with_states`: of `run.json`, and of
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,8 @@ from .metrics import History, history
 
 SCHEMA = 1
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
+WORKTREE = "code"
+"""In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a unit that is on
 _UNRESOLVED_S = 7 * 86400.0
@@ -37,7 +40,6 @@ class Attempt:
     number: int
     started: str | None = None
     ended: str | None = None
-    boot_id: str = ""
     resumed_from: str | None = None
     exit: int | None = None
     outcome: str | None = None  # finished, failed, stopped or lost
@@ -54,8 +56,9 @@ class Run:
     + spec: its preset with all settings; + words: what stood behind `--`
     + code: [path, HEAD, commit] of the repository and its submodules
     + devices: those that it may have; + gpus: those that it has
-    + part: of a run of several hosts, see `several`
+    + part: of a run of several hosts, see `starting.Part`
     + waits: {"after": "failure" or "reboot", "for": why, "until": time}
+    + boot_id: of the boot on which it was started last
     + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
     + refused: why its supervisor did not begin; + damaged: why there is no record, never written
     """
@@ -74,7 +77,6 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     unproven: bool = False
     retries: int = 0
-    like: str | None = None
     trial: bool = False
     created: str = ""
     waits: dict[str, str] | None = None
@@ -88,6 +90,7 @@ class Run:
     queue: bool = False
     retried: int = 0
     after_reboot: float = 0
+    boot_id: str = ""
     resumed_from: str | None = None
     refused: str = ""
     damaged: str = ""
@@ -137,12 +140,6 @@ class Run:
         return odd or self.outcome in ("failed", "lost", "stalled", "damaged")
 
     @property
-    def cut_off(self) -> bool:
-        """Whether another boot of the host ended it."""
-        last = self.last
-        return last is not None and last.outcome == "lost" and last.boot_id != boot_id()
-
-    @property
     def waits_for_boot(self) -> bool:
         return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
 
@@ -155,7 +152,7 @@ class Run:
 
     @property
     def nproc(self) -> int:
-        return self.settings.processes(self.ranks)
+        return 1 if self.settings.launch == "python" else self.ranks
 
     @property
     def world(self) -> int:
@@ -168,38 +165,37 @@ class Run:
         return 1 if self.devices == [CPU] else self.ranks
 
     @property
-    def returns(self) -> bool:
-        """Whether it goes on by itself after a boot."""
-        return self.settings.resume_after_reboot and not self.across
-
-    @property
     def settings(self) -> presets.Preset:
         return presets.from_json(str(self.preset), self.spec)
 
     @property
     def places(self) -> dict[str, object]:
         """What `{...}` in a text of its preset stands for."""
-        return presets.values(self.settings, self.folder, self.ranks)
+        own = {"run": str(self.folder), "name": self.folder.name, "ranks": self.nproc}
+        known = {**own, "home": str(Path.home())}
+        arguments = {
+            name: presets.filled(value, known) if isinstance(value, str) else value
+            for name, value in self.settings.arguments.items()
+            if value is not None
+        }
+        return {**arguments, **known}
 
-    @property
-    def pattern(self) -> str | None:
-        """Where its checkpoints are, as a glob with an absolute path."""
-        return presets.pattern_of(self.settings, self.places)
-
-    def begin_from(self, site: Site, point: presets.Checkpoint | None) -> None:
+    def begin_from(self, site: Site, point: Path | None) -> None:
         """Have the command begin at a checkpoint, or at the beginning."""
-        resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
-        given = (site.python, self.settings, self.places, self.ranks, self.words)
-        self.command = presets.command(*given, hosts=len(self.across or "1"), resumed=resumed)
-        self.resumed_from = str(point.path) if point else None
-
-    def newest(self) -> presets.Checkpoint | None:
-        """Return the newest complete checkpoint that it has presets."""
-        return presets.newest(self.settings, self.places, self.world, moment(self.created) or 0)
-
-    def resumable(self) -> presets.Checkpoint | None:
-        """Return the newest complete checkpoint, where its preset says how to go on from one."""
-        return self.newest() if self.settings.resume else None
+        preset, known = self.settings, self.places
+        if point:
+            known |= {"checkpoint": str(point), "step": step_of(point)}
+        arguments = {**preset.arguments, **(preset.resume if point else {})}
+        program = ["-m", preset.module] if preset.module else [str(preset.file)]
+        program += presets.argument_words(arguments, known)
+        program += [presets.filled(word, known) for word in preset.words]
+        self.command = [site.python, "-u", *program, *self.words]
+        self.resumed_from = str(point) if point else None
+        if preset.launch == "torchrun":
+            nodes = ["--nnodes", str(len(self.across))] if self.across else ["--standalone"]
+            ranks = ["--nproc-per-node", str(self.ranks), "--no-python"]
+            launcher = [site.python, "-m", "torch.distributed.run"]
+            self.command = [*launcher, *nodes, *ranks, *self.command]
 
     def attempt(self, number: int | None = None) -> Path:
         """Return the folder of an attempt, the last one where none is said."""
@@ -209,19 +205,72 @@ class Run:
         """Return the logs of the last attempt's ranks, by rank."""
         return sorted(self.attempt().glob("rank*.log"), key=rank_of)
 
+    # -- its checkpoints
 
-def tail_of(path: Path, size: int) -> list[str]:
-    """Return the lines of a file's end; none where it cannot be read."""
+    @property
+    def pattern(self) -> str | None:
+        """Where its checkpoints are, as a glob with an absolute path."""
+        if (given := self.settings.checkpoints) is None:
+            return None
+        worktree = glob.escape(str(self.folder / WORKTREE))
+        return os.path.normpath(Path(worktree) / presets.filled(given, self.places))
+
+    @property
+    def saves(self) -> Path | None:
+        """The folder above the first part of the pattern that is no plain name."""
+        folder = Path(self.pattern).parent if self.pattern else None
+        while folder and glob.has_magic(str(folder)):
+            folder = folder.parent
+        return folder
+
+    def checkpoints(self) -> list[Path]:
+        """Return all that the pattern matches, the newest step last."""
+        paths = map(Path, glob.glob(self.pattern or ""))  # noqa: PTH207 - it is an absolute one
+        return sorted(paths, key=lambda path: (int(step_of(path) or 0), path))
+
+    def newest(self) -> Path | None:
+        """Return the newest complete checkpoint that it has written."""
+        since = moment(self.created) or 0
+        for each in reversed(self.checkpoints()):
+            if each.stat().st_mtime >= since and self._complete(each):
+                return each
+        return None
+
+    def resumable(self) -> Path | None:
+        """Return the newest complete checkpoint, where its preset says how to go on from one."""
+        return self.newest() if self.settings.resume else None
+
+    def _complete(self, point: Path) -> bool:
+        """Tell whether its files are there, of just so many ranks, and none is empty."""
+        folder, own = (point, []) if point.is_dir() else (point.parent, [point.name])
+        known = {**self.places, "checkpoint": str(point), "step": step_of(point) or "*"}
+
+        def file(pattern: str, rank: int) -> Path:
+            return folder / presets.filled(pattern, {**known, "rank": rank})
+
+        for pattern in (*self.settings.complete, *own):
+            ranked = "{rank}" in pattern
+            paths = [file(pattern, rank) for rank in range(self.world if ranked else 1)]
+            if not all(path.is_file() and path.stat().st_size for path in paths):
+                return False
+            if ranked and file(pattern, self.world).exists():
+                return False  # it is of a run with more ranks
+        return True
+
+
+def step_of(point: Path) -> str:
+    """Return the step of a checkpoint: the last digits in its name, as they stand there."""
+    numbers: list[str] = re.findall("[0-9]+", point.name)
+    return numbers[-1] if numbers else ""
+
+
+def tail_of(path: Path, size: int) -> Iterator[str]:
+    """Yield the lines of a log's end without their times; none where it cannot be read."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return file.read(size).decode("utf-8", "replace").splitlines()
-    return []
-
-
-def unstamped(line: str) -> str:
-    """Return a line of a log without its time."""
-    stamp, _, rest = line.partition(" ")
-    return line if moment(stamp) is None else rest
+        for line in file.read(size).decode("utf-8", "replace").splitlines():
+            stamp, _, rest = line.partition(" ")
+            yield line if moment(stamp) is None else rest
 
 
 def rank_of(log: Path) -> int:
@@ -249,7 +298,9 @@ def _with_states(known: list[Run]) -> list[Run]:
         if run.damaged:
             run.state = "running" if run.run in on else "damaged"
             continue
-        if not (run.over or run.run in on or _begins(run)):
+        changed = (run.folder / "run.json").stat().st_mtime
+        begins = run.state == "starting" and time.time() - changed < _BEGINNING_S
+        if not (run.over or run.run in on or begins):
             run = known[place] = record(run.folder)  # it may have ended since
             if not run.over and run.last is not None and run.last.outcome is None:
                 run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)
@@ -260,11 +311,6 @@ def _with_states(known: list[Run]) -> list[Run]:
     return known
 
 
-def _begins(run: Run) -> bool:
-    changed = (run.folder / "run.json").stat().st_mtime
-    return run.state == "starting" and time.time() - changed < _BEGINNING_S
-
-
 def _last_sign(folder: Path) -> str:
     """Return when something of a run was last written."""
     paths = (folder / "run.json", folder / "metrics.jsonl", *folder.glob("attempts/*/*.log"))
@@ -273,15 +319,11 @@ def _last_sign(folder: Path) -> str:
 
 def _waits_s(run: Run) -> float:
     """Return for how long a run of an earlier boot still waits to go on by itself; 0 for others."""
-    away = run.outcome in ("lost", "stopped", "not started")
+    away = run.outcome in ("lost", "stopped", "not started") and run.boot_id != boot_id()
     if not (run.after_reboot and run.state == "ended" and away):
         return 0
     up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    if run.last is None:
-        earlier = (moment(run.created) or 0) < time.time() - up
-    else:
-        earlier = run.last.boot_id != boot_id()
-    return max(0, run.after_reboot - up) if earlier else 0
+    return max(0, run.after_reboot - up)
 
 
 def record(folder: Path) -> Run:
@@ -303,12 +345,12 @@ def record(folder: Path) -> Run:
 def names(site: Site) -> list[str]:
     """Return the runs that there are, the newest last."""
     found = (path.parent.name for path in site.runs.glob("*/run.json"))
-    return sorted(
-        filter(NAME.fullmatch, found),
-        key=lambda name: [
-            int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)
-        ],
-    )
+
+    def order(name: str) -> list[Any]:
+        parts = re.split("([0-9]+)", name)
+        return [int(part) if part.isdecimal() else part for part in parts]
+
+    return sorted(filter(NAME.fullmatch, found), key=order)
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
@@ -316,17 +358,14 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
 
     + going: only one that is on; + across: of those without a name, only one of several hosts
     """
-    if name is None:
-        found = [run for run in all_of(site) if run.across or not across]
-        found = [run for run in found if not run.over] if going else found[-1:]
-    else:
-        known = names(site)
-        like = [each for each in known if each.startswith(name) or each.endswith(name)]
-        found = _with_states(
-            [record(site.runs / each) for each in ([name] if name in known else like)]
-        )
-        if going and len(found) > 1:
-            found = [run for run in found if not run.over] or found
+    found = [run for run in all_of(site) if name is not None or run.across or not across]
+    if name is not None:
+        like = [run for run in found if run.run.startswith(name) or run.run.endswith(name)]
+        found = [run for run in found if run.run == name] or like
+    if going:
+        found = [run for run in found if not run.over] or (found if name else [])
+    elif name is None:
+        found = found[-1:]
     if len(found) == 1:
         return found[0]
     if found:
@@ -354,17 +393,17 @@ def new_name(preset: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
 
 
-def make(site: Site, name: str, *, exactly: bool) -> Path:
-    """Make the folder of a new run of that name, or of one that begins so."""
-    if not NAME.fullmatch(name):
+def make(site: Site, preset: str, name: str | None) -> Path:
+    """Make the folder of a new run: of that name, or of one that nobody has."""
+    if name is not None and not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for end in ("", *([] if exactly else (f"-{number}" for number in range(2, 1000)))):
-        folder = site.runs / f"{name}{end}"
+    new = new_name(preset)
+    for each in [name] if name else [new, *(f"{new}-{number}" for number in range(2, 1000))]:
         with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            return folder
-    raise TrainError(f"there is a run {name} here already")
+            (site.runs / each).mkdir(mode=0o700)
+            return site.runs / each
+    raise TrainError(f"there is a run {name or new} here already")
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:
@@ -380,16 +419,9 @@ def forget_old(site: Site) -> None:
     ended = [run for run in all_of(site) if run.over and not run.damaged]
     for run in ended[: -site.keep_runs] if site.keep_runs else []:
         with contextlib.suppress(OSError, TrainError, ValueError, TypeError, KeyError):
-            _forget(site, run)
-
-
-def _forget(site: Site, run: Run) -> None:
-    folder, found = Path(os.path.realpath(run.folder)), presets.found(run.settings, run.places)
-    kept = [Path(os.path.realpath(each.path)) for each in found]
-    if not any(each.is_relative_to(folder) for each in kept):
-        code.forget(Path(site.checkout), run.run, run.code)
-        shutil.rmtree(folder)
-        return
-    for name in ("attempts", presets.WORKTREE):
-        if not any(each.is_relative_to(folder / name) for each in kept):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            folder, kept = run.folder.resolve(), [each.resolve() for each in run.checkpoints()]
+            for path in (folder / "attempts", folder / WORKTREE, folder):
+                if not any(each.is_relative_to(path) for each in kept):
+                    shutil.rmtree(path, ignore_errors=True)
+            if not folder.exists():
+                code.forget(Path(site.checkout), run.run, run.code)

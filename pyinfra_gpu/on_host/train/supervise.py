@@ -18,19 +18,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import checks, claims, code, host, presets, runs, units
+from . import checks, claims, code, host, listing, presets, runs, units
 from .host import Site, TrainError, now
 from .metrics import Metrics
-from .runs import Attempt, Run, tail_of, unstamped
+from .runs import Attempt, Run, tail_of
 
 if TYPE_CHECKING:
     from .why import Explanation
 
+Log = Callable[[str], object]
 AGAIN = 75
 """Exit code after which the unit starts it again; EX_TEMPFAIL."""
 MEETING_S = 60
@@ -60,18 +63,13 @@ def supervise(site: Site, name: str) -> int:
         return 1
 
 
-class Log:
-    """A log with a time before each line; two older files of it are kept."""
-
-    def __init__(self, path: Path, mib: float) -> None:
-        size = int(mib * (1 << 20))
-        self._file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
-        # What a full disk does not take stays in the file's buffer, and ends nothing.
-        self._file.handleError = lambda record: None  # type: ignore[method-assign]
-
-    def write(self, line: str) -> None:
-        """Write a line."""
-        self._file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
+def log_to(path: Path, mib: float) -> Log:
+    """Return what writes a line with its time to a log, of which two older files are kept."""
+    size = int(mib * (1 << 20))
+    file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
+    # What a full disk does not take stays in the file's buffer, and ends nothing.
+    file.handleError = lambda record: None  # type: ignore[method-assign]
+    return lambda line: file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
 
 
 class Supervisor:
@@ -148,12 +146,11 @@ class Supervisor:
         run, number = self.run, len(self.run.attempts) + 1
         self.folder = run.attempt(number)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        code.lay_out(Path(self.site.checkout), run.folder / presets.WORKTREE, run.run, run.code)
-        attempt = Attempt(number=number, started=now(), boot_id=host.boot_id())
-        attempt.resumed_from = run.resumed_from
+        code.lay_out(Path(self.site.checkout), run.folder / runs.WORKTREE, run.run, run.code)
+        attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
         changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
-        self.launcher = Log(self.folder / "launcher.log", self.site.log_mib)
+        self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
         reserve = self.folder / ".reserve"
         with contextlib.suppress(OSError), reserve.open("wb") as file:
@@ -169,7 +166,7 @@ class Supervisor:
             if not self.ready:
                 run.attempts.pop()  # whoever starts it is told, and nothing has run
                 raise
-            self.launcher.write(f"train: {error}")
+            self.launcher(f"train: {error}")
             attempt.outcome = "failed"
         finally:
             reserve.unlink(missing_ok=True)
@@ -210,6 +207,7 @@ class Supervisor:
             at = command.index("--nproc-per-node")
             command[at:at], found = together(run.part, run.run)
             variables = {**found, **variables}
+        gpus = [each for each in self.held.devices if each != host.CPU]
         variables |= {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
         if self.preset.launch == "torchrun":
             at = command.index("--no-python")
@@ -217,8 +215,8 @@ class Supervisor:
             command[at : at + 1] = [*ranks, f"{self.folder}/.rank"]
         return subprocess.Popen(
             command,
-            cwd=run.folder / presets.WORKTREE,
-            env={**variables, **presets.devices_variable(self.held.devices)},
+            cwd=run.folder / runs.WORKTREE,
+            env={**variables, "CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -229,11 +227,11 @@ class Supervisor:
         """Write a log of what comes from a pipe, and read its steps; a bar's states are lines."""
         log = self.launcher
         if name != "launcher":
-            log = Log(self.folder / f"{name}.log", self.site.log_mib)
+            log = log_to(self.folder / f"{name}.log", self.site.log_mib)
         with pipe.open(encoding="utf-8", errors="replace") as stream:
             while line := stream.readline(_LONGEST_LINE):
                 if line := line.rstrip("\n"):
-                    log.write(line)
+                    log(line)
                     if name == "rank0":
                         self.metrics.read(line)
 
@@ -246,7 +244,7 @@ class Supervisor:
                 self.change(state="stopping")
             waited = self.metrics.history.stalled(time.time())
             if waited is not None and not stands:
-                self.notify("stalled", stalled_seconds=round(waited))
+                self.notify("stalled")
             stands = waited is not None
 
     def _first_failed(self) -> tuple[int | None, float]:
@@ -254,8 +252,7 @@ class Supervisor:
         when = time.time()
         if self.preset.launch != "torchrun":
             return 0, when
-        lines = tail_of(self.folder / "launcher.log", 64 << 10)
-        found = _FIRST.search("\n".join(map(unstamped, lines)))
+        found = _FIRST.search("\n".join(tail_of(self.folder / "launcher.log", 64 << 10)))
         if found is None:
             return None, when
         with contextlib.suppress(ValueError, OverflowError):
@@ -273,8 +270,7 @@ class Supervisor:
             why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
             waits = {"after": "failure", "for": why, "until": now(self.site.retry_wait_s)}
         self.change(state="waiting" if again else "ended", waits=waits)
-        causes = {"cause": found.id, "why": found.cause} if found else {}
-        self.notify(str(attempt.outcome), **causes)
+        self.notify(str(attempt.outcome), found.cause if found else None)
         return AGAIN if again else 0
 
     def _explained(self) -> Explanation | None:
@@ -283,27 +279,14 @@ class Supervisor:
         try:
             return explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher.write(f"train: why it failed cannot be told: {error!r}")
+            self.launcher(f"train: why it failed is not known: {error!r}")
             return None
 
-    def notify(self, event: str, **more: Any) -> None:
+    def notify(self, event: str, why: str | None = None) -> None:
         """Tell the declared command how the run goes, which never waits for it."""
-        run, attempt, last = self.run, self.run.attempts[-1], self.metrics.history.last
-        names = ("step", "steps", "loss", "not_finite", "tokens_per_second")
-        resumed = attempt.resumed_from
-        document = {
-            "schema": 1,
-            "event": event,
-            "time": now(),
-            **{name: getattr(run, name) for name in ("run", "host", "preset", "waits")},
-            "attempt": attempt.number,
-            "resumed_from": Path(resumed).name if resumed else None,
-            "exit": attempt.exit,
-            **{name: last.get(name) for name in names},
-            **dict.fromkeys(("cause", "why", "stalled_seconds")),
-            **more,
-        }
         if self.site.notify:
+            known = listing.document(replace(self.run))  # with what its log says by now
+            document = {"schema": 1, "event": event, "time": now(), "why": why, **known}
             words = (self.site.notify, document, self.launcher)
             threading.Thread(target=notified, args=words).start()
 
@@ -326,17 +309,10 @@ def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]
 
 def notified(command: list[str], document: dict[str, Any], log: Log) -> None:
     """Run the command of `training_notify` with a document; log what went wrong."""
-    said = host.call(
-        *command,
-        input=f"{json.dumps(document)}\n",
-        seconds=_NOTIFY_S,
-        cwd="/",
-        env=host.plain_variables(),
-        start_new_session=True,
-        capture_output=False,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    text, quiet = f"{json.dumps(document)}\n", {"stdout": subprocess.DEVNULL}
+    quiet |= {"stderr": subprocess.DEVNULL, "capture_output": False, "start_new_session": True}
+    environment = host.plain_variables()
+    said = host.call(*command, input=text, seconds=_NOTIFY_S, cwd="/", env=environment, **quiet)
     if said.returncode:
         why = said.stderr or f"ended with {said.returncode}"
-        log.write(f"train: the command of training_notify {why}")
+        log(f"train: the command of training_notify {why}")

@@ -39,7 +39,8 @@ def problem() -> tuple[str, str] | None:
 
 def ensure(site: Site, after_reboot: bool) -> None:
     """Have the user manager know the units; enable the one of a boot where a run asks for it."""
-    of_a_run, of_a_boot = site.units
+    folder = Path(site.prefix) / "train"
+    of_a_run, of_a_boot = folder / unit(""), folder / "pyinfra-gpu-train-again.service"
     known = _systemctl("show", "--property=FragmentPath", "--value", unit("look"))
     if known.stdout.strip() != str(of_a_run):
         _done(_systemctl("link", "--force", str(of_a_run)), f"{of_a_run} cannot be linked")
@@ -84,10 +85,10 @@ def _systemctl(*words: str, seconds: float = 20.0) -> subprocess.CompletedProces
 
 
 def _done(said: subprocess.CompletedProcess[str], what: str) -> None:
+    """Raise TrainError where that was not done."""
     if said.returncode != 0:
         raise TrainError(f"{what}: {_reason(said)}")
 
 
 def _reason(said: subprocess.CompletedProcess[str]) -> str:
-    lines = [line.strip() for line in (said.stderr or said.stdout).splitlines() if line.strip()]
-    return lines[0] if lines else f"systemctl ended with {said.returncode}"
+    return next(iter((said.stderr or said.stdout).split("\n")), "") or "systemctl failed"

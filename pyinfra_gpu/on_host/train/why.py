@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,7 @@ from ..terminal import columns, paragraph
 from . import checks, host, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words, state_words
-from .presets import folder_of
-from .runs import Run, rank_of, tail_of, unstamped
+from .runs import Run, rank_of, tail_of
 
 if TYPE_CHECKING:
     from ..diagnosis.explain import Answer
@@ -25,7 +26,6 @@ _TAIL = 256 << 10
 _MOST_LOGS = 16
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
-_SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
 @dataclass(kw_only=True)
@@ -49,10 +49,7 @@ class Explanation:
     answer: Answer | None = None
 
     def as_json(self) -> dict[str, Any]:
-        told = {key: value for key, value in asdict(self).items() if key != "answer"}
-        root = self.answer.found[0] if self.answer and self.answer.found else None
-        told |= {"evidence": [root.line] if root else [], "text": self.text(columns())}
-        return {**told, "fix": [str(step) for step in root.fix] if root else []}
+        return {**asdict(self), "text": self.text(columns())}
 
     def text(self, width: int) -> str:
         from ..diagnosis import writing
@@ -68,15 +65,13 @@ class Explanation:
 def why(site: Site, name: str | None) -> Explanation:
     """Explain a run; without a name the newest, or the newest unresolved one where that is well."""
     run = runs.chosen(site, name)
-    explanation = explain(site, run)
-    if name is None and explanation.answer is None:
-        known = runs.all_of(site)
-        failed = runs.unresolved(known)
-        older = next((each for each in reversed(known) if each.run in failed), None)
-        if older is not None and older.run != run.run:
-            explanation = explain(site, older)
-            explanation.facts.append(f"{run.run}, which is newer, is {run.outcome}")
-    return explanation
+    known = runs.all_of(site) if name is None and not run.wrong else []
+    failed = runs.unresolved(known)
+    for older in (each for each in reversed(known) if each.run in failed):
+        explanation = explain(site, older)
+        explanation.facts.append(f"{run.run}, which is newer, is {run.outcome}")
+        return explanation
+    return explain(site, run)
 
 
 def explain(site: Site, run: Run) -> Explanation:
@@ -95,13 +90,13 @@ def explain(site: Site, run: Run) -> Explanation:
         across=run.across,
         ended=ended,
     )
-    ours = [*_own_words(run, ended or time.time())]
+    ours = "\n".join(_own_words(run, ended or time.time()))
     if run.failed or ours:
         _diagnose(run, found, ours)
     return found
 
 
-def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
+def _diagnose(run: Run, found: Explanation, ours: str) -> None:
     """Add what the catalogue says, and what helps whatever the cause."""
     from ..diagnosis.causes import carried
     from ..diagnosis.explain import explain
@@ -109,13 +104,15 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
     if run.across:
         others = ", ".join(run.across)
         found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
-    first, known = found.rank, carried()
+    first, known, facts = found.rank, carried(), {}
+    with suppress(ValueError):  # of the host, where the controller asks
+        facts = json.loads(os.environ.get("PYINFRA_GPU_HOST_FACTS", "{}"))
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
-    texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
-    texts |= {"launcher": _text(run.attempt() / "launcher.log"), "kernel": _kernel(run)}
+    texts = {f"rank {rank_of(log)}": "\n".join(tail_of(log, _TAIL)) for log in logs}
+    texts["launcher"] = "\n".join(tail_of(run.attempt() / "launcher.log", _TAIL))
+    texts["kernel"] = "\n".join(_kernel(run))
     texts = {name: text for name, text in texts.items() if text}
-    told = explain({**texts, "train": "\n".join(ours)}, known, _host_facts())
-    answer = found.answer = replace(told, failed=True)
+    answer = found.answer = replace(explain({**texts, "train": ours}, known, facts), failed=True)
     if answer.found:
         root = answer.found[0]
         found.id, found.cause = root.name, root.cause
@@ -123,16 +120,7 @@ def _diagnose(run: Run, found: Explanation, ours: list[str]) -> None:
         found.rank = root.rank if first is None else first
     if run.failed and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
-        found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
-
-
-def _host_facts() -> dict[str, str]:
-    """Return what the controller, where it asks, has seen of this host by its own look."""
-    try:
-        told = json.loads(os.environ.get("PYINFRA_GPU_HOST_FACTS", "{}"))
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}
+        found.facts.append(f"`train resume {run.run}{where}` continues from {point.name}")
 
 
 def _what(run: Run, ended: float | None) -> str:
@@ -161,19 +149,19 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     if last is not None and last.stopped_by:
         yield f"it was stopped by {last.stopped_by}"
     if run.waits:
-        until = moment(run.waits.get("until"))
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(until)) if until else "a while"
-        reason = run.waits_for_boot and not run.unproven and host.unproven(site)
-        what = f"{reason}: {checks.PROVE}" if reason else run.waits.get("for")
-        yield f"it waits until {at} for {what}"
+        until = time.strftime("%F %T", time.localtime(moment(run.waits["until"])))
+        unproven = host.unproven(site) if run.waits_for_boot and not run.unproven else ""
+        what = f"{unproven}: {checks.PROVE}" if unproven else run.waits["for"]
+        yield f"it waits until {until} for {what}"
     if last is not None and last.first_failed_rank is not None and run.nproc > 1:
         yield f"rank {last.first_failed_rank} of {run.nproc} failed first; the others were ended"
     if last is not None and last.exit not in (None, 0, 1):
         number = -last.exit if last.exit < 0 else last.exit - 128
-        yield f"exit code {last.exit}" + (f" ({_SIGNALS[number]})" if number in _SIGNALS else "")
+        named = number in {*signal.Signals}
+        yield f"exit code {last.exit}" + (f" ({signal.Signals(number).name})" if named else "")
     folders = [run.folder.parent] if run.failed else []
-    if run.failed and run.pattern:
-        folders.append(above(folder_of(run.pattern)))
+    if run.failed and (saves := run.saves):
+        folders.append(above(saves))
     for folder in {each.stat().st_dev: each for each in reversed(folders)}.values():
         if (free := shutil.disk_usage(folder).free >> 20) < 64:
             yield f"the disk that holds {folder} is full now: {free} MiB are free"
@@ -186,8 +174,8 @@ def _own_words(run: Run, until: float) -> Iterator[str]:
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace or 0:.2f} s"
     if outcome == "failed" and run.last and run.last.exit in (-9, 128 + 9):
         yield "train: the program was killed by SIGKILL"
-    if run.cut_off:
-        yield f"train: the host was started anew while run {run.run} was on"
+    if outcome == "lost" and run.boot_id != host.boot_id():
+        yield f"train: the host was restarted while run {run.run} was on"
     elif outcome == "lost":
         yield f"train: the supervisor of run {run.run} was ended before the run was"
     if history.not_finite:
@@ -195,16 +183,11 @@ def _own_words(run: Run, until: float) -> Iterator[str]:
         yield f"train: the loss is {word} since step {at or 0}"
 
 
-def _text(log: Path) -> str:
-    return "\n".join(unstamped(line) for line in tail_of(log, _TAIL))
-
-
-def _kernel(run: Run) -> str:
+def _kernel(run: Run) -> list[str]:
     """Return what the kernel said of failures since a run began, as far as this user may read."""
-    began = moment(run.last.started) if run.last else None
-    if began is None:
-        return ""
+    if run.last is None or (began := moment(run.last.started)) is None:
+        return []
     words = ("journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000")
     said = host.call(*words, "--since", f"@{began:.0f}", seconds=5)
     lines = said.stdout.splitlines()
-    return "\n".join(line for line in lines if any(word in line for word in _KERNEL))
+    return [line for line in lines if any(word in line for word in _KERNEL)]

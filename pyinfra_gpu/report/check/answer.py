@@ -212,7 +212,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         rehearsal=spec.rehearsal,
         facts=versions(record),
         smoke=last_smoke(record),
-        across=smoke.across_stamp(record) if smoke.declared_across(spec) and not apart else None,
+        across=smoke.across_stamp(record) if smoke.members(spec) and not apart else None,
         history=history_of(record)[-_RECENT:],
     )
 

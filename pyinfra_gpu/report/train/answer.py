@@ -193,6 +193,6 @@ def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
         first, became = firsts[run]
         if name != first and outcome != "stopped":
             stopped = f"it was stopped on {first}, and its ranks here lost those"
-            failed = f"the ranks of {first} failed first, and the cause is told there"
+            failed = f"the ranks of {first} failed first; the cause is shown there"
             found[name] = stopped if became == "stopped" else failed
     return found

@@ -29,6 +29,11 @@ class RefusedError(Exception):
     """The kernel does not do it; the text is what it says."""
 
 
+def said_by(*command: str | Path) -> str:
+    """Return what a program prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def normal(name: str) -> str:
     """Return the module's NAME as the kernel spells it."""
     return name.removesuffix(".ko").replace("-", "_")
@@ -60,16 +65,12 @@ class Kernel:
 
     def file(self, name: str) -> Path | None:
         """Return the file of the module NAME for the running kernel, None where there is none."""
-        path = self._modinfo("-b", str(self.root), "-k", self.release, "-n", name)
+        path = said_by("modinfo", "-b", self.root, "-k", self.release, "-n", name).strip()
         return Path(path) if path.startswith("/") else None
 
     def field(self, path: Path, name: str) -> str:
         """Return what the module file PATH says in its field NAME."""
-        return self._modinfo("-F", name, str(path))
-
-    def _modinfo(self, *words: str) -> str:
-        command = ["modinfo", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return said_by("modinfo", "-F", name, path).strip()
 
     def cards(self) -> list[Path]:
         """Return the folders of the simulated cards on the bus, in the order of their addresses."""
@@ -132,19 +133,9 @@ class Kernel:
         if not free or (is_open and not able):
             raise RefusedError("ERROR: could not insert 'nvidia': No such device")
         kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
-        build = "Release Build  (rehearsal)  Thu Jan  1 00:00:00 UTC 1970"
         self.proc.mkdir(parents=True)
-        (self.proc / "version").write_text(
-            f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  {build}\n"
-            "GCC version:  rehearsal: this driver drives simulated GPUs\n"
-        )
-        for card in able:
-            name, uuid, *_ = (card / "rehearsal").read_text().split("|")
-            folder = self.proc / "gpus" / card.name
-            folder.mkdir(parents=True)
-            lines = {"Model": name, "GPU UUID": uuid, "Bus Type": "PCIe", "Bus Location": card.name}
-            text = "".join(f"{key + ':':<17}{value}\n" for key, value in lines.items())
-            (folder / "information").write_text(f"{text}{'Note:':<17}rehearsal\n")
+        text = f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  (rehearsal)\n"
+        (self.proc / "version").write_text(text)
         self._bind(able, "nvidia")
         self._make_devices(("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))))
 
@@ -187,10 +178,9 @@ class Kernel:
             return
         tree = self.root / "usr/lib/modules" / self.release
         if not (tree / "modules.dep").exists():
-            subprocess.run(["depmod", self.release], check=False)
+            said_by("depmod", self.release)
         # The configuration as it was when the initramfs was last written.
-        command = ["tar", "-xzOf", str(self.root / f"boot/initrd.img-{self.release}")]
-        at_boot = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        at_boot = said_by("tar", "-xzOf", self.root / f"boot/initrd.img-{self.release}")
         wanted = [] if blacklisted(at_boot, "nouveau") else ["nouveau"]
         wanted += [name for name in NEEDS if not blacklisted(self.configuration(), name)]
         for name in wanted:
