@@ -69,7 +69,7 @@ def test_a_step_that_breaks_fails_its_host_and_the_others_go_on(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, odd = pair()
-    odd.lists = {"packages.installed": ["git 1:2.39.5"]}
+    odd.told = {"packages.installed": {"git": "1:2.39.5"}}
     run = FakeRun(good, odd).prepare()
     book = kept(run)
 
