@@ -14,8 +14,8 @@ import re
 import shlex
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyinfra_gpu.on_host.probe.apt import listed
 from pyinfra_gpu.packages.model import Source
@@ -81,17 +81,12 @@ def os_release(path: Path) -> dict[str, str]:
     return {key: " ".join(shlex.split(value)) for key, _, value in pairs}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Archives:
-    """The archives of a distribution, and how they are reached.
+class Archives(NamedTuple):
+    """The archives of a distribution: lines of a sources.list, and options of an apt.conf."""
 
-    + lines: as in a sources.list; options: as in an apt.conf
-    """
-
-    distribution: str
     codename: str
     lines: tuple[str, ...]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...]
 
 
 def own_lines(sources: Iterable[Source], codename: str) -> list[str]:
@@ -139,11 +134,8 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
         )
     dump = run(["apt-config", "dump"], purpose="reading the apt configuration").stdout
     options = tuple(line for line in dump.splitlines() if ACQUIRE.match(line))
-    own = Archives(
-        distribution=distribution, codename=codename, lines=tuple(lines), options=options
-    )
     if not release:
-        return own
+        return Archives(codename, tuple(lines), options)
     if release not in RELEASES:
         raise LabError(f"hosts of {release!r} cannot be made: there are {', '.join(RELEASES)}")
     wanted, other = RELEASES[release]
@@ -153,34 +145,20 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
             f" with, and this one has {distribution}"
         )
     moved = tuple(re.sub(rf" {codename}\b", f" {other}", line) for line in lines)
-    return replace(own, codename=other, lines=moved)
+    return Archives(other, moved, options)
 
 
-@dataclass(frozen=True, slots=True)
-class BaseImage:
-    """A base image that is ready: the tree `root`, and the package repository beside it."""
+class BaseImage(NamedTuple):
+    """A base image that is ready.
 
-    folder: Path
+    + digest: what it was made from, in short; python: the version of its python3, as in "3.11"
+    + root: the tree; repository: the folder of packages that its hosts can install
+    """
 
-    @property
-    def digest(self) -> str:
-        """What it was made from, in short."""
-        return self.folder.name
-
-    @property
-    def root(self) -> Path:
-        """The tree."""
-        return self.folder / "root"
-
-    @property
-    def python(self) -> str:
-        """The version of the tree's python3, as in "3.11"."""
-        return (self.root / "usr/bin/python3").readlink().name.removeprefix("python")
-
-    @property
-    def repository(self) -> Path:
-        """The package repository."""
-        return self.folder / "debian"
+    digest: str
+    python: str
+    root: Path
+    repository: Path
 
 
 def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
@@ -192,7 +170,9 @@ def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
     key = [repr(archives), platform.machine(), *sources]
     doing = "building the base image, which takes half a minute"
     name = f"base-{archives.codename}"
-    return BaseImage(cached(name, key, lambda folder: _build(archives, folder), say, doing))
+    folder = cached(name, key, lambda folder: _build(archives, folder), say, doing)
+    python = (folder / "root/usr/bin/python3").readlink().name.removeprefix("python")
+    return BaseImage(folder.name, python, folder / "root", folder / "debian")
 
 
 def _build(archives: Archives, folder: Path) -> None:

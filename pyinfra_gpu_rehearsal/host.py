@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -52,9 +51,6 @@ class LabHost:
         self.folder = folder
         self.upper = folder / "up"
         self.console = folder / "console.log"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.address!r})"
 
     def is_on(self) -> bool:
         """Tell whether the host has power, be it ready or still booting."""
@@ -145,7 +141,7 @@ class LabHost:
         self.wait_ready()
 
     def wait_ready(self, timeout: float = PATIENCE_S) -> None:
-        """Wait until the host has booted without a failed unit and answers SSH.
+        """Wait until the host has booted, sshd and all, without a failed unit.
 
         Raises LabError after TIMEOUT seconds, or at once where the host does not boot.
         """
@@ -159,7 +155,7 @@ class LabHost:
             with suppress(LabError):  # it has no first process yet
                 asked = self.run("systemctl is-system-running --wait", check=False, timeout=timeout)
                 state = asked.stdout.strip() or "booting"
-            return state in ("running", "degraded") and self._answers_ssh()
+            return state in ("running", "degraded")
 
         if not until(ready, timeout, every=0.03):
             raise LabError(f"{self.name} was not ready after {timeout:g} s (its state: {state})")
@@ -168,13 +164,6 @@ class LabHost:
             # The driver's own units do, while it is not loaded.
             if not (self.machine and all(u.startswith("nvidia-") for u in failed.splitlines())):
                 raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
-
-    def _answers_ssh(self) -> bool:
-        try:
-            with socket.create_connection((self.address, self.port), timeout=1) as connection:
-                return connection.recv(4) == b"SSH-"
-        except OSError:
-            return False
 
     # -- its files: each of these cuts its power and switches it on again
 

@@ -15,7 +15,7 @@ from pyinfra_gpu_rehearsal.base_image import BaseImage
 from pyinfra_gpu_rehearsal.commands import point, remove_tree, run, write, write_atomically
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.nvidia.machines import Machine
-from pyinfra_gpu_rehearsal.nvidia.packages import ON_HOST, Archive
+from pyinfra_gpu_rehearsal.nvidia.packages import ON_HOST, running_kernel
 
 KEY, KNOWN_HOSTS, CONFIG = "id_ed25519", "known_hosts", "ssh_config"
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
@@ -94,8 +94,11 @@ def write_hardware(machine: Machine, folder: Path) -> None:
     write(folder / "firmware" / SECURE_BOOT, "\x06\0\0\0\0")
 
 
-def write_machine(host: LabHost, machine: Machine, image: BaseImage, archive: Archive) -> None:
-    """Write what a host with simulated GPUs has besides: its hardware and its running kernel."""
+def write_machine(host: LabHost, machine: Machine, image: BaseImage, archive: Path) -> None:
+    """Write what a host with simulated GPUs has besides: its hardware and its running kernel.
+
+    + archive: the folder of the simulated packages
+    """
     own = host.folder / "own"
     write_hardware(machine, host.folder / "hardware")
     for name, source in PROGRAMS.items():
@@ -104,7 +107,7 @@ def write_machine(host: LabHost, machine: Machine, image: BaseImage, archive: Ar
     write(units / UNIT, ON_HOST / UNIT)
     point(units / "sysinit.target.wants" / UNIT, Path("..", UNIT))
     # The kernel, its entry in dpkg's list, and an initramfs.
-    tree, package, dpkg = archive.kernel_tree, archive.kernel, Path("var/lib/dpkg")
+    tree, package, dpkg = archive / "kernel", running_kernel(), Path("var/lib/dpkg")
     shutil.copytree(tree, own, dirs_exist_ok=True, symlinks=True)
     first, rest = package.control().split("\n", 1)
     entry = f"{first}\nStatus: install ok installed\n{rest}"

@@ -1,8 +1,4 @@
-"""The lab's file server: wheels, Debian packages and the training repository over HTTP.
-
-Run as a program (`python server.py FOLDER ADDRESS`) in the lab's network namespace. It uses
-the standard library alone and is started by its path, so that it needs no installed package.
-"""
+"""The lab's file server, started by its path in the lab's network: server.py FOLDER ADDRESS."""
 
 from __future__ import annotations
 
@@ -20,15 +16,9 @@ class Files(SimpleHTTPRequestHandler):
     disable_nagle_algorithm = True
 
 
-def main() -> int:
-    """Serve until ended."""
+if __name__ == "__main__":
     folder, address = sys.argv[1:]
     with ThreadingHTTPServer((address, PORT), partial(Files, directory=folder)) as server:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         server.serve_forever()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pyinfra_gpu.on_host.train import presets as runs
 from pyinfra_gpu.spec.types import Bad, Text, Variable, refuse
 
-Short = Annotated[Text, StringConstraints(min_length=1, max_length=runs.LONGEST)]
+_LONGEST = 4096  # characters of a value
+_RESUME_PLACES = (*runs.PLACES, "checkpoint", "step")
+Short = Annotated[Text, StringConstraints(min_length=1, max_length=_LONGEST)]
 
 
 def _printable(value: object) -> object:
@@ -19,7 +21,7 @@ def _printable(value: object) -> object:
     text = value if isinstance(value, str) else "a number"
     finite = not isinstance(value, float) or math.isfinite(value)
     right = finite and isinstance(value, str | int | float | None)
-    if not right or not text.isprintable() or not 0 < len(text) <= runs.LONGEST:
+    if not right or not text.isprintable() or not 0 < len(text) <= _LONGEST:
         raise Bad("is no text on one line, number, True, False or None")
     return value
 
@@ -104,11 +106,9 @@ def _unfit(preset: runs.Preset) -> Iterator[tuple[str, str]]:
     if (preset.module is None) is (preset.file is None):
         names = "neither a module nor a file" if preset.module is None else "a module and a file"
         yield f"names {names}", "give one of 'module' and 'file'"
-    secret = runs.secret_in([*runs.argument_words(preset.arguments, {}), *preset.words])
-    secret = secret or next(
-        (n for n, text in preset.variables.items() if runs.is_secret(n, text)), ""
-    )
-    if secret:
+    variables = (f"--{name}={value}" for name, value in preset.variables.items())
+    words = [*runs.argument_words(preset.arguments, {}), *preset.words, *variables]
+    if secret := runs.secret_in(words):
         yield f"has a secret in {secret}", runs.ELSEWHERE
     if (preset.resume or preset.complete) and not preset.checkpoints:
         problem = "has 'resume' or 'complete' and no 'checkpoints'"
@@ -124,7 +124,7 @@ def _unfit(preset: runs.Preset) -> Iterator[tuple[str, str]]:
 
 
 def _unknown_places(preset: runs.Preset) -> Iterator[tuple[str, str]]:
-    own, resume = (*runs.PLACES, *preset.arguments), (*runs.RESUME_PLACES, *preset.arguments)
+    own, resume = (*runs.PLACES, *preset.arguments), (*_RESUME_PLACES, *preset.arguments)
     plain = [*preset.arguments.values(), *preset.try_with.values(), *preset.words]
     plain += [*preset.variables.values(), preset.checkpoints or ""]
     for texts, known in (

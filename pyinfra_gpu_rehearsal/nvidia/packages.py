@@ -188,29 +188,17 @@ def _kernel(release: str) -> list[Package]:
     return packages("kernel", f"{release.split('-')[0]}-1", {"release": release})
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """The packages that were built once on a machine for its labs, and the running kernel."""
-
-    folder: Path
-
-    @property
-    def kernel(self) -> Package:
-        """The package of the running kernel."""
-        return _kernel(os.uname().release)[0]
-
-    @property
-    def kernel_tree(self) -> Path:
-        """The files of the running kernel, as they are on a machine."""
-        return self.folder / "kernel"
-
-    def of(self, part: str) -> list[Path]:
-        """Return the files of PART: "cuda", "kernels" or a driver's version."""
-        return sorted((self.folder / part).glob("*.deb"))
+def running_kernel() -> Package:
+    """Return the package of the running kernel."""
+    return _kernel(os.uname().release)[0]
 
 
-def ensure_archive(say: Say) -> Archive:
-    """Return the archive, built first where the cache has none. Raises LabError."""
+def ensure_archive(say: Say) -> Path:
+    """Return the folder of all packages, built first where the cache has none. Raises LabError.
+
+    They lie in `cuda`, `kernels`, and a folder for each driver's version. `kernel` is what the
+    running kernel has on a machine.
+    """
     release = os.uname().release
     parts = {version: driver_packages(version) for version in DRIVERS}
     parts["cuda"] = packages("cuda", f"{TOOLKIT}-1", {})
@@ -222,7 +210,7 @@ def ensure_archive(say: Say) -> Archive:
     wheels = cached("cuda-wheels", wanted, lambda f: download(wanted, f, "--no-deps"), say, doing)
 
     def build(folder: Path) -> None:
-        Archive(folder).kernel.lay_out(folder / "kernel")
+        running_kernel().lay_out(folder / "kernel")
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for part, made in parts.items():
                 (folder / part).mkdir()
@@ -231,4 +219,4 @@ def ensure_archive(say: Say) -> Archive:
     sources = (Path(__file__), TABLE, *sorted(path for path in ON_HOST.iterdir() if path.is_file()))
     key = [release, *(f"{path.name}\0{path.read_text()}" for path in sources)]
     doing = "building the simulated NVIDIA packages, which takes 20 s"
-    return Archive(cached("nvidia", key, build, say, doing))
+    return cached("nvidia", key, build, say, doing)

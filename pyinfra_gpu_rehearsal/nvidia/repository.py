@@ -14,14 +14,13 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.apt_repository import NAME, SigningKey, write_repository
+from pyinfra_gpu_rehearsal.apt_repository import NAME, ensure_key, write_repository
 from pyinfra_gpu_rehearsal.base_image import BaseImage, os_release
 from pyinfra_gpu_rehearsal.commands import LabError, Say, empty_folder, write_atomically
 from pyinfra_gpu_rehearsal.nvidia.packages import (
     DESKTOP,
     DRIVERS,
     OPEN,
-    Archive,
     Package,
     branch_of,
     driver_packages,
@@ -119,7 +118,7 @@ class NvidiaRepository:
     @property
     def key_fingerprint(self) -> str:
         """The fingerprint of the lab's own key, whoever signs at the moment (40 digits)."""
-        return self._key.fingerprint
+        return (self._key / "fingerprint").read_text()
 
     @property
     def keyring_sha256(self) -> str:
@@ -128,13 +127,13 @@ class NvidiaRepository:
         return hashlib.sha256(package.read_bytes()).hexdigest()
 
     @property
-    def archive(self) -> Archive:
-        """All packages there could be."""
-        return Archive(self._offered.archive)
+    def archive(self) -> Path:
+        """The folder of all packages there could be; see packages.ensure_archive."""
+        return self._offered.archive
 
     @property
-    def _key(self) -> SigningKey:
-        return SigningKey(self.folder / "key")
+    def _key(self) -> Path:
+        return self.folder / "key"
 
     @property
     def _file(self) -> Path:
@@ -159,13 +158,13 @@ class NvidiaRepository:
         release = os_release(image.root / "usr/lib/os-release")
         now = Offer(
             distribution=f"debian{release['VERSION_ID']}",
-            archive=ensure_archive(say).folder,
+            archive=ensure_archive(say),
             server=self.server,
             versions=first_offer(f"debian{release['VERSION_ID']}"),
         )
         if self._file.exists() and (old := self._offered).distribution == now.distribution:
             now = old.model_copy(update={"archive": now.archive, "server": now.server})
-        self._key.ensure("pyinfra-gpu rehearsal: NVIDIA's key")
+        ensure_key(self._key, "pyinfra-gpu rehearsal: NVIDIA's key")
         self._make(now)
 
     def offer(self, *versions: str, bad: str = "", newer_kernel: bool = False) -> None:
@@ -221,20 +220,23 @@ class NvidiaRepository:
     def _write_kernels(self, offer: Offer) -> None:
         leading = f"-amd64_{newer_release(platform.release()).split('-')[0]}-1_amd64.deb"
         hidden = () if offer.newer_kernel else (f"linux-image{leading}", f"linux-headers{leading}")
-        kernels = [p for p in Archive(offer.archive).of("kernels") if p.name not in hidden]
+        kernels = [p for p in offer.archive.glob("kernels/*.deb") if p.name not in hidden]
         folder = self.www / "kernels"
         if {path.resolve() for path in folder.glob("*.deb")} != {*kernels}:
             write_repository(folder, kernels, NAME, NAME)
 
     def _write_driver(self, offer: Offer) -> None:
-        archive, place = Archive(offer.archive), self._place(offer)
-        kind, version, special = offer.bad, newest(offer.versions), self.folder / "special"
+        place, special = self._place(offer), self.folder / "special"
+        kind, version = offer.bad, newest(offer.versions)
         empty_folder(special)
         key = self._key
         if kind == "replaced-key":
-            key = SigningKey(special / "key").ensure("pyinfra-gpu rehearsal: another key")
+            key = special / "key"
+            ensure_key(key, "pyinfra-gpu rehearsal: another key")
         versions = {*offer.versions, *((NEXT_BRANCH,) if kind == "transitional" else ())}
-        packages = {p.name: p for part in (*versions, "cuda") for p in archive.of(part)}
+        packages = {
+            p.name: p for v in (*versions, "cuda") for p in offer.archive.glob(f"{v}/*.deb")
+        }
         made = [self._keyring(offer, key)]
         if change := KINDS.get(kind):
             kernel = f"linux-image-{newer_release(platform.release())}"
@@ -249,7 +251,7 @@ class NvidiaRepository:
             if kind == "hash-mismatch":
                 path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
-    def _keyring(self, offer: Offer, key: SigningKey) -> Package:
+    def _keyring(self, offer: Offer, key: Path) -> Package:
         url = self.url.format(distro=offer.distribution, arch=ARCHITECTURE)
         source = f"etc/apt/sources.list.d/cuda-{offer.distribution}-{ARCHITECTURE}.list"
         pin = "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
@@ -258,7 +260,7 @@ class NvidiaRepository:
             version="1.1-1",
             architecture="all",
             files={
-                KEYRING: key.public,
+                KEYRING: key / "public.gpg",
                 source: f"deb [signed-by=/{KEYRING}] {url} /\n",
                 "etc/apt/preferences.d/cuda-repository-pin-600": pin,
             },

@@ -175,7 +175,7 @@ def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
     command: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(supervise, "_NOTIFY_S", 0.2)
-    supervise.notified(command, {"event": "failed"}, supervise.Log(tmp_path / "log", 1))
+    supervise.notified(command, {"event": "failed"}, supervise.log_to(tmp_path / "log", 1))
     assert said in (tmp_path / "log").read_text()
 
 
@@ -209,7 +209,7 @@ def test_a_log_has_each_line_with_its_time_and_stays_small_whatever_is_printed(h
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     folder = written(here, {"a": 1})
     given = json.loads((here.folder / "train/site.json").read_text())
-    site = host.Site(**{name: each for name, each in given.items() if name != "schema"})
+    site = host.Site(**given)
     taken = claims.claim(site, "20261122-190000-other", [host.CPU], 1, None)
     done = here.train("supervise", folder.name)
     assert isinstance(taken, claims.Held)

@@ -13,6 +13,7 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe import system
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 from pyinfra_gpu_rehearsal import LabError
+from pyinfra_gpu_rehearsal.apt_repository import ensure_key
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     NEEDS,
@@ -219,7 +220,7 @@ def repository(tmp_path: Path) -> NvidiaRepository:
     (archive / "cuda").mkdir()
     made = NvidiaRepository(folder=tmp_path / "lab", www=tmp_path / "www", server="http://h")
     made.folder.mkdir()
-    made._key.ensure("a test")
+    ensure_key(made._key, "a test")
     first = Offer(distribution="debian12", archive=archive, server="http://h", versions=())
     made._file.write_text(first.model_dump_json())
     made.offer("580.95.05")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import netrc
 import os
 import shlex
 import shutil
@@ -62,28 +61,17 @@ def refuse(site: Site, run: Run) -> None:
         raise TrainError("\n".join(["this run cannot start:", *lines]))
 
 
-def warnings(site: Site, run: Run) -> Iterator[str]:
-    """Yield what is no obstacle, and may be regretted."""
-    if run.settings.checkpoints is None:
-        yield f"preset {run.preset} names no checkpoints, so this run cannot be resumed"
-    if site.notify and not os.access(site.notify[0], os.X_OK):
-        yield f"nobody is notified: {site.notify[0]} of training_notify cannot be run"
-
-
 def _several(run: Run, preset: Preset) -> Problems:
     if not run.across:
         return
     if preset.launch != "torchrun":
         yield f"preset {preset.name} is launched by python", "several hosts take launch: 'torchrun'"
     for name in (name for name, value in preset.arguments.items() if "{run}" in str(value)):
-        yield (
-            f"preset {preset.name} has the run's own folder in {name}, and hosts do not share it",
-            f"give --set {name}=FOLDER, one that all of them share, at the same path",
-        )
-    if run.retries:
-        yield "no host knows when the others are ready to begin again", "leave out --retries"
-    if run.queue:
-        yield "GPUs that wait for other hosts are of no use", "leave out --queue"
+        what = f"preset {preset.name} has the run's own folder in {name}, which hosts do not share"
+        yield what, f"give --set {name}=FOLDER, one that all of them share, at the same path"
+    for option in ("retries", "queue"):
+        if getattr(run, option):
+            yield "hosts cannot wait for each other", f"leave out --{option}"
 
 
 def _proven(site: Site, run: Run, preset: Preset) -> Problems:
@@ -102,11 +90,6 @@ def _code(site: Site, run: Run, preset: Preset) -> Problems:
         yield f"{checkout} is no checkout with a commit", "set training_repo and training_commit"
     elif preset.file and not (checkout / preset.file).is_file():
         yield f"{checkout} has no {preset.file}", f"correct 'file' of {preset.name}"
-    elif preset.module:
-        path = preset.module.replace(".", "/")
-        inside = any((checkout / f"{path}{end}").is_file() for end in (".py", "/__main__.py"))
-        if not inside and (checkout / path.partition("/")[0]).exists():
-            yield f"{checkout} has no module {preset.module}", f"correct 'module' of {preset.name}"
 
 
 def _arguments(site: Site, run: Run, preset: Preset) -> Problems:
@@ -114,16 +97,10 @@ def _arguments(site: Site, run: Run, preset: Preset) -> Problems:
     if word := presets.secret_in([*presets.argument_words(preset.arguments, {}), *run.words]):
         yield f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE
     names = {"WANDB_API_KEY", "WANDB_MODE"} & {*site.env_names, *preset.variables}
-    if preset.wandb and not names and not _has_netrc():
+    login = Path.home() / ".netrc"
+    if preset.wandb and not names and not (login.exists() and "wandb" in login.read_text()):
         what = f"preset {preset.name} logs to Weights & Biases, and there is no key for it"
         yield what, "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables"
-
-
-def _has_netrc() -> bool:
-    try:
-        return netrc.netrc().authenticators("api.wandb.ai") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
 
 
 def _room(site: Site, run: Run, preset: Preset) -> Problems:

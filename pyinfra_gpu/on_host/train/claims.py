@@ -44,14 +44,6 @@ def holders(site: Site, devices: Sequence[str]) -> dict[str, str]:
     return {each: runs[name] for each in devices if (name := _name(site, each)) in runs}
 
 
-def ahead(run: str) -> list[str]:
-    """Return who waits before a run for a device that it could have."""
-    seen = _seen()
-    own = {device: number for device, number, each in seen if each == run and number}
-    before = (each for device, number, each in seen if 0 < number < own.get(device, 0))
-    return [*dict.fromkeys(before)]
-
-
 def wait(site: Site, run: str, devices: Sequence[str]) -> Held:
     """Take a place in the queue for these devices, behind all that wait."""
     with _alone():

@@ -7,8 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -25,7 +24,6 @@ ENOUGH = 141
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
 _COMPLETES = "_TRAIN_COMPLETE"
-_Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
 
 def main(words: Sequence[str]) -> int:
@@ -76,22 +74,16 @@ def _offers(words: Callable[[click.Context], Iterable[str]]) -> Any:
     return offers
 
 
-def _names(meant: Callable[[Run], object] = lambda run: True) -> Any:
-    return _offers(lambda _: [run.run for run in runs.all_of(host.load())[:-50:-1] if meant(run)])
-
-
-def _run_argument(meant: Callable[[Run], object] = lambda run: True) -> _Decorator:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_names(meant))
-
-
-def _arguments(context: click.Context) -> list[str]:
-    name = context.params.get("preset") or next(iter(context.args), "")
-    return [f"{each}=" for each in host.load().presets.get(name, {}).get("arguments", {})]
-
-
 _presets = _offers(lambda _: host.load().presets)
+_runs = _offers(lambda _: runs.names(host.load())[:-50:-1])
+
+
+def _run_argument(command: Any) -> Any:
+    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)(command)
+
+
 _SET = click.option(
-    "--set", "settings", multiple=True, metavar="K=V", shell_complete=_offers(_arguments),
+    "--set", "settings", multiple=True, metavar="K=V",
     help="Another value of an argument; may be given again for others.",
 )  # fmt: skip
 _COUNT = click.IntRange(0, 999)
@@ -122,7 +114,7 @@ def train() -> None:
 @click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
 @_SET
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
-@click.option("--like", metavar="RUN", shell_complete=_names(), help="Repeat this run.")
+@click.option("--like", metavar="RUN", shell_complete=_runs, help="Repeat this run.")
 @click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
 @_PART
 @_shared
@@ -156,7 +148,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 
 
 @train.command("resume")
-@_run_argument(lambda run: run.over and run.outcome != "finished")
+@_run_argument
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_PART
@@ -167,7 +159,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument(lambda run: not run.over)
+@_run_argument
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -228,7 +220,7 @@ def _declared() -> int:
 
 
 @train.command("watch")
-@_run_argument()
+@_run_argument
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
@@ -237,7 +229,7 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 
 
 @train.command("why")
-@_run_argument()
+@_run_argument
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
@@ -249,7 +241,7 @@ def _why(run: str | None, as_json: bool) -> int:
 
 
 @train.command("logs")
-@_run_argument(lambda run: run.attempts)
+@_run_argument
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")
@@ -268,15 +260,18 @@ def _logs(run: str | None, follow: bool, rank: int, launcher: bool, attempt: int
 
 def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> None:
     """Print a log, as it grows if asked to; a rotated file is read to its end before the next."""
-    inode, at = -1, 0
+    out, file = sys.stdout.buffer, None
+    for rotated in sorted(run.attempt(attempt).glob(f"{name}.[0-9]*"), reverse=True):
+        out.write(rotated.read_bytes())
     while True:
         run = runs.read(run.folder)
-        for path in _from(run.attempt(attempt) / name, inode):
-            with path.open("rb") as file:
-                now = os.fstat(file.fileno()).st_ino
-                file.seek(at if now == inode else 0)
-                shutil.copyfileobj(file, sys.stdout.buffer)
-                at, inode = file.tell(), now
+        log = run.attempt(attempt) / name
+        same = file and log.exists() and os.path.samestat(os.fstat(file.fileno()), log.stat())
+        if file:
+            shutil.copyfileobj(file, out)
+        if log.exists() and not same:
+            file = log.open("rb")
+            shutil.copyfileobj(file, out)
         sys.stdout.flush()
         if not follow:
             return
@@ -284,14 +279,6 @@ def _printed(run: Run, attempt: int | None, name: str, follow: bool) -> None:
             starting.say(f"run {run.run} has ended: {run.outcome}")
             return
         time.sleep(0.5)
-
-
-def _from(log: Path, inode: int) -> Iterator[Path]:
-    """Yield a log's files from one on, which may have been rotated, or all."""
-    files = [*sorted(log.parent.glob(f"{log.name}.[0-9]*"), reverse=True), log]
-    files = [each for each in files if each.exists()]
-    inodes = [each.stat().st_ino for each in files]
-    yield from files[inodes.index(inode) if inode in inodes else 0 :]
 
 
 @train.command("completion")

@@ -113,8 +113,8 @@ def told(run: Run) -> Iterator[tuple[str, str]]:
         yield "left", f"{duration(history.left)}, until {until}; {history.pace:.3g} s a step"
     with contextlib.suppress(OSError, TypeError, ValueError):
         if run.spec and (point := run.newest()):
-            ago = "" if run.over else f", {duration(time.time() - point.changed)} ago"
-            yield "saved", f"{point.path.name}{ago}"
+            ago = "" if run.over else f", {duration(time.time() - point.stat().st_mtime)} ago"
+            yield "saved", f"{point.name}{ago}"
     for log in () if "step" in known else run.logs()[:1]:
         if lines := [line for line in tail_of(log, 64 << 10) if line.strip()]:
             yield "log", shortened(lines[-1], 300)

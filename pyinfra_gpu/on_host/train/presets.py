@@ -14,10 +14,7 @@ Value = Any
 """Of an argument: a text, a number, True, False or None."""
 PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
-RESUME_PLACES = (*PLACES, "checkpoint", "step")
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
-LONGEST = 4096
-"""Characters of a value."""
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 # What looks like a place, and may be none: JSON has a quote or a colon between its braces.
 _BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
@@ -89,20 +86,18 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
     arguments, ranks = dict(preset.arguments), preset.ranks
     for setting in settings:
         name, _, text = setting.partition("=")
-        if not name or not text:
-            raise TrainError(f"--set {name or setting} has no value: write --set NAME=VALUE")
+        if not text:
+            raise TrainError(f"--set {setting} has no value: write --set NAME=VALUE")
         if name in arguments:
             arguments[name] = _of_kind(preset, name, text)
-        elif name != "ranks":
-            hint = nearest(name, arguments, "arguments are")
-            raise TrainError(
-                f"preset {preset.name} has no argument {name!r}: {hint}; what it does not know"
-                f" goes behind --, as -- --{name}={text}"
-            )
-        elif text.isdecimal() and 1 <= int(text) <= 64:
+        elif name == "ranks" and text.isdecimal() and 1 <= int(text) <= 64:
             ranks = int(text)
-        else:
+        elif name == "ranks":
             raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
+        else:
+            hint = nearest(name, arguments, "arguments are")
+            further = f"what it does not know goes behind --, as -- --{name}={text}"
+            raise TrainError(f"preset {preset.name} has no argument {name!r}: {hint}; {further}")
     return replace(preset, arguments=arguments, ranks=ranks)
 
 
@@ -110,21 +105,18 @@ def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before: Value = preset.arguments[name]
     try:
         if isinstance(before, bool):
-            kind = "on or off"
             return _SWITCH[text.lower()]
-        if isinstance(before, int | float):
-            # 0 may be a rate or a share as well.
-            whole = isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal())
-            kind = "a whole number" if whole else "a number"
-            return int(text) if whole else float(text)
+        if isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal()):
+            return int(text)
+        if isinstance(before, int | float):  # 0 may be a rate or a share as well
+            return float(text)
     except (KeyError, ValueError):
-        what = f"--set {name} takes {kind}, as in preset {preset.name}, where it is {before}"
-        raise TrainError(f"{what}: give one, or put --{name}={text} behind --") from None
+        kind = "on or off" if isinstance(before, bool) else "such a number"
+        what = f"--set {name}={text}: in preset {preset.name} it is {before}"
+        raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --") from None
     if place := unknown_place(text, (*PLACES, *preset.arguments)):
         places = f"the places are {', '.join(PLACES)} and its arguments"
         raise TrainError(f"--set {name} has {{{place}}}, which stands for nothing: {places}")
-    if not text.isprintable():
-        raise TrainError(f"--set {name} takes a text in printable characters: give one")
     return text
 
 
@@ -168,11 +160,6 @@ def secret_in(words: Sequence[str]) -> str | None:
         if (equals or name.startswith("-")) and _SECRET.search(name) and len(value) >= 8:
             return shown
     return None
-
-
-def is_secret(name: str, value: str = "") -> bool:
-    """Tell whether a variable of that name, or with that value, looks secret."""
-    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value))
 
 
 def argument_words(arguments: Mapping[str, Value], known: Mapping[str, object]) -> list[str]:

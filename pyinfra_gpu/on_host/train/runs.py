@@ -165,11 +165,6 @@ class Run:
         return 1 if self.devices == [CPU] else self.ranks
 
     @property
-    def returns(self) -> bool:
-        """Whether it goes on by itself after a boot."""
-        return self.settings.resume_after_reboot and not self.across
-
-    @property
     def settings(self) -> presets.Preset:
         return presets.from_json(str(self.preset), self.spec)
 
@@ -185,17 +180,17 @@ class Run:
         }
         return {**arguments, **known}
 
-    def begin_from(self, site: Site, point: Checkpoint | None) -> None:
+    def begin_from(self, site: Site, point: Path | None) -> None:
         """Have the command begin at a checkpoint, or at the beginning."""
         preset, known = self.settings, self.places
         if point:
-            known |= {"checkpoint": str(point.path), "step": point.step}
+            known |= {"checkpoint": str(point), "step": step_of(point)}
         arguments = {**preset.arguments, **(preset.resume if point else {})}
         program = ["-m", preset.module] if preset.module else [str(preset.file)]
         program += presets.argument_words(arguments, known)
         program += [presets.filled(word, known) for word in preset.words]
         self.command = [site.python, "-u", *program, *self.words]
-        self.resumed_from = str(point.path) if point else None
+        self.resumed_from = str(point) if point else None
         if preset.launch == "torchrun":
             nodes = ["--nnodes", str(len(self.across))] if self.across else ["--standalone"]
             ranks = ["--nproc-per-node", str(self.ranks), "--no-python"]
@@ -228,33 +223,31 @@ class Run:
             folder = folder.parent
         return folder
 
-    def checkpoints(self) -> list[Checkpoint]:
+    def checkpoints(self) -> list[Path]:
         """Return all that the pattern matches, the newest step last."""
         paths = map(Path, glob.glob(self.pattern or ""))  # noqa: PTH207 - it is an absolute one
-        known = (Checkpoint(path, [*re.findall("[0-9]+", path.name)]) for path in paths)
-        return sorted(known, key=lambda each: (int(each.step or 0), each.path))
+        return sorted(paths, key=lambda path: (int(step_of(path) or 0), path))
 
-    def newest(self) -> Checkpoint | None:
+    def newest(self) -> Path | None:
         """Return the newest complete checkpoint that it has written."""
         since = moment(self.created) or 0
         for each in reversed(self.checkpoints()):
-            if each.changed >= since and self._complete(each):
+            if each.stat().st_mtime >= since and self._complete(each):
                 return each
         return None
 
-    def resumable(self) -> Checkpoint | None:
+    def resumable(self) -> Path | None:
         """Return the newest complete checkpoint, where its preset says how to go on from one."""
         return self.newest() if self.settings.resume else None
 
-    def _complete(self, point: Checkpoint) -> bool:
+    def _complete(self, point: Path) -> bool:
         """Tell whether its files are there, of just so many ranks, and none is empty."""
-        folder = point.path if point.path.is_dir() else point.path.parent
-        known = {**self.places, "checkpoint": str(point.path), "step": point.step or "*"}
+        folder, own = (point, []) if point.is_dir() else (point.parent, [point.name])
+        known = {**self.places, "checkpoint": str(point), "step": step_of(point) or "*"}
 
         def file(pattern: str, rank: int) -> Path:
             return folder / presets.filled(pattern, {**known, "rank": rank})
 
-        own = [point.path.name] if point.path.is_file() else []
         for pattern in (*self.settings.complete, *own):
             ranked = "{rank}" in pattern
             paths = [file(pattern, rank) for rank in range(self.world if ranked else 1)]
@@ -265,20 +258,10 @@ class Run:
         return True
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """+ numbers: in its name, as they stand there; the last one is its step."""
-
-    path: Path
-    numbers: Sequence[str]
-
-    @property
-    def step(self) -> str:
-        return self.numbers[-1] if self.numbers else ""
-
-    @property
-    def changed(self) -> float:
-        return self.path.stat().st_mtime
+def step_of(point: Path) -> str:
+    """Return the step of a checkpoint: the last digits in its name, as they stand there."""
+    numbers: list[str] = re.findall("[0-9]+", point.name)
+    return numbers[-1] if numbers else ""
 
 
 def tail_of(path: Path, size: int) -> Iterator[str]:
@@ -315,7 +298,9 @@ def _with_states(known: list[Run]) -> list[Run]:
         if run.damaged:
             run.state = "running" if run.run in on else "damaged"
             continue
-        if not (run.over or run.run in on or _begins(run)):
+        changed = (run.folder / "run.json").stat().st_mtime
+        begins = run.state == "starting" and time.time() - changed < _BEGINNING_S
+        if not (run.over or run.run in on or begins):
             run = known[place] = record(run.folder)  # it may have ended since
             if not run.over and run.last is not None and run.last.outcome is None:
                 run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)
@@ -324,11 +309,6 @@ def _with_states(known: list[Run]) -> list[Run]:
             what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
             run.state, run.waits = "waiting", {**what, "until": now(left)}
     return known
-
-
-def _begins(run: Run) -> bool:
-    changed = (run.folder / "run.json").stat().st_mtime
-    return run.state == "starting" and time.time() - changed < _BEGINNING_S
 
 
 def _last_sign(folder: Path) -> str:
@@ -365,12 +345,8 @@ def record(folder: Path) -> Run:
 def names(site: Site) -> list[str]:
     """Return the runs that there are, the newest last."""
     found = (path.parent.name for path in site.runs.glob("*/run.json"))
-
-    def order(name: str) -> list[Any]:
-        parts = re.split("([0-9]+)", name)
-        return [int(part) if part.isdecimal() else part for part in parts]
-
-    return sorted(filter(NAME.fullmatch, found), key=order)
+    # By time; of one second the tenth has a longer name than the second.
+    return sorted(filter(NAME.fullmatch, found), key=lambda name: (name[:15], len(name), name))
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
@@ -413,17 +389,17 @@ def new_name(preset: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
 
 
-def make(site: Site, name: str, *, exactly: bool) -> Path:
-    """Make the folder of a new run of that name, or of one that begins so."""
-    if not NAME.fullmatch(name):
+def make(site: Site, preset: str, name: str | None) -> Path:
+    """Make the folder of a new run: of that name, or of one that nobody has."""
+    if name is not None and not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for end in ("", *([] if exactly else (f"-{number}" for number in range(2, 1000)))):
-        folder = site.runs / f"{name}{end}"
+    new = new_name(preset)
+    for each in [name] if name else [new, *(f"{new}-{number}" for number in range(2, 1000))]:
         with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            return folder
-    raise TrainError(f"there is a run {name} here already")
+            (site.runs / each).mkdir(mode=0o700)
+            return site.runs / each
+    raise TrainError(f"there is a run {name or new} here already")
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:
@@ -439,7 +415,7 @@ def forget_old(site: Site) -> None:
     ended = [run for run in all_of(site) if run.over and not run.damaged]
     for run in ended[: -site.keep_runs] if site.keep_runs else []:
         with contextlib.suppress(OSError, TrainError, ValueError, TypeError, KeyError):
-            folder, kept = run.folder.resolve(), [each.path.resolve() for each in run.checkpoints()]
+            folder, kept = run.folder.resolve(), [each.resolve() for each in run.checkpoints()]
             for path in (folder / "attempts", folder / WORKTREE, folder):
                 if not any(each.is_relative_to(path) for each in kept):
                     shutil.rmtree(path, ignore_errors=True)

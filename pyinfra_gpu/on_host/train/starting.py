@@ -19,8 +19,9 @@ from typing import Any
 from . import checks, claims, code, host, presets, runs, units
 from .host import CPU, NoRunError, Site, TrainError, now
 from .presets import Preset
-from .runs import Checkpoint, Run
+from .runs import Run
 
+_STARTS_S = 300  # a worktree may be large
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Part = dict[str, Any]
 """Of a run of several hosts, the same for all: {"hosts", "run", "address" and "port" of the first},
@@ -47,25 +48,23 @@ def start(
         of = f"run {old.run} is of {', '.join(old.across)} together"
         raise TrainError(f"{of}: repeat it with --across")
     run = _planned(site, old.settings if old else presets.chosen(site, preset), settings, **more)
-    run.words = words or (old.words if old else [])
+    run.words = words
     if old:
+        run.words, run.code = words or old.words, old.code
         run.overrides = {**old.overrides, **run.overrides}
     if dry and not presets.secret_in(words):
         run.begin_from(site, None)
-        print(f"in a worktree of {site.checkout}")
-        print(f"on {run.ranks} of: {', '.join(run.devices)}")
-        print(shlex.join(run.command))
+        devices = f"on {run.ranks} of: {', '.join(run.devices)}"
+        print(f"in a worktree of {site.checkout}", devices, shlex.join(run.command), sep="\n")
     checks.refuse(site, run)
-    for text in checks.warnings(site, run):
-        say(f"warning: {text}")
+    if run.settings.checkpoints is None:
+        say(f"warning: preset {run.preset} names no checkpoints, so this run cannot be resumed")
     if not dry:
-        _write(site, run, old)
-        _hand_over(run, new=True)
+        _launch(site, run)
         _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
     elif run.part:
-        run.commit = old.commit if old else code.head(Path(site.checkout)) or ""
-        run.run = runs.new_name(run.settings.name)
-        _answer(run, {})
+        commit = old.commit if old else code.head(Path(site.checkout))
+        _answer(run, runs.new_name(run.settings.name), {"commit": commit})
     return 0
 
 
@@ -90,46 +89,52 @@ def _planned(
     )
 
 
-def _write(site: Site, run: Run, like: Run | None) -> None:
-    """Write a new run down, all of it or nothing."""
-    units.ensure(site, run.returns)
-    runs.forget_old(site)
-    given = run.part["run"] if run.part else None
-    run.folder = runs.make(site, given or runs.new_name(str(run.preset)), exactly=given is not None)
-    run.run, run.created = run.folder.name, now()
+def _launch(site: Site, run: Run, point: Path | None = None) -> None:
+    """Write a run down and start its unit; of a new run that is refused nothing is left."""
+    new, again = not run.created, run.settings.resume_after_reboot and not run.across
+    units.ensure(site, again)
     try:
-        run.code = like.code if like else code.snapshot(Path(site.checkout))
-        run.commit = run.code[0][1]
-        run.dirty = any(head != commit for _, head, commit in run.code)
-        run.versions = host.versions(site)
-        (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
-        _begin(site, run, None)
+        if new:
+            _make(site, run)
+        run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if again else 0
+        run.begin_from(site, point)
+        run.save()
     except BaseException as error:
-        shutil.rmtree(run.folder, ignore_errors=True)
+        if new:
+            shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
             why = error.strerror or str(error)
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
-
-
-def _begin(site: Site, run: Run, point: Checkpoint | None) -> None:
-    run.begin_from(site, point)
-    run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if run.returns else 0
-    run.save()
-
-
-def _hand_over(run: Run, *, new: bool) -> None:
-    """Start a run's unit; of a new run that is refused nothing is left."""
-    if (why := units.start(run.run)) is None:
+    failed, until = "", time.monotonic() + _STARTS_S
+    try:
+        units.start(run.run)
+    except TrainError as error:
+        failed = str(error)
+    while (after := runs.record(run.folder)).state == "starting" and not failed:
+        failed = "it does not begin" if time.monotonic() > until else ""
+        time.sleep(0.1)
+    if not failed and not after.refused:
         return
-    after = runs.record(run.folder)
     if after.state == "starting":
         after.state = "ended"
         after.save()
     if after.refused and new:
         shutil.rmtree(run.folder, ignore_errors=True)
     see = f"journalctl --user -u {units.unit(run.run)}"
-    raise TrainError(after.refused or f"the run did not start ({why}): see `{see}`")
+    raise TrainError(after.refused or f"the run did not start ({failed}): see `{see}`")
+
+
+def _make(site: Site, run: Run) -> None:
+    """Make the folder of a new run, with what it takes to say later what ran."""
+    runs.forget_old(site)
+    run.folder = runs.make(site, str(run.preset), run.part["run"] if run.part else None)
+    run.run, run.created = run.folder.name, now()
+    run.code = run.code or code.snapshot(Path(site.checkout))
+    run.commit = run.code[0][1]
+    run.dirty = any(head != commit for _, head, commit in run.code)
+    run.versions = host.versions(site)
+    (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
 
 
 def _tell(site: Site, run: Run, what: str) -> None:
@@ -146,11 +151,8 @@ def _tell(site: Site, run: Run, what: str) -> None:
 def waits_for(site: Site, run: Run) -> str:
     """Return for what a run in the queue waits."""
     held = dict.fromkeys(claims.holders(site, run.devices).values())
-    first = claims.ahead(run.run)
     what = "the CPU" if run.devices == [CPU] else f"{run.ranks} of {len(run.devices)} GPUs"
-    taken = f", taken by {', '.join(held)}" if held else ""
-    turn = f"; {', '.join(first)} waited before it" if first else ""
-    return f"waits for {what}{taken}{turn}"
+    return f"waits for {what}{', taken by ' if held else ''}{', '.join(held)}"
 
 
 # -- what the controller asks of a run of several hosts
@@ -161,14 +163,13 @@ def part_of(text: str | None) -> Part | None:
     return None if text is None else {**json.loads(text), "host": os.environ["PYINFRA_GPU_HOST"]}
 
 
-def _answer(run: Run, more: dict[str, str]) -> None:
+def _answer(run: Run, name: str, same: dict[str, Any]) -> None:
     """Print what must be alike on all hosts, and where this one can be met."""
     said = host.call("hostname", "-I").stdout
     known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
     with socket.create_server(("", 0)) as server:
         place = {"address": next(known, ""), "port": int(server.getsockname()[1])}
-    same = {"number of ranks": run.ranks, "commit": run.commit, **more}
-    print(json.dumps({"run": run.run, "same": same, **place}))
+    print(json.dumps({"run": name, "same": {"number of ranks": run.ranks, **same}, **place}))
 
 
 # -- resume
@@ -180,26 +181,26 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
     point = _point(run, part)
     if not dry:
         run = go_on(site, run, point, part=part, **more)
-        _tell(site, run, f"resumes from {point.path.name}")
+        _tell(site, run, f"resumes from {point.name}")
         return 0
     if not part:
-        print(f"{run.run} would go on from {point.path}", flush=True)
-    checks.refuse(site, _asked(site, run, part=part, **more))
+        print(f"{run.run} would go on from {point}", flush=True)
+    checks.refuse(site, _as_asked(site, run, part=part, **more))
     if part:
-        newest = "newest complete checkpoint"
-        _answer(run, {"newest run of several hosts": run.run, newest: point.path.name})
+        newest = {"newest run of several hosts": run.run, "commit": run.commit}
+        _answer(run, run.run, {**newest, "newest complete checkpoint": point.name})
     return 0
 
 
-def _point(run: Run, part: Part | None) -> Checkpoint:
+def _point(run: Run, part: Part | None) -> Path:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
     anew = f"start it again with `train start --like {run.run}`"
-    if bool(run.across) != bool(part):
-        hosts = ", ".join(run.across or ["this host alone"])
-        remedy = "resume it with --across" if run.across else "leave out --across"
-        raise TrainError(f"run {run.run} is of {hosts}: {remedy}")
-    if part and run.across and {*part["hosts"]} != {*run.across}:
-        raise TrainError(f"run {run.run} is of {', '.join(run.across)}: name a group of those")
+    if {*(run.across or ())} != {*(part["hosts"] if part else ())}:
+        of = f"run {run.run} is of {', '.join(run.across or ['this host alone'])}"
+        remedy = (
+            "resume it with --across and just those hosts" if run.across else "leave out --across"
+        )
+        raise TrainError(f"{of}: {remedy}")
     if not run.over and not run.waits_for_boot:
         raise TrainError(f"run {run.run} is {run.outcome}: see `train watch {run.run}`")
     if run.outcome == "finished":
@@ -213,26 +214,24 @@ def _point(run: Run, part: Part | None) -> Checkpoint:
     return point
 
 
-def _asked(site: Site, run: Run, *, gpus: str | None, part: Part | None = None, **more: Any) -> Run:
+def _as_asked(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
     """Return the run as it would go on."""
     devices, _ = checks.devices(site, replace(run.settings, ranks=run.ranks), gpus)
     given = {name: each for name, each in more.items() if each is not None}
-    return replace(run, devices=devices, part=part, **given)
+    given |= {"state": "starting", "waits": None, "retried": 0, "refused": ""}
+    return replace(run, devices=devices, **given)
 
 
-def go_on(site: Site, run: Run, point: Checkpoint | None, **more: Any) -> Run:
+def go_on(site: Site, run: Run, point: Path | None, **more: Any) -> Run:
     """Start a run again, from a checkpoint or the beginning."""
     with claims.bound(f"resume/{run.run}") or contextlib.nullcontext() as alone:
         as_it_is = runs.read(run.folder)
         if alone is None or not (as_it_is.over or as_it_is.waits_for_boot):
             on = "being resumed" if alone is None else as_it_is.state
             raise TrainError(f"run {run.run} is {on} already: see `train list`")
-        asked = _asked(site, run, **more)
+        asked = _as_asked(site, run, **more)
         checks.refuse(site, asked)
-        asked.state, asked.waits, asked.retried, asked.refused = "starting", None, 0, ""
-        units.ensure(site, asked.returns)
-        _begin(site, asked, point)
-        _hand_over(asked, new=False)
+        _launch(site, asked, point)
     return asked
 
 
@@ -269,11 +268,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
         say(f"warning: {run.run} is one of {others} together, and fails there: see `stop --across`")
     if sys.stderr.isatty():
         say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
-    try:
-        became = end(site, run, host.asked_by())
-    except KeyboardInterrupt:
-        say(f"\n{run.run} is still shutting down: `train list` shows when it has ended")
-        return 130
+    became = end(site, run, host.asked_by())
     print(f"{run.run} {became}{', and waits no more' if run.state == 'waiting' else ''}")
     return 0
 
@@ -285,17 +280,13 @@ def end(site: Site, run: Run, who: str) -> str:
     run = runs.read(run.folder)
     if run.damaged:
         return f"was ended; {run.damaged}"
-    killed = False
-    if run.last is not None and was_on and run.last.outcome in ("lost", "stopped"):
-        killed = run.last.outcome == "lost"  # its supervisor was killed too
+    killed = was_on and run.outcome == "lost"  # its supervisor was killed too
+    if run.last is not None and (killed or (was_on and run.last.outcome == "stopped")):
         run.last.outcome, run.last.stopped_by = "stopped", who
         if killed:
             run.last.exit, run.last.ended = -signal.SIGKILL, now()
     run.state, run.waits, run.after_reboot = "ended", None, 0
-    try:
-        run.save()
-    except OSError as error:
-        say(f"warning: this cannot be written in {run.folder} ({error.strerror})")
+    run.save()
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome
 
 
@@ -313,8 +304,7 @@ def tried(
     preset = replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
     run = _planned(site, preset, [], trial=True, **more)
     checks.refuse(site, run)
-    _write(site, run, None)
-    _hand_over(run, new=True)
+    _launch(site, run)
     say(f"{name}: {run.run} ...")
     until, most, memory = time.monotonic() + seconds, 0, "-"
     while not (run := runs.read(run.folder)).over:

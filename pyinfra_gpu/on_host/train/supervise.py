@@ -18,13 +18,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import checks, claims, code, host, listing, presets, runs, units
+from . import checks, claims, code, host, listing, presets, runs
 from .host import Site, TrainError, now
 from .metrics import Metrics
 from .runs import Attempt, Run, tail_of
@@ -32,6 +33,7 @@ from .runs import Attempt, Run, tail_of
 if TYPE_CHECKING:
     from .why import Explanation
 
+Log = Callable[[str], object]
 AGAIN = 75
 """Exit code after which the unit starts it again; EX_TEMPFAIL."""
 MEETING_S = 60
@@ -61,26 +63,21 @@ def supervise(site: Site, name: str) -> int:
         return 1
 
 
-class Log:
-    """A log with a time before each line; two older files of it are kept."""
-
-    def __init__(self, path: Path, mib: float) -> None:
-        size = int(mib * (1 << 20))
-        self._file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
-        # What a full disk does not take stays in the file's buffer, and ends nothing.
-        self._file.handleError = lambda record: None  # type: ignore[method-assign]
-
-    def write(self, line: str) -> None:
-        """Write a line."""
-        self._file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
+def log_to(path: Path, mib: float) -> Log:
+    """Return what writes a line with its time to a log, of which two older files are kept."""
+    size = int(mib * (1 << 20))
+    file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
+    # What a full disk does not take stays in the file's buffer, and ends nothing.
+    file.handleError = lambda record: None  # type: ignore[method-assign]
+    return lambda line: file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
 
 
 class Supervisor:
-    """+ ready: whoever started the run was told that it is on, and waits no more."""
+    """Takes a run through an attempt, and writes down what it does in `run.json`."""
 
     def __init__(self, site: Site, run: Run) -> None:
         self.site, self.run, self.preset = site, run, run.settings
-        self.stopping = self.ready = False
+        self.stopping = False
         self.held = claims.Held()
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes)
@@ -102,11 +99,6 @@ class Supervisor:
         vars(self.run).update(changes)
         with contextlib.suppress(OSError):
             self.run.save()
-
-    def say_ready(self, what: str) -> None:
-        """Have whoever started the run wait no more."""
-        units.notify(f"READY=1\nSTATUS={what}")
-        self.ready = True
 
     def work(self) -> int:
         """Take the devices, and go through an attempt."""
@@ -137,7 +129,6 @@ class Supervisor:
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
-                self.say_ready(f"waits for {', '.join(got)}")
                 self.sleep(1)
         finally:
             if place is not None:
@@ -153,7 +144,7 @@ class Supervisor:
         attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
         changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
-        self.launcher = Log(self.folder / "launcher.log", self.site.log_mib)
+        self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
         reserve = self.folder / ".reserve"
         with contextlib.suppress(OSError), reserve.open("wb") as file:
@@ -166,10 +157,7 @@ class Supervisor:
             if attempt.outcome == "failed" and not self.stopping:
                 attempt.first_failed_rank, attempt.failed_at = self._first_failed()
         except (TrainError, OSError) as error:
-            if not self.ready:
-                run.attempts.pop()  # whoever starts it is told, and nothing has run
-                raise
-            self.launcher.write(f"train: {error}")
+            self.launcher(f"train: {error}")
             attempt.outcome = "failed"
         finally:
             reserve.unlink(missing_ok=True)
@@ -190,7 +178,6 @@ class Supervisor:
             readers[-1].start()
         with pipes[0].open("wb") as output:
             process = self._start(output)
-        self.say_ready("on")
         self._until_it_ends(process)
         for pipe in pipes:
             with contextlib.suppress(OSError):  # a rank that never was lets its reader wait
@@ -230,11 +217,11 @@ class Supervisor:
         """Write a log of what comes from a pipe, and read its steps; a bar's states are lines."""
         log = self.launcher
         if name != "launcher":
-            log = Log(self.folder / f"{name}.log", self.site.log_mib)
+            log = log_to(self.folder / f"{name}.log", self.site.log_mib)
         with pipe.open(encoding="utf-8", errors="replace") as stream:
             while line := stream.readline(_LONGEST_LINE):
                 if line := line.rstrip("\n"):
-                    log.write(line)
+                    log(line)
                     if name == "rank0":
                         self.metrics.read(line)
 
@@ -282,7 +269,7 @@ class Supervisor:
         try:
             return explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher.write(f"train: why it failed is not known: {error!r}")
+            self.launcher(f"train: why it failed is not known: {error!r}")
             return None
 
     def notify(self, event: str, why: str | None = None) -> None:
@@ -318,4 +305,4 @@ def notified(command: list[str], document: dict[str, Any], log: Log) -> None:
     said = host.call(*command, input=text, seconds=_NOTIFY_S, cwd="/", env=environment, **quiet)
     if said.returncode:
         why = said.stderr or f"ended with {said.returncode}"
-        log.write(f"train: the command of training_notify {why}")
+        log(f"train: the command of training_notify {why}")

@@ -120,7 +120,7 @@ def _diagnose(run: Run, found: Explanation, ours: str) -> None:
         found.rank = root.rank if first is None else first
     if run.failed and found.id != _MEMORY and (point := run.resumable()):
         where = " --across GROUP" if run.across else ""
-        found.facts.append(f"`train resume {run.run}{where}` continues from {point.path.name}")
+        found.facts.append(f"`train resume {run.run}{where}` continues from {point.name}")
 
 
 def _what(run: Run, ended: float | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,13 +113,14 @@ class Kernel:
         if name == "nvidia":
             self._load_nvidia(path)
         elif name == "nouveau":
-            self._bind([card for card in self.cards() if not self.driver_of(card)], name)
+            self._drive([card for card in self.cards() if not self.driver_of(card)], name)
         folder = self.modules / name
         folder.mkdir()
         (folder / "initstate").write_text("live\n")
         if version := self.field(path, "version"):
             (folder / "version").write_text(f"{version}\n")
-        self._make_devices(DEVICES.get(name, ()))
+        for device in DEVICES.get(name, ()):
+            self._make_device(device)
 
     def _load_nvidia(self, path: Path) -> None:
         is_open, able = self.field(path, "license") != "NVIDIA", []
@@ -136,17 +136,17 @@ class Kernel:
         self.proc.mkdir(parents=True)
         text = f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  (rehearsal)\n"
         (self.proc / "version").write_text(text)
-        self._bind(able, "nvidia")
-        self._make_devices(("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))))
+        self._drive(able, "nvidia")
+        for device in ("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))):
+            self._make_device(device)
 
-    def _bind(self, cards: list[Path], driver: str) -> None:
+    def _drive(self, cards: list[Path], driver: str) -> None:
         for card in cards:
             (card / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
 
-    def _make_devices(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            (self.dev / name).touch()
-            (self.dev / name).chmod(0o666)
+    def _make_device(self, name: str) -> None:
+        (self.dev / name).touch()
+        (self.dev / name).chmod(0o666)
 
     def unload(self, name: str) -> None:
         """Unload the module NAME, which is loaded. Raises RefusedError where it is in use."""
@@ -189,23 +189,15 @@ class Kernel:
 
 
 def modprobe(kernel: Kernel, words: list[str]) -> int:
-    """Do what modprobe does with the command line WORDS; return its exit code."""
-    flags = {word for word in words if word.startswith("-")}
-    names = [normal(word) for word in words if not word.startswith("-") and "=" not in word]
-    letters = set("".join(flag[1:] for flag in flags if re.match(r"-[a-z]", flag)))
-    remove = "r" in letters or "--remove" in flags
-    listens = not remove and ("b" in letters or "--use-blacklist" in flags)
-    if "a" not in letters and "--all" not in flags and not remove:
-        names = names[:1]  # the rest are parameters of the module
-    for name in names:
-        if listens and blacklisted(kernel.configuration(), name):
-            continue
-        try:
+    """Do what modprobe does with the command line WORDS, of whose options -r alone counts."""
+    names = [normal(word) for word in words if not word.startswith("-")]
+    remove = "-r" in words
+    try:
+        for name in names if remove else names[:1]:  # the rest are parameters of the module
             _remove_chain(kernel, name) if remove else kernel.load(name)
-        except RefusedError as refused:
-            if "q" not in letters and "--quiet" not in flags:
-                sys.stderr.write(f"modprobe: {'FATAL: ' * remove}{refused}{'.' * remove}\n")
-            return 1
+    except RefusedError as refused:
+        sys.stderr.write(f"modprobe: {'FATAL: ' * remove}{refused}{'.' * remove}\n")
+        return 1
     return 0
 
 

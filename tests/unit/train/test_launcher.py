@@ -180,11 +180,11 @@ def test_logs_that_are_followed_lose_no_line_at_a_rotation(
     """After a rotation the rest of the old file was never read: 142 of 201 lines were shown."""
     on.add(NAME)
     run = written(site, state="running", outcome=None)
-    log, numbers = supervise.Log(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter(range(200))
+    log, numbers = supervise.log_to(run.attempt() / "rank0.log", 2000 / (1 << 20)), iter(range(200))
 
     def write(seconds: float) -> None:
         for number in islice(numbers, 20):  # 700 bytes between two looks
-            log.write(f"line {number:03}")
+            log(f"line {number:03}")
         on.discard(NAME if "line 199" in (run.attempt() / "rank0.log").read_text() else "")
 
     monkeypatch.setattr(cli.time, "sleep", write)
@@ -257,7 +257,6 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
     held = claims.claim(site, "zero", GPUS, 2, None)
     assert isinstance(held, claims.Held)
     one, two = claims.wait(site, "one", GPUS), claims.wait(site, "two", GPUS)
-    assert claims.ahead("two") == ["one"]
     held.release()
     assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
     assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
@@ -442,7 +441,7 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(site: Site) -> No
 
     def newest(ranks: int = 2, later: float = -60) -> str | None:
         found = replace(run, ranks=ranks, created=host.now(later)).newest()
-        return found.step if found else None
+        return runs.step_of(found) if found else None
 
     assert newest() == "100"
     (run.folder / "out/step-100/done").unlink()
@@ -713,9 +712,6 @@ def test_a_shell_completes_commands_presets_arguments_and_runs(
     assert not {"supervise", "again"} & commands
     for line, words in (
         ("start ", ["tiny", "big"]),
-        ("start tiny --set st", ["steps="]),
-        ("stop 2026", [begins]),
-        ("resume 2026", [failed]),
         ("why 2026", [failed, begins]),
     ):
         assert offered(line) == words

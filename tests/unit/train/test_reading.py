@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyinfra_gpu.on_host import train
-from pyinfra_gpu.on_host.train.metrics import MetricReader, stalled
+from pyinfra_gpu.on_host.train.metrics import History, MetricReader
 
 ENTRIES = json.loads((Path(train.__file__).parent / "formats.json").read_text(encoding="utf-8"))
 SAMPLES = [(entry["name"], sample) for entry in ENTRIES for sample in entry["samples"]]
@@ -145,4 +146,5 @@ STEADY = [float(n) for n in range(0, 100, 2)]
 def test_a_run_stands_still_after_ten_steps_time_and_five_minutes(
     times: list[float], now: float, told: float | None
 ) -> None:
-    assert stalled(times, now) == told
+    history = History(moments=deque((when, step) for step, when in enumerate(times)))
+    assert history.stalled(now) == told
