@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 from fake_host import lines
-from gpu_host import (
-    DRIVER_PACKAGES,
-    KERNEL,
-    KEYRING,
-    URL,
-    VERSION,
-    GpuHost,
-    GpuRun,
-    bare_gpu_host,
-)
+from gpu_host import DRIVER_PACKAGES, KERNEL, KEYRING, URL, VERSION, GpuHost, GpuRun, bare_gpu_host
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.engine import write

@@ -259,16 +259,12 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         changed({"smoke": "auto", "storage.shm_mib": 64}),
         ("/dev/shm has 64 MiB; expected 256 MiB, for 2 ranks", "size=1G", "--shm-size=1g"),
     ),
-    "the loader is to load what is gone": (
-        changed({"system.preload": ["1 /opt/agent.so", "0 /opt/gone.so"]}),
-        ("cannot be loaded: /opt/gone.so is not there", "take its line out of /etc/ld.so.preload"),
-    ),
-    "the loader cannot load what is there": (
+    "the loader cannot load what it is to load": (
         changed({
             "system.preload_problem": "ERROR: ld.so: object 'a.so' cannot be preloaded",
-            "system.preload": ["- a.so"],
+            "system.preload": ["a.so"],
         }),
-        ("the loader says ERROR: ld.so: object 'a.so'",),
+        ("cannot be loaded: ERROR: ld.so: object 'a.so'", "take its line out of /etc/ld.so."),
     ),
     "/var is full, and a small thing is to be installed": (
         changed({

@@ -30,10 +30,12 @@ def _loaded_is_open(host: Host) -> bool | None:
     Open: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...";
     proprietary: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05 ...".
     """
-    line = host.first_line(_DRIVERS)
-    if line is not None and "Kernel Module" not in line:
+    if not host.there(_DRIVERS):
+        return None
+    line = host.line(_DRIVERS)
+    if "Kernel Module" not in line:
         raise NotTold(f"{_DRIVERS} begins with {line[:60]!r}")
-    return None if line is None else "Open Kernel Module" in line
+    return "Open Kernel Module" in line
 
 
 @cache

@@ -7,17 +7,7 @@ import re
 import sys
 
 from .files import document, masked, user_name
-from .frame import (
-    Any,
-    Facts,
-    Host,
-    NotTold,
-    attempt,
-    content,
-    decoded,
-    only,
-    pairs,
-)
+from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
 
 _PRELOAD = "/etc/ld.so.preload"
 _GROUPS = "/sys/fs/cgroup"
@@ -95,16 +85,9 @@ def _enrolled(host: Host) -> bool | None:
 
 
 def _preloads(host: Host) -> list[str]:
-    """Return what /etc/ld.so.preload has every program load: "1 NAME" where it is there, else 0.
-
-    "-" where only the loader knows. Names end at blanks and colons, lines at "#".
-    """
-    found = []
-    for row in host.rows(_PRELOAD) if host.there(_PRELOAD) else ():
-        for name in row.partition("#")[0].replace(":", " ").split():
-            known = name[0] == "/" and "$" not in name
-            found.append(f"{int(host.is_file(name)) if known else '-'} {name}")
-    return found
+    """Return what /etc/ld.so.preload has every program load; names end at blanks and colons."""
+    rows = host.rows(_PRELOAD) if host.there(_PRELOAD) else []
+    return [e for row in rows for e in row.partition("#")[0].replace(":", " ").split()]
 
 
 def preload_problem(host: Host) -> str | None:
@@ -134,12 +117,12 @@ def _gpus(host: Host) -> list[dict[str, Any]]:
             told = {"address": device.rpartition("/")[2], "vendor": vendor, "device": model}
             name = attempt(os.readlink, host.at(f"{device}/driver"))
             told["driver"] = os.path.basename(name) if isinstance(name, str) else name
-            window = attempt(_bar1, host.rows_if_any(f"{device}/resource"))
+            window = attempt(bar1, host.rows_if_any(f"{device}/resource"))
             found.append({**told, "class_": class_, "bar1_mib": window})
     return found
 
 
-def _bar1(lines: list[str]) -> int | None:
+def bar1(lines: list[str]) -> int | None:
     """Read a device's memory windows, its kernel file "resource": MiB, None if it has none.
 
     Register windows of GeForce cards have 32 bits and take one of the kernel's six rows; those of

@@ -25,6 +25,7 @@ from .frame import (
     NotTold,
     content,
     decoded,
+    hashed,
     names,
     only,
     rows,
@@ -287,20 +288,16 @@ class Comparison:
         Returns of how many files there was no time to.
         """
         import base64
-        import hashlib
 
         self.touched.sort(key=lambda each: each[:2], reverse=True)
         for number, (_, path, digest, bad) in enumerate(self.touched):
             if time.monotonic() > self.end - _DIGESTS_S:
                 return len(self.touched) - number
-            now = hashlib.sha256()
             try:
-                with open(path, "rb") as file:
-                    while part := file.read(1 << 20):
-                        now.update(part)
+                now = base64.urlsafe_b64encode(hashed(path, "sha256").digest()).rstrip(b"=")
             except GONE:
-                pass
-            if digest != base64.urlsafe_b64encode(now.digest()).rstrip(b"="):
+                now = b""
+            if now != digest:
                 bad.append(text(os.fsdecode(path)))
         return 0
 
