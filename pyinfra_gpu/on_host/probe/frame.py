@@ -146,6 +146,14 @@ class Host:
         """Return the same as paths of the system's."""
         return [f"{folder}/{each}" for each in self.names(folder, begin, end)]
 
+    def files(self, *places: str) -> list[str]:
+        """Return the plain files at these places; FOLDER/*END stands for those that end so."""
+        found: list[str] = []
+        for place in places:
+            folder, star, end = place.partition("/*")
+            found += self.paths(folder, end=end) if star else [place]
+        return [each for each in found if self.is_file(each)]
+
     def rows(self, path: str) -> list[str]:
         """Return the lines of a file of the system's."""
         return rows(self.root + path)
