@@ -114,7 +114,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         (place / f"{name}.json").write_text(json.dumps(given))
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
-    compared = text_of(asked_of(paths, checkout="", entries=(), compare_s=10))
+    compared = text_of(asked_of(paths, training="", entries=(), compare_s=10))
     rows, stock = {}, []
     for host in hosts:
         rows[host.name] = {

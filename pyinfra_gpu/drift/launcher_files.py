@@ -9,11 +9,8 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import catalogue
 from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.drift.layout import ROOT
-from pyinfra_gpu.on_host.train.host import VERSION
 from pyinfra_gpu.on_host.train.supervise import AGAIN
 from pyinfra_gpu.spec import HostSpec, TrainingSpec, env_file
-
-_STARTS_S = 300  # that a start has, its worktree included
 
 
 def declared(spec: HostSpec, training: TrainingSpec) -> tuple[File, ...]:
@@ -42,7 +39,6 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
     """Return what is declared for runs; names of variables, and no value that could be secret."""
     paths = spec.paths
     document = {
-        "schema": VERSION,
         "prefix": paths.prefix,
         "python": paths.python,
         "checkout": paths.training,
@@ -74,13 +70,12 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "CollectMode=inactive-or-failed",
         "StartLimitIntervalSec=0",
         "[Service]",
-        "Type=notify",
+        "Type=exec",
         f"EnvironmentFile={spec.paths.env_file}",
         f"ExecStart={spec.paths.train} supervise %i",
         # All that the run has started is asked to end, then killed; so is what is left behind it.
         "KillMode=control-group",
         "SendSIGKILL=yes",
-        f"TimeoutStartSec={_STARTS_S}",
         f"TimeoutStopSec={training.stop_grace_s}",
         # After a failure that mostly passes.
         f"RestartForceExitStatus={AGAIN}",

@@ -277,12 +277,10 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
     del spec
     rows = if_known(record.system.preload, ())
     problem = if_known(record.system.preload_problem, None) if rows else None
-    gone = [row[2:] for row in rows if row.startswith("0 ")]
-    if problem or gone:
-        what = f"{some(gone, _NAMED)} is not there" if gone else f"the loader says {problem}"
+    if problem:
         yield stop(
             Id.PREFLIGHT_PRELOADED,
-            f"/etc/ld.so.preload has every program load what cannot be loaded: {what}",
+            f"/etc/ld.so.preload has every program load what cannot be loaded: {problem}",
             "libraries that are there: until then every program says so, in front of all that it"
             " says",
             "take its line out of /etc/ld.so.preload, or install again what wrote it",
@@ -290,7 +288,7 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
     elif rows:
         yield note(
             Id.PREFLIGHT_PRELOADED,
-            f"every program loads {some([row[2:] for row in rows], _NAMED)}, by /etc/ld.so.preload",
+            f"every program loads {some(rows, _NAMED)}, by /etc/ld.so.preload",
             "nothing but what a program asks for",
             "left alone: keep it in mind if programs misbehave",
         )

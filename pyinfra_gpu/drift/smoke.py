@@ -116,8 +116,7 @@ def stale(spec: HostSpec, record: Record) -> str | None:
 
 def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of the hosts together."""
-    across = None if spec.smoke.run == "skip" else spec.smoke.across
-    if across is None:
+    if not members(spec):
         return
     if why := stale_across(spec, record):
         yield unproven_across(spec, why, "repair")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
@@ -128,9 +127,11 @@ def _connected(host: Host) -> bool:
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
     host.connected = False
-    unreached = suppress(ConnectError, OSError, EOFError)
-    with unreached, within(_CONNECT_S, "no connection came up"):
-        host.connector.disconnect()
-        host.connector.connect()
-        host.connected = True
-    return host.connected
+    try:
+        with within(_CONNECT_S, "no connection came up"):
+            host.connector.disconnect()
+            host.connector.connect()
+            host.connected = True
+    except (ConnectError, OSError, EOFError):
+        return False
+    return True

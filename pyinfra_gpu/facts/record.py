@@ -90,9 +90,7 @@ class SystemRecord:
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
-    # rows "STATE NAME" of what the loader loads into every program, by /etc/ld.so.preload; STATE is
-    # 1 where it is there, 0 where not, - where only the loader knows
-    preload: Rows
+    preload: Rows  # what the loader loads into every program, by /etc/ld.so.preload
     preload_problem: Text  # what the loader says where it cannot, to the owner
 
     @property

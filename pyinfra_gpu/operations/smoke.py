@@ -282,10 +282,7 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
 # -- with the other hosts of the group
 
 
-_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS,)
-
-
-@looking(STAGE, claims=_ACROSS)
+@looking(STAGE, claims=(Id.SMOKE_UNPROVEN_ACROSS_HOSTS,))
 def proven_across(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the hosts of this host's group have trained one step together as they are now.
 
@@ -301,9 +298,9 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
 
         smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)
     """
-    if spec.smoke.run == "skip" or spec.smoke.across is None:
+    if not drift.members(spec):
         return
-    found = Findings(drift.judge(spec, record)).of(*_ACROSS)
+    found = Findings(drift.judge(spec, record)).of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS)
     if refusal := refused(drift, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal

@@ -70,7 +70,7 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     passed = {"hosts": fingerprints, "mode": "rehearsal-cpu"}
     across = {**verdicts.across_stamp(), **passed, **changes}
     for host in hosts:
-        host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
+        host.told = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
     return hosts
 
 
@@ -143,7 +143,7 @@ def test_a_damaged_stamp_counts_for_neither_test() -> None:
 def test_one_host_that_changed_brings_the_others_along() -> None:
     hosts = passed_together("ws1", "ws2", "ws3")
     stamp = stamp_of(Answering(name="ws2"))
-    hosts[1].plain = {"smoke.stamp": json.dumps(stamp)}
+    hosts[1].told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(*hosts).prepare().execute()
     assert all(run.started(name) for name in ("ws1", "ws2", "ws3"))
 
@@ -202,25 +202,25 @@ def test_the_address_of_data_is_taken_and_may_pass() -> None:
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
     gpus = GpuHost(name="ws2", data={**GPU_DATA, "smoke": "auto", "smoke_across_hosts": True})
     stamp = stamp_of(gpus)
-    gpus.plain = {"smoke.stamp": json.dumps(stamp)}
+    gpus.told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(Answering(name="ws1"), gpus).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
     assert run.started("ws1") == []
 
 
 IMPOSSIBLE: dict[str, list[FakeHost]] = {
-    "nobody else": [Answering(name="ws1"), FakeHost(name="ws2")],
-    "no such group": [
+    "no other host to train with": [Answering(name="ws1"), FakeHost(name="ws2")],
+    "in no such group of this inventory": [
         Answering(name="ws1", data={**DATA, "smoke_across_hosts": "gpus"}),
         FakeHost(name="ws2"),
     ],
-    "too many": [Answering(name=f"ws{number}") for number in range(1, 10)],
+    "at most 8 can take part": [Answering(name=f"ws{number}") for number in range(1, 10)],
 }
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
 def test_what_cannot_be_is_refused(why: str) -> None:
-    with pytest.raises(SpecError, match="smoke_across_hosts"):
+    with pytest.raises(SpecError, match=f"smoke_across_hosts = .* cannot be: .*{why}"):
         Run(*IMPOSSIBLE[why]).prepare()
 
 
@@ -238,5 +238,5 @@ def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_i
     own = own_stamp(record)
     assert own.items() >= {n: value for n, value in stamp_of(host).items() if n != "across"}.items()
     assert "across" not in own
-    host.plain = {"smoke.stamp": None}
+    host.told = {"smoke.stamp": None}
     assert own_stamp(parse(host.probe_lines())) == {}

@@ -55,7 +55,6 @@ class Here:
     def site(self, **changed: Any) -> None:
         path = self.folder / "train/site.json"
         document = {
-            "schema": 1,
             "prefix": str(self.folder),
             "python": sys.executable,
             "checkout": str(self.folder / "checkout"),

@@ -209,7 +209,7 @@ def test_a_log_has_each_line_with_its_time_and_stays_small_whatever_is_printed(h
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     folder = written(here, {"a": 1})
     given = json.loads((here.folder / "train/site.json").read_text())
-    site = host.Site(**{name: each for name, each in given.items() if name != "schema"})
+    site = host.Site(**given)
     taken = claims.claim(site, "20261122-190000-other", [host.CPU], 1, None)
     done = here.train("supervise", folder.name)
     assert isinstance(taken, claims.Held)

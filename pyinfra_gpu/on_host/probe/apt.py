@@ -7,7 +7,19 @@ import re
 import stat
 from functools import cache
 
-from .frame import TEXT_LIMIT, Any, Facts, Host, Iterator, Mapping, NotTold, content, decoded, why
+from .frame import (
+    TEXT_LIMIT,
+    Any,
+    Facts,
+    Host,
+    Iterator,
+    Mapping,
+    NotTold,
+    content,
+    decoded,
+    hashed,
+    why,
+)
 
 _NVIDIAS = (
     r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|firmware-nvidia|libxnvctrl|libnccl"
@@ -165,7 +177,8 @@ def matters(source: Mapping[str, Any], declared: str) -> bool:
     named = f"{source['file'].rpartition('/')[2]} {source['uri']}".lower()
     words = re.split(r"\{distro\}|\{arch\}", declared.rstrip("/"))
     is_declared = re.fullmatch("[^/]+".join(map(re.escape, words)), source["uri"].rstrip("/"))
-    return "nvidia" in named or "cuda/repos" in named or bool(declared and is_declared)
+    carriers = ("nvidia", "cuda/repos", "cuda-repo", "graphics-drivers")
+    return any(each in named for each in carriers) or bool(declared and is_declared)
 
 
 def listed(path: str, lines: list[str]) -> Iterator[dict[str, Any]]:
@@ -331,16 +344,10 @@ def _state(path: str, overridden: bool, noted: float) -> str:
 
 
 def _same(path: str, digest: str) -> bool:
-    import hashlib
-
-    found = hashlib.md5(usedforsecurity=False)
     try:
-        with open(path, "rb") as file:
-            while part := file.read(1 << 20):
-                found.update(part)
+        return bool(hashed(path, "md5").hexdigest() == digest)
     except OSError:
         return False
-    return found.hexdigest() == digest
 
 
 def _brings_files(host: Host, path: str) -> bool:

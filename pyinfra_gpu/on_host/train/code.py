@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .host import TrainError, call
 
-_PATIENCE_S = 280.0  # a worktree may be large; the unit's start has 300
+_PATIENCE_S = 280.0  # a worktree may be large; a start has 300
 
 
 def head(checkout: Path) -> str | None:

@@ -8,6 +8,7 @@ import os
 import platform
 import pwd
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -22,11 +23,8 @@ from ..fingerprint import part, parts
 from ..smoke import nvidia_smi
 from ..smoke.nvidia_smi import bitmask, integer, number, reasons
 
-VERSION = 1
-"""Of `site.json`."""
 CPU = "cpu"
 """The device of a host without GPUs."""
-OVERDUE = 124
 AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
 _ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
 _UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
@@ -73,28 +71,25 @@ def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.Complet
 
     + given: to subprocess.run, beside or over what is usual
 
-    Never raises; the exit code is then 127, or OVERDUE after so many seconds.
+    Never raises; the exit code is then 127.
     """
     usual = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
     usual |= {} if "input" in given else {"stdin": subprocess.DEVNULL}
     try:
         return subprocess.run(words, check=False, **{**usual, **given})
     except subprocess.TimeoutExpired:
-        why, code = f"did not end within {seconds:g} s", OVERDUE
+        why = f"did not end within {seconds:g} s"
     except (OSError, ValueError) as error:
-        why, code = f"cannot be run ({error})", 127
-    return subprocess.CompletedProcess(words, code, "", f"{words[0]} {why}")
+        why = f"cannot be run ({error})"
+    return subprocess.CompletedProcess(words, 127, "", f"{words[0]} {why}")
 
 
 def load() -> Site:
     """Return what is declared, for the owner of the runs; raise TrainError for anybody else."""
     path = Path(sys.argv[0]).absolute().parents[1] / "train/site.json"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document.pop("schema") != VERSION:
-            raise ValueError("it is of another version")
-        site = Site(**document)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        site = Site(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
     state = Path(site.state)
     if state.exists() and state.stat().st_uid != os.getuid():
@@ -229,8 +224,8 @@ def unproven(site: Site) -> str:
     known = parts(str(passed))
     present = {  # the kernel is the boot's
         "the boot": boot_id(),
-        "the driver": [str(_driver()), str(_libcuda())],
-        "torch": [site.torch, str(_torch(site).get("torch_commit"))],
+        "the driver": [_driver(), str(_libcuda())],
+        "torch": [site.torch, str(_torch(site).get("git_version"))],
     }
     changed = ["pyinfra-gpu"]
     if known is not None:
@@ -240,8 +235,9 @@ def unproven(site: Site) -> str:
 
 def versions(site: Site) -> dict[str, str]:
     """Return what a run is made with, as far as it is known without importing torch."""
-    known = {"kernel": platform.release(), "python": platform.python_version()}
-    return {**_torch(site), **known, "driver": _driver() or ""}
+    torch, names = _torch(site), {"torch": "__version__", "commit": "git_version", "cuda": "cuda"}
+    own = {"kernel": platform.release(), "python": platform.python_version()}
+    return {**{name: torch.get(key, "") for name, key in names.items()}, **own, "driver": _driver()}
 
 
 def packages(site: Site) -> str:
@@ -252,22 +248,14 @@ def packages(site: Site) -> str:
 
 
 def _torch(site: Site) -> dict[str, str]:
-    found = {}
-    names = {"torch": "__version__", "torch_commit": "git_version", "cuda": "cuda"}
     for path in Path(site.python).parents[1].glob("lib/python3*/site-packages/torch/version.py"):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for name, variable in names.items():
-            pattern = rf"""^{variable}\s*(?::[^=]*)?=\s*['"]([^'"]*)['"]"""
-            if match := re.search(pattern, text, re.MULTILINE):
-                found[name] = match[1]
-    return found
+        return {name: str(value) for name, value in runpy.run_path(str(path)).items()}
+    return {}
 
 
-def _driver() -> str | None:
-    try:
-        return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+def _driver() -> str:
+    module = Path("/sys/module/nvidia/version")
+    return module.read_text(encoding="ascii").strip() if module.exists() else "None"
 
 
 def _libcuda() -> str | None:

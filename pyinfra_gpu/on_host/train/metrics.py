@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import pkgutil
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +23,7 @@ from ..terminal import without_escapes
 from .host import moment, now
 
 Metric = dict[str, Any]
+_Fields = dict[str, list[re.Pattern[str]]]
 LARGEST = 2 << 20
 """Bytes of `metrics.jsonl`; of a larger one every second line is left out."""
 _LONGEST = 2000  # characters of a line; what programs print of a step comes to a tenth of that
@@ -39,7 +39,7 @@ _END = r"(?![\w.])"
 
 
 @lru_cache(maxsize=1)
-def _formats() -> list[tuple[re.Pattern[str], bool, dict[str, list[re.Pattern[str]]]]]:
+def _formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
     def compiled(pattern: str) -> re.Pattern[str]:
         unit = pattern.partition("<number>")[2]
         return re.compile(
@@ -73,7 +73,7 @@ class MetricReader:
     def _state(self, text: str) -> Metric | None:
         for line, bar, fields in _formats():
             if match := line.search(text):
-                metric = _metric(match.groupdict(), dict(_values(fields, text)))
+                metric = _metric(match.groupdict(), fields, text)
                 found = self._bar(metric) if bar else self._with_step(metric)
                 self._trains = self._trains or (found is not None and "loss" in found)
                 return found
@@ -98,22 +98,17 @@ class MetricReader:
         return {**metric, **{name: self._last[name] for name in _COUNTS if name in self._last}}
 
 
-def _values(fields: Mapping[str, Sequence[re.Pattern[str]]], text: str) -> Iterator[Any]:
+def _metric(counts: Mapping[str, str | None], fields: _Fields, text: str) -> Metric:
+    found: Metric = {name: int(count) for name in _COUNTS if (count := counts.get(name))}
     for name, patterns in fields.items():
-        if match := next((found for each in patterns if (found := each.search(text))), None):
+        for match in filter(None, (each.search(text) for each in patterns)):
             value = float(match["number"].replace(",", ""))
-            word = match["number"][-1].isalpha()
-            if word or abs(value) <= _MOST:
-                yield name, value
-
-
-def _metric(counts: Mapping[str, str | None], values: dict[str, float]) -> Metric:
-    found: Metric = {name: int(text) for name in _COUNTS if (text := counts.get(name))}
-    loss = values.get("loss", 0)
-    if not math.isfinite(loss):
-        found["not_finite"] = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
-    finite = {name: value for name, value in values.items() if math.isfinite(value)}
-    return {**found, **finite, **({"loss": None} if not math.isfinite(loss) else {})}
+            if abs(value) <= _MOST:
+                found[name] = value
+            elif name == "loss" and match["number"][-1].isalpha():
+                found |= {"loss": None, "not_finite": str(value)}
+            break
+    return found
 
 
 @dataclass

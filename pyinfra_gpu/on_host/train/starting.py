@@ -21,6 +21,7 @@ from .host import CPU, NoRunError, Site, TrainError, now
 from .presets import Preset
 from .runs import Run
 
+_STARTS_S = 300  # a worktree may be large
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Part = dict[str, Any]
 """Of a run of several hosts, the same for all: {"hosts", "run", "address" and "port" of the first},
@@ -105,9 +106,16 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
             why = error.strerror or str(error)
             raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
-    if (failed := units.start(run.run)) is None:
+    failed, until = "", time.monotonic() + _STARTS_S
+    try:
+        units.start(run.run)
+    except TrainError as error:
+        failed = str(error)
+    while (after := runs.record(run.folder)).state == "starting" and not failed:
+        failed = "it does not begin" if time.monotonic() > until else ""
+        time.sleep(0.1)
+    if not failed and not after.refused:
         return
-    after = runs.record(run.folder)
     if after.state == "starting":
         after.state = "ended"
         after.save()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import checks, claims, code, host, listing, presets, runs, units
+from . import checks, claims, code, host, listing, presets, runs
 from .host import Site, TrainError, now
 from .metrics import Metrics
 from .runs import Attempt, Run, tail_of
@@ -73,11 +73,11 @@ def log_to(path: Path, mib: float) -> Log:
 
 
 class Supervisor:
-    """+ ready: whoever started the run was told that it is on, and waits no more."""
+    """Takes a run through an attempt, and writes down what it does in `run.json`."""
 
     def __init__(self, site: Site, run: Run) -> None:
         self.site, self.run, self.preset = site, run, run.settings
-        self.stopping = self.ready = False
+        self.stopping = False
         self.held = claims.Held()
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes)
@@ -99,11 +99,6 @@ class Supervisor:
         vars(self.run).update(changes)
         with contextlib.suppress(OSError):
             self.run.save()
-
-    def say_ready(self, what: str) -> None:
-        """Have whoever started the run wait no more."""
-        units.notify(f"READY=1\nSTATUS={what}")
-        self.ready = True
 
     def work(self) -> int:
         """Take the devices, and go through an attempt."""
@@ -134,7 +129,6 @@ class Supervisor:
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
-                self.say_ready(f"waits for {', '.join(got)}")
                 self.sleep(1)
         finally:
             if place is not None:
@@ -163,9 +157,6 @@ class Supervisor:
             if attempt.outcome == "failed" and not self.stopping:
                 attempt.first_failed_rank, attempt.failed_at = self._first_failed()
         except (TrainError, OSError) as error:
-            if not self.ready:
-                run.attempts.pop()  # whoever starts it is told, and nothing has run
-                raise
             self.launcher(f"train: {error}")
             attempt.outcome = "failed"
         finally:
@@ -187,7 +178,6 @@ class Supervisor:
             readers[-1].start()
         with pipes[0].open("wb") as output:
             process = self._start(output)
-        self.say_ready("on")
         self._until_it_ends(process)
         for pipe in pipes:
             with contextlib.suppress(OSError):  # a rank that never was lets its reader wait
