@@ -101,8 +101,8 @@ class Host:
         self.path = os.environ.get("PATH", "") + asked.get("sbin", _SBIN)
         self.environment = {**os.environ, "LC_ALL": "C", "PATH": self.path}
         self.uid = os.getuid()
-        arch = self.rows_if_any("/proc/sys/kernel/arch")  # since Linux 6.1
-        self.machine: str = arch[0] if arch else os.uname().machine
+        arch = attempt(self.line, "/proc/sys/kernel/arch")  # since Linux 6.1
+        self.machine: str = arch if isinstance(arch, str) else os.uname().machine
         # The architecture as Debian's packages are named for it.
         self.native = {"x86_64": "amd64", "aarch64": "arm64"}.get(self.machine, self.machine)
 
@@ -167,7 +167,11 @@ class Host:
 
     def line(self, path: str) -> str:
         """Return the first line of a file of the kernel's."""
-        row = "".join(self.rows_if_any(path)[:1]).strip()
+        try:
+            with open(self.root + path, "rb") as file:
+                row = decoded(file.readline(TEXT_LIMIT)).strip()
+        except OSError:
+            row = ""
         if not row:
             raise NotTold(f"{self.root}{path} is empty, or the host does not show it")
         return row
