@@ -76,6 +76,15 @@ def fleet(lab: Lab, count: int, folder: Path) -> list[LabHost]:
     return hosts
 
 
+def delayed(host: LabHost, ms: int) -> None:
+    """Delay what the host sends by that much, which needs the kernel's netem; 0: not at all."""
+    rule = [*host.subnet.inside(host.name), "tc", "qdisc"]
+    subprocess.run([*rule, "del", "dev", "eth0", "root"], capture_output=True, check=False)
+    if ms:
+        netem = ["netem", "delay", f"{ms}ms", "limit", "100000"]
+        subprocess.run([*rule, "add", "dev", "eth0", "root", *netem], check=True)
+
+
 def environment(lab: Lab) -> dict[str, str]:
     """Return what our own commands need to find these hosts."""
     return {
@@ -105,7 +114,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         (place / f"{name}.json").write_text(json.dumps(given))
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
-    compared = text_of(asked_of(paths, checkout="", entries=(), compare_s=10))
+    compared = text_of(asked_of(paths, training="", entries=(), compare_s=10))
     rows, stock = {}, []
     for host in hosts:
         rows[host.name] = {
@@ -223,7 +232,7 @@ def main(folder: Path) -> None:
             write_peers(folder, lab, hosts, look.look_texts()[hosts[0].name])
             for delay in DELAYS:
                 for host in hosts:
-                    host.network("delay", delay // 2) if delay else host.network("restore")
+                    delayed(host, delay)
                 for name in NAMES:
                     key = f"{name} {delay} {count}"
                     if key not in results:

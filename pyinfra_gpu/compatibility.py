@@ -68,7 +68,7 @@ class Case:
     def __init__(self, spec: HostSpec, facts: HostFacts | None, capability: str | None) -> None:
         known, torch, cuda = catalogue(), spec.pytorch, spec.cuda
         self.spec, self.facts, self.capability = spec, facts, capability
-        self.known, self.said, self.torch = known, spec.declared, torch
+        self.known, self.data, self.torch = known, spec.declared, torch
         self.stack, self.nvidia = known.stacks[spec.stack], spec.accelerator == "nvidia"
         # Whether the capability was read from the host, not declared.
         self.seen = bool(facts and facts.compute_capabilities)
@@ -146,12 +146,12 @@ def _another_stack(case: Case) -> str:
     if facts is not None:  # another stack's own driver would be installed in place of this one
         due = frozenset[Due](("driver", "toolkit"))
         facts = replace(facts, driver_loaded=None, open_modules=None, due=due)
-    kept, fits = {key: case.said[key] for key in _KEPT if key in case.said}, []
+    kept, fits = {key: case.data[key] for key in _KEPT if key in case.data}, []
     for name, stack in case.known.stacks.items():
         other = declared.resolve({**kept, "stack": name}, spec.host)
         if stack.accelerator == spec.accelerator and not any(_problems(other, facts)):
             fits.append(name)
-    changed = [key for key in _VERSIONS if key in case.said]
+    changed = [key for key in _VERSIONS if key in case.data]
     if changed and spec.stack in fits:
         return f"remove {' and '.join(changed)}: the stack's own fits"
     if not fits:
@@ -197,17 +197,17 @@ def _within(
 
 def incomplete(case: Case) -> Iterator[Problem]:
     """A key says nothing without another one."""
-    said, (repo, commit) = case.said, ("training_repo", "training_commit")
+    data, (repo, commit) = case.data, ("training_repo", "training_commit")
     needs = [(repo, commit), (commit, repo)]
     needs += [("training_requirements", repo), ("training_presets", repo)]
     if case.torch.source == "source":
         repo, commit = "pytorch_git_url", "pytorch_commit"
         needs += [(repo, commit), (commit, repo), ("pytorch_source", repo)]
     for key, other in needs:
-        if key in said and other not in said:
+        if key in data and other not in data:
             remedy = f"set {other}, or remove {key}"
             if key == "training_repo":
-                remedy = f"set {other} to what `git ls-remote {said[key]} main` prints"
+                remedy = f"set {other} to what `git ls-remote {data[key]} main` prints"
             yield key, f"comes without {other}", f"only together with {other}", remedy
 
 
@@ -216,7 +216,7 @@ def not_read(case: Case) -> Iterator[Problem]:
     spec, source, of_wheels = case.spec, case.torch.source, ("pytorch_wheels",)
     of_toolkits = ("cuda_version", "cuda_archs", "libcuda_toolkit_link")
     of_root = ("owner", "libcuda_toolkit_link", "packages_extra")
-    without_toolkit = case.nvidia and case.said.get("cuda_toolkit") is False
+    without_toolkit = case.nvidia and case.data.get("cuda_toolkit") is False
     for applies, keys, other, instead in (
         (source == "wheel", ("pytorch_fallback",), "pytorch_source", "source"),
         (source == "nightly", of_wheels, "pytorch_source", "wheel"),
@@ -226,7 +226,7 @@ def not_read(case: Case) -> Iterator[Problem]:
         (spec.privilege == "none", of_root, "privilege", "sudo"),
     ):
         for key in keys if applies else ():
-            if case.said.get(key) and key not in spec.ignored:
+            if case.data.get(key) and key not in spec.ignored:
                 found = f"is not read with {other} = {KEYS[other].of(spec)!r}"
                 remedy = f"remove {key}, or set {other} = {instead!r}"
                 yield key, found, "no such key then", remedy
@@ -261,7 +261,7 @@ def source(case: Case) -> Iterator[Problem]:
         found = "cannot be met: a built torch is in no lock"
         yield "pytorch_lock", found, "'if-there' with a build", "remove pytorch_lock"
     if building is not None and building.cuda and not case.spec.cuda.toolkit:
-        key = "privilege" if case.said.get("cuda_toolkit", True) else "cuda_toolkit"
+        key = "privilege" if case.data.get("cuda_toolkit", True) else "cuda_toolkit"
         fix = "set cuda_toolkit = True and privilege = 'sudo', or pytorch_source = 'wheel'"
         yield key, "needs nvcc, and no toolkit is installed here", "a toolkit", fix
     if building is not None and building.cuda and not building.archs:
@@ -393,8 +393,8 @@ def driver(case: Case) -> Iterator[Problem]:
             if not _too(capability, each.oldest, each.newest and each.newest.partition(".")[0])
         ]
         newest = serving[-1] if serving[-1] < max(known.driver_branches) else None
-        there, bounds = loaded or str(ours.branch), (serving[0], newest)
-        yield from _within(key, found, there, bounds, "branch", case.gpu_name, fix)
+        there, served = loaded or str(ours.branch), (serving[0], newest)
+        yield from _within(key, found, there, served, "branch", case.gpu_name, fix)
     cuda = f"{case.torch.build[2:-1]}.{case.torch.build[-1]}"  # "13.0" of "cu130"
     like = [each.minimum_driver for each in known.cuda.values() if each.release[:3] == cuda[:3]]
     there = loaded or f"{ours.branch}.999"  # a branch's newest release
@@ -402,28 +402,19 @@ def driver(case: Case) -> Iterator[Problem]:
     needs |= {f"torch's build {case.torch.build}": each for each in like[:1] if case.wheel}
     for whose, minimum in needs.items():
         yield from _within(key, found, there, (minimum, None), "driver", whose, fix)
-    branch = case.branch()
-    if (
-        like
-        and branch
-        and branch.cuda
-        and branch.cuda[:3] == cuda[:3]
-        and cuda >= known.strict_cuda
-    ):
-        key, newest_cuda = "pytorch_build", (None, branch.cuda)
-        yield from _within(key, "is", cuda, newest_cuda, "CUDA", case.driver, fix)
+    newest_cuda = ((branch := case.branch()) and branch.cuda) or ""
+    strict = bool(like) and Version(cuda) >= Version(known.strict_cuda)
+    if strict and newest_cuda[:3] == cuda[:3]:
+        key, bounds = "pytorch_build", (None, newest_cuda)
+        yield from _within(key, "is", cuda, bounds, "CUDA", case.driver, fix)
 
 
 def offered(case: Case) -> Iterator[Problem]:
     """NVIDIA's repository of a newer distribution begins with a newer branch and toolkit; a
     distribution's own archive has the branches of its day.
     """
-    driver, toolkit, where = (
-        case.spec.driver,
-        case.toolkit,
-        case.facts.distribution if case.facts else None,
-    )
-    if not case.nvidia or where is None:
+    driver, toolkit, facts = case.spec.driver, case.toolkit, case.facts
+    if not case.nvidia or facts is None or (where := facts.distribution) is None:
         return
     carried = case.known.repositories.releases.get(where)
     if carried is not None and driver.repository and "{distro}" in driver.repository.url:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.access import KEY, KNOWN_HOSTS
-from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.commands import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
-from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
-from pyinfra_gpu_rehearsal.requirements import available, ensure_packages, gpus_available
-from pyinfra_gpu_rehearsal.state import LabRecord
+from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab, LabRecord
+from pyinfra_gpu_rehearsal.own_layer import KEY, KNOWN_HOSTS
+from pyinfra_gpu_rehearsal.requirements import available, gpus_available
 
-__all__ = [
-    "Lab",
-    "LabError",
-    "LabHost",
-    "available",
-    "ensure_packages",
-    "gpus_available",
-    "inventory",
-]
-
+__all__ = ["Lab", "LabError", "LabHost", "available", "gpus_available", "inventory"]
 
 # NVIDIA's repository for Debian 13 begins with branch 590 and CUDA 13.1, and the lab's repositories
 # have CUDA 13.0.
@@ -35,7 +25,7 @@ def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
         return {}
     record, nvidia = LabRecord.load(lab.directory), lab.nvidia
     return {
-        "gpu_model": host.machine.card.model,
+        "gpu_model": host.machine.model,
         "gpu_count": host.machine.count,
         "driver_repository_url": nvidia.url,
         "driver_key_fingerprint": nvidia.key_fingerprint,

@@ -9,12 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,50 +56,37 @@ def repack(original: Path, folder: Path) -> Path:
         return pack(tree, folder / f"{package}_{version}_{architecture}.deb")
 
 
-def write_index(
-    folder: Path, packages: Iterable[Path], fields: Mapping[str, str], place: str = ""
-) -> None:
-    """Write an index of PACKAGES and a Release file that vouches for it into FOLDER.
-
-    + packages: each has its entry of the index beside it
-    + fields: of the Release file, beside its date and its sums
-    + place: where the index lies in FOLDER; with one, the packages lie in FOLDER/../../pool
-    """
-    entries = [package.with_suffix(".stanza").read_text() for package in packages]
-    if place:
-        entries = [entry.replace("Filename: ", "Filename: pool/") for entry in entries]
-    index = "\n".join(entries).encode()
-    (folder / place).mkdir(parents=True, exist_ok=True)
-    rows = [f"{key}: {value}" for key, value in fields.items()]
-    rows += [f"Date: {datetime.now(UTC):%a, %d %b %Y %H:%M:%S UTC}", "SHA256:"]
-    for name, content in (("Packages", index), ("Packages.gz", gzip.compress(index, mtime=0))):
-        (folder / place / name).write_bytes(content)
-        rows.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {Path(place, name)}")
-    (folder / "Release").write_text("\n".join(rows) + "\n")
-
-
-def write_flat(
-    folder: Path, packages: Iterable[Path], origin: str, label: str, key: SigningKey | None = None,
+def write_repository(
+    folder: Path, packages: Iterable[Path], origin: str, label: str, key: Path | None = None,
     *, expired: bool = False,
 ) -> None:  # fmt: skip
-    """Offer PACKAGES and nothing else in FOLDER, whose line in a host's list ends in "/".
+    """Offer PACKAGES and nothing else in FOLDER, whose line in a host's list ends in "./".
 
-    + key: what signs; expired: as in the past
+    + packages: each has its entry of the index beside it
+    + key: the folder of what signs
+    + expired: whether it signed in the past, for a week
     """
     offered = list(packages)
     fresh, old = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
     remove_tree(fresh)
-    remove_tree(old)
-    write_index(fresh, offered, {"Origin": origin, "Label": label, "Architectures": "amd64"})
+    fresh.mkdir(parents=True)
+    index = "\n".join(p.with_suffix(".stanza").read_text() for p in offered).encode()
+    rows = [f"Origin: {origin}", f"Label: {label}", "Architectures: amd64 arm64"]
+    rows += [f"Date: {datetime.now(UTC):%a, %d %b %Y %H:%M:%S UTC}", "SHA256:"]
+    for name, content in (("Packages", index), ("Packages.gz", gzip.compress(index, mtime=0))):
+        (fresh / name).write_bytes(content)
+        rows.append(f" {hashlib.sha256(content).hexdigest()} {len(content)} {name}")
+    (fresh / "Release").write_text("\n".join(rows) + "\n")
     if key:
-        key.sign(fresh / "Release", expired=expired)
+        _sign(fresh / "Release", key, expired=expired)
     # A client asks for what is newer by whole seconds.
     before = folder / "Release"
     stamp = max(time.time(), before.stat().st_mtime + 1 if before.exists() else 0)
     for path in fresh.iterdir():
         os.utime(path, (stamp, stamp))
     for package in offered:
-        (fresh / package.name).symlink_to(package)
+        (fresh / package.name).symlink_to(os.path.relpath(package, fresh))
+    remove_tree(old)
     if folder.exists():
         folder.rename(old)
     fresh.rename(folder)  # between the two, for an instant, there is no repository
@@ -126,61 +111,29 @@ def _gpg(*keys: Path) -> Iterator[list[str | Path]]:
             run(["gpgconf", "--homedir", name, "--kill", "all"], purpose="ending gpg", check=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKey:
-    """A key whose files lie in FOLDER, so that a repository can be signed again."""
+def ensure_key(folder: Path, name: str) -> None:
+    """Make a key, called NAME, whose files lie in FOLDER, where there is none.
 
-    folder: Path
+    There are `public.gpg`, as apt wants it, and `fingerprint`, 40 hexadecimal digits.
+    """
+    if (folder / "fingerprint").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    with _gpg() as gpg:
+        born = [*gpg, "--faked-system-time", f"{BIRTH}!", "--quick-gen-key"]
+        run([*born, name, "ed25519", "sign", "never"], purpose="making a key")
+        for how, file in (("export-secret-keys", "secret.gpg"), ("export", "public.gpg")):
+            run([*gpg, "--output", folder / file, f"--{how}"], purpose="exporting a key")
+        listed = run([*gpg, "--with-colons", "--list-keys"], purpose="listing a key")
+    (fingerprint,) = (r for r in listed.stdout.splitlines() if r.startswith("fpr:"))
+    (folder / "fingerprint").write_text(fingerprint.split(":")[9])
 
-    @property
-    def public(self) -> Path:
-        """The key as apt wants it: binary."""
-        return self.folder / "public.gpg"
 
-    @property
-    def fingerprint(self) -> str:
-        """Its 40 hexadecimal digits."""
-        return (self.folder / "fingerprint").read_text()
-
-    @property
-    def _secret(self) -> Path:
-        return self.folder / "secret.gpg"
-
-    def ensure(self, name: str) -> SigningKey:
-        """Make the key, called NAME, where there is none, and return it."""
-        if not (self.folder / "fingerprint").exists():
-            with _gpg() as gpg:
-                born = [*gpg, "--faked-system-time", f"{BIRTH}!", "--quick-gen-key"]
-                run([*born, name, "ed25519", "sign", "never"], purpose="making a key")
-                self._export(gpg)
-                listed = run([*gpg, "--with-colons", "--list-keys"], purpose="listing a key")
-            (fingerprint,) = (r for r in listed.stdout.splitlines() if r.startswith("fpr:"))
-            (self.folder / "fingerprint").write_text(fingerprint.split(":")[9])
-        return self
-
-    def _export(self, gpg: list[str | Path]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
-        for how, path in (("-secret-keys", self._secret), ("", self.public)):
-            run([*gpg, "--output", path, f"--export{how}"], purpose="exporting a key")
-
-    def sign(self, release: Path, *, expired: bool = False) -> None:
-        """Sign the file RELEASE of a repository as InRelease beside it.
-
-        + expired: with a signature that was good for a week of the past.
-        """
-        past = ["--faked-system-time", f"{NEXT_DAY}!", "--default-sig-expire", A_WEEK]
-        words: list[str | Path] = ["--output", release.with_name("InRelease"), "--clearsign"]
-        with _gpg(self._secret) as gpg:
-            command = [*gpg, *(past if expired else []), *words, release]
-            run(command, purpose="signing a package repository")
-
-    def expired_copy(self, folder: Path) -> SigningKey:
-        """Return the same key, kept in FOLDER, as its owner would let it expire."""
-        copy = SigningKey(folder)
-        with _gpg(self._secret) as gpg:
-            back = [*gpg, "--faked-system-time", f"{NEXT_DAY}!"]
-            run([*back, "--quick-set-expire", self.fingerprint, A_WEEK], purpose="expiring a key")
-            copy._export(gpg)
-        shutil.copyfile(self.folder / "fingerprint", folder / "fingerprint")
-        return copy
+def _sign(release: Path, key: Path, *, expired: bool) -> None:
+    """Sign the file RELEASE of a repository, by the key in the folder KEY, as InRelease."""
+    past = ["--faked-system-time", f"{NEXT_DAY}!", "--default-sig-expire", A_WEEK]
+    words: list[str | Path] = ["--output", release.with_name("InRelease"), "--clearsign"]
+    with _gpg(key / "secret.gpg") as gpg:
+        command = [*gpg, *(past if expired else []), *words, release]
+        run(command, purpose="signing a package repository")

@@ -8,24 +8,19 @@ because the hosts reach no network but their own.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
 import shlex
-import tempfile
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyinfra_gpu.on_host.probe.apt import listed
 from pyinfra_gpu.packages.model import Source
-from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_index
-from pyinfra_gpu_rehearsal.commands import Say, remove_tree, run
-from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.state import cache_folder, locked
+from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_repository
+from pyinfra_gpu_rehearsal.commands import LabError, Say, cached, remove_tree, run
 
 # What hosts can be, as NVIDIA calls it -> the distribution and its code name. The archives of all
 # releases of a distribution are in one place: the machine's own sources lead to each of them.
@@ -42,10 +37,9 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,openssh-server,sudo,ca-certificates,python3-minimal,iproute2,"
     "procps,netbase,libpam-systemd,kmod,less,util-linux,curl,busybox"
 )
-# What a deploy may install on a host, offline: in the repository, not in the image.
-INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev", "ccache")
-# The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
-INSTALLABLE_ALONE = "dkms"
+# What a deploy may install on a host, offline and without what it recommends: in the repository,
+# not in the image.
+INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "make", "python3-dev", "ccache", "dkms")
 
 # Units that need a real machine (devices, an uplink, a console) or would wake up by the clock.
 MASKED = (
@@ -86,17 +80,12 @@ def os_release(path: Path) -> dict[str, str]:
     return {key: " ".join(shlex.split(value)) for key, _, value in pairs}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Archives:
-    """The archives of a distribution, and how they are reached.
+class Archives(NamedTuple):
+    """The archives of a distribution: lines of a sources.list, and options of an apt.conf."""
 
-    + lines: as in a sources.list; options: as in an apt.conf
-    """
-
-    distribution: str
     codename: str
     lines: tuple[str, ...]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...]
 
 
 def own_lines(sources: Iterable[Source], codename: str) -> list[str]:
@@ -144,11 +133,8 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
         )
     dump = run(["apt-config", "dump"], purpose="reading the apt configuration").stdout
     options = tuple(line for line in dump.splitlines() if ACQUIRE.match(line))
-    own = Archives(
-        distribution=distribution, codename=codename, lines=tuple(lines), options=options
-    )
     if not release:
-        return own
+        return Archives(codename, tuple(lines), options)
     if release not in RELEASES:
         raise LabError(f"hosts of {release!r} cannot be made: there are {', '.join(RELEASES)}")
     wanted, other = RELEASES[release]
@@ -158,40 +144,38 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
             f" with, and this one has {distribution}"
         )
     moved = tuple(re.sub(rf" {codename}\b", f" {other}", line) for line in lines)
-    return replace(own, codename=other, lines=moved)
+    return Archives(other, moved, options)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BaseImage:
+class BaseImage(NamedTuple):
     """A base image that is ready.
 
-    + folder: holds root/ (the tree) and debian/ (the package repository)
-    + python: "3.11", the version of the tree's python3
+    + digest: what it was made from, in short; python: the version of its python3, as in "3.11"
+    + root: the tree; repository: the folder of packages that its hosts can install
     """
 
-    folder: Path
-    codename: str
+    digest: str
     python: str
-
-    @property
-    def digest(self) -> str:
-        """What it was made from, in short."""
-        return self.folder.name
-
-    @property
-    def root(self) -> Path:
-        """The tree."""
-        return self.folder / "root"
-
-    @property
-    def repository(self) -> Path:
-        """The package repository."""
-        return self.folder / "debian"
+    root: Path
+    repository: Path
 
 
-def _bootstrap(archives: Archives, work: Path) -> None:
-    """Make the tree WORK/root with mmdebstrap."""
-    words = shlex.join((MASKED, INSTALLABLE_ALONE, *INSTALLABLE))
+def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
+    """Return the base image for ARCHIVES, building it first where the cache has none.
+
+    Raises LabError where it cannot be built.
+    """
+    sources = (path.read_text() for path in (Path(__file__), FINISH, *PYTHON))
+    key = [repr(archives), platform.machine(), *sources]
+    doing = "building the base image, which takes half a minute"
+    name = f"base-{archives.codename}"
+    folder = cached(name, key, lambda folder: _build(archives, folder), say, doing)
+    python = (folder / "root/usr/bin/python3").readlink().name.removeprefix("python")
+    return BaseImage(folder.name, python, folder / "root", folder / "debian")
+
+
+def _build(archives: Archives, folder: Path) -> None:
+    words = shlex.join((MASKED, *INSTALLABLE))
     command: list[str | Path] = [
         *ALONE,
         "mmdebstrap",
@@ -204,7 +188,7 @@ def _bootstrap(archives: Archives, work: Path) -> None:
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
         f'--customize-hook=sh {shlex.quote(str(FINISH))} "$1" {words}',
         archives.codename,
-        work / "root",
+        folder / "root",
         "-",
     ]
     run(
@@ -214,49 +198,9 @@ def _bootstrap(archives: Archives, work: Path) -> None:
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         timeout=1800,
     )
-
-
-def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> None:
-    """Lay out PACKAGES (.deb files) as an apt repository in FOLDER. Raises LabError."""
-    architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
-    pool = folder / "pool"
-    pool.mkdir(parents=True)
+    installable, pool = folder / "root/installable", folder / "pool"
+    pool.mkdir()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        made = list(threads.map(lambda package: repack(package, pool), sorted(packages)))
-    fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
-    fields |= {"Architectures": architecture, "Components": "main"}
-    write_index(folder / "dists" / suite, made, fields, f"main/binary-{architecture}")
-
-
-def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
-    """Return the base image for ARCHIVES, building it first where the cache has none.
-
-    Raises LabError where it cannot be built.
-    """
-    sources = [path.read_text() for path in (Path(__file__), FINISH, *PYTHON)]
-    key = "\0".join([repr(archives), platform.machine(), *sources])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    folder = cache_folder() / f"base-{archives.codename}-{digest}"
-    with locked(cache_folder() / "base.lock"):
-        if not folder.exists():
-            _build(archives, folder, say)
-    python = (folder / "root/usr/bin/python3").readlink().name.removeprefix("python")
-    return BaseImage(folder=folder, codename=archives.codename, python=python)
-
-
-def _build(archives: Archives, folder: Path, say: Say) -> None:
-    for leftover in folder.parent.glob("base-*.part"):
-        remove_tree(leftover)  # of a build that was killed; no other runs under the lock
-    say("building the base image (about 30 s, once) ...")
-    started = time.monotonic()
-    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    work.chmod(0o755)
-    try:
-        _bootstrap(archives, work)
-        installable = work / "root/installable"
-        make_repository(installable.glob("*.deb"), work / "debian", suite=archives.codename)
-        remove_tree(installable)
-        work.rename(folder)
-    finally:
-        remove_tree(work)
-    say(f"the base image is ready after {time.monotonic() - started:.0f} s")
+        packages = list(threads.map(lambda p: repack(p, pool), sorted(installable.glob("*.deb"))))
+    write_repository(folder / "debian", packages, NAME, NAME)
+    remove_tree(installable)

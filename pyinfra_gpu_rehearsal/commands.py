@@ -1,20 +1,31 @@
-"""Running programs and waiting, and saying in one sentence what went wrong."""
+"""Running programs, waiting, and keeping files: what all parts of the lab are made with."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra.api.exceptions import PyinfraError
 
 Answer = TypeVar("Answer")
 Say = Callable[[str], None]
 """Takes a sentence for the person who waits."""
+
+
+class LabError(PyinfraError):
+    """One sentence saying what cannot be done with the throwaway hosts, why, and the remedy.
+
+    It is a PyinfraError so that an inventory file that raises it ends pyinfra with the sentence
+    alone and not with a traceback.
+    """
 
 
 def last_line(text: str) -> str:
@@ -78,6 +89,9 @@ def until(seen: Callable[[], Answer], timeout: float, every: float = 0.01) -> An
     return answer
 
 
+# -- files
+
+
 def write(path: Path, content: str | Path, mode: int = 0o644) -> None:
     """Write a text, or what a file holds, to PATH and make the folders above it.
 
@@ -86,6 +100,13 @@ def write(path: Path, content: str | Path, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content.read_bytes())
     path.chmod(mode)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write TEXT to PATH so that a reader sees the old or the new text, never a part."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    write(part, text)
+    part.replace(path)
 
 
 def point(link: Path, target: Path) -> None:
@@ -98,3 +119,54 @@ def point(link: Path, target: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove the folder PATH, if it is there; rm takes a fifth of what Python's own way takes."""
     run(["rm", "-rf", "--", path], purpose=f"removing {path}", timeout=1200)
+
+
+def empty_folder(path: Path) -> None:
+    """Make PATH an empty folder that everybody may read, whatever was there before."""
+    remove_tree(path)
+    path.mkdir(parents=True)
+    path.chmod(0o755)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file PATH, waiting for whoever holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is made once and used by every lab of this user."""
+    default = Path.home() / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or default).absolute() / "pyinfra-gpu"
+
+
+def cached(
+    name: str, key: Iterable[str], build: Callable[[Path], object], say: Say, doing: str
+) -> Path:
+    """Return the folder of the cache that BUILD fills, having it filled where it is not there.
+
+    + name: what the folder's name begins with; key: all that its content depends on
+    + build: is given an empty folder, and may fail or be killed
+    + doing: what is said meanwhile, e.g. "downloading wheels"
+    """
+    cache, digest = cache_folder(), hashlib.sha256("\0".join(key).encode()).hexdigest()[:12]
+    folder = cache / f"{name}-{digest}"
+    with locked(cache / f"{name}.lock"):
+        if folder.exists():
+            return folder
+        for leftover in cache.glob(f"{name}-*.part"):
+            remove_tree(leftover)  # of a build that was killed; no other runs under the lock
+        say(f"{doing} (once) ...")
+        begun = time.monotonic()
+        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=cache))
+        part.chmod(0o755)
+        try:
+            build(part)
+            part.rename(folder)
+        finally:
+            remove_tree(part)
+        say(f"ready after {time.monotonic() - begun:.0f} s")
+    return folder

@@ -1,28 +1,26 @@
 """Control groups: where a lab's processes live, how they start and how they end.
 
 Every process of a lab lives below one control group named after the lab's id, on which its lab's
-folder is written. That is the whole record needed for cleaning up: the namespaces, mounts and
-network interfaces of a lab are held by these processes alone and vanish with them, however the lab
-was left.
+folder is written. The network of the lab bears the same id. That is the whole record needed for
+cleaning up, however the lab was left.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.commands import run, until
-from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.commands import LabError, run, until
 
-ENTER_GROUP = Path(__file__).parent / "on_host/enter_group.sh"
 NAMES = "pyinfra-gpu-"  # what the names of labs' control groups begin with
 LOCK = Path("/run/pyinfra-gpu/lock")
 """Held by whoever puts a lab on this machine or takes it away."""
 _FOLDER = "trusted.pyinfra-gpu"  # the attribute of a control group
+# The shell enters the group before it starts anything, so that no process is ever outside.
+_ENTER = 'echo 0 >"$0/cgroup.procs" && exec setsid --fork "$@" </dev/null >>"$LOG" 2>&1'
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +32,6 @@ class Group:
     def sub(self, name: str) -> Group:
         """Return the group NAME below this one."""
         return Group(self.path / name)
-
-    def processes(self) -> list[int]:
-        """Return the ids of the processes in this very group; dead ones do not count."""
-        try:
-            text = (self.path / "cgroup.procs").read_text()
-        except OSError:
-            return []
-        return [int(word) for word in text.split() if word != "0"]
 
     def populated(self) -> bool:
         """Tell whether a process lives in this group or below it."""
@@ -81,27 +71,8 @@ class Group:
     def start(self, command: Sequence[str | Path], *, log: Path, purpose: str) -> None:
         """Start COMMAND in this group, detached from the caller, its output appended to LOG."""
         self.path.mkdir(parents=True, exist_ok=True)
-        run(["sh", ENTER_GROUP, self.path, log, *command], purpose=purpose)
-
-    def only_process(self, *, comm: str, purpose: str, timeout: float = 5) -> int:
-        """Return the group's one process as soon as it runs COMM.
-
-        Raises LabError where it does not within TIMEOUT seconds.
-        """
-
-        def only() -> int | None:
-            found = self.processes()
-            with suppress(OSError):
-                if len(found) == 1 and Path(f"/proc/{found[0]}/comm").read_text().strip() == comm:
-                    return found[0]
-            return None
-
-        if (found := until(only, timeout, every=0.002)) is None:
-            raise LabError(f"{purpose} failed: it did not start within {timeout:g} s")
-        return found
-
-
-# -- the labs of this machine
+        env = {**os.environ, "LOG": str(log)}
+        run(["sh", "-c", _ENTER, self.path, *command], env=env, purpose=purpose)
 
 
 def lab_group(lab_id: str) -> Group:
@@ -111,10 +82,9 @@ def lab_group(lab_id: str) -> Group:
     """
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     mount = next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
-    if mount is None:
-        raise LabError("throwaway hosts need control groups version 2 mounted, and they are not")
-    if not os.access(mount, os.W_OK):
-        raise LabError(f"throwaway hosts need control groups, and {mount} is read-only")
+    if mount is None or not os.access(mount, os.W_OK):
+        found = "none is mounted" if mount is None else f"{mount} is read-only"
+        raise LabError(f"throwaway hosts need control groups of version 2, and {found}")
     return Group(mount / f"{NAMES}{lab_id}")
 
 
@@ -131,22 +101,4 @@ def labs() -> dict[str, Path]:
         with suppress(OSError):  # it is just being made or removed
             folder = os.fsdecode(os.getxattr(path, _FOLDER))
             found[path.name.removeprefix(NAMES)] = Path(folder)
-    return found
-
-
-def orphans() -> list[str]:
-    """Return the ids of the labs whose own record is gone or is another lab's (under LOCK).
-
-    A record that is there and cannot be understood is somebody's, and no orphan's.
-    """
-    found = []
-    for lab_id, directory in labs().items():
-        try:
-            known = json.loads((directory / "lab.json").read_text())["lab_id"]
-        except (FileNotFoundError, NotADirectoryError):
-            known = ""
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
-        if known != lab_id:
-            found.append(lab_id)
     return found

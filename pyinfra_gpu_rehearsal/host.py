@@ -1,72 +1,67 @@
-"""One throwaway host: its processes, its power button, its faults and its GPUs."""
+"""One throwaway host: its processes, its power, its snapshots and its faults."""
 
 from __future__ import annotations
 
+import re
 import secrets
-import socket
+import shutil
 import subprocess
-import time
+from contextlib import suppress
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import network
-from pyinfra_gpu_rehearsal.commands import last_line, run, until
+from pyinfra_gpu_rehearsal.commands import LabError, empty_folder, last_line, run, until
 from pyinfra_gpu_rehearsal.control_group import Group
-from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.nvidia.gpu import GpuControls
-from pyinfra_gpu_rehearsal.nvidia.hardware import CONNECT_GPUS
-from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
-from pyinfra_gpu_rehearsal.state import HostRecord
+from pyinfra_gpu_rehearsal.network import FIRST_HOST, Subnet
+from pyinfra_gpu_rehearsal.nvidia.machines import Machine
 
 ON_HOST = Path(__file__).parent / "on_host"
+CONNECT_GPUS = Path(__file__).parent / "nvidia/on_host/connect_gpus.sh"
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--time")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A host's root may do all that stays within the host, but not touch the real kernel or disks.
 _TAKEN = "-sys_module,-sys_rawio,-sys_time,-mknod"
 FEWER_RIGHTS = ("setpriv", f"--bounding-set={_TAKEN}", f"--inh-caps={_TAKEN}")
+PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
+# In a host's folder and in those of its snapshots: the layers below what it writes, each with a
+# colon, and the boot that it goes on with. on_host/boot.sh reads them, the second for one boot.
+LOWER, BOOT_ID = "lower", "boot_id"
 
 
 class LabHost:
-    """A throwaway host. Made by Lab; its files below `upper` are all that it ever wrote."""
+    """A throwaway host. Made by Lab; its files below `upper` are all that it wrote lately.
+
+    Its files are an overlay: the base image and its own identity below, then its snapshots, and
+    what it writes on top. To take a snapshot moves the top into the folder of the snapshot and
+    begins an empty one; to restore throws the top away. Both take as long as a boot does.
+    """
 
     user = "ubuntu"
     port = 22
 
     def __init__(
-        self, record: HostRecord, *, subnet: network.Subnet, lab: Group, folder: Path
+        self, name: str, machine: Machine | None, *, subnet: Subnet, lab: Group, folder: Path
     ) -> None:
-        self.name = record.name
-        self.last = record.last
-        self.machine = machine_named(record.machine) if record.machine else None
+        self.name = name
+        self.machine = machine
         self.subnet = subnet
-        self.address = subnet.address(record.last)
-        self.lab = lab
-        self.group = lab.sub(record.name)
-        self.bridge = lab.sub("bridge")  # of the process that holds the lab's network
-        self.own_network = self.group.sub("network")  # the same of the host's, on or off
+        self.last = FIRST_HOST + int(name.removeprefix("gpu")) - 1
+        self.address = subnet.address(self.last)
+        self.group = lab.sub(name)
         self.power = self.group.sub("on")  # of everything that runs while the host is on
         self.folder = folder
         self.upper = folder / "up"
         self.console = folder / "console.log"
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.address!r})"
-
-    def pid(self) -> int | None:
-        """Return this machine's id of the host's first process, None while it is off."""
-        for folder in ("machine/init.scope", "machine"):
-            for pid in self.power.sub(folder).processes():
-                try:
-                    status = Path(f"/proc/{pid}/status").read_text()
-                except OSError:
-                    continue
-                ids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
-                if ids.split()[-1] == "1" and "State:\tZ" not in status:
-                    return pid
-        return None
-
     def is_on(self) -> bool:
         """Tell whether the host has power, be it ready or still booting."""
         return self.power.populated()
+
+    def pid(self) -> int | None:
+        """Return this machine's id of the host's first process, None while it is off."""
+        with suppress(OSError, ValueError):  # it is just being written
+            if self.is_on():
+                return int((self.folder / "pid").read_text())
+        return None
 
     # -- commands
 
@@ -82,45 +77,30 @@ class LabHost:
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
-        limit = ["timeout", "--kill-after=1", f"{timeout:g}"]
+        pid = self.pid()
+        if pid is None:
+            raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal up` switches it on")
+        home = "/root" if root else f"/home/{self.user}"
+        user = [] if root else ["--reuid=1000", "--regid=1000", "--init-groups"]
+        settings = [f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb"]
         done = run(
-            [*self._inside(root=root), *limit, "sh", "-c", f"cd; {command}"],
+            ["nsenter", f"--target={pid}", *NAMESPACES, "--", "env", "-i", *settings,
+             *FEWER_RIGHTS, *user, "timeout", "--kill-after=1", f"{timeout:g}",
+             "sh", "-c", f"cd; {command}"],
             purpose=f"a command on {self.name}",
             stdin=stdin,
             timeout=timeout + 5,
             check=False,
-        )
+        )  # fmt: skip
         if check and done.returncode != 0:
             late = done.returncode in (124, 137)
             said = f"no end after {timeout:g} s" if late else last_line(done.stderr or done.stdout)
             raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
         return done
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a program on the host as its user, and return it with pipes for what it says.
-
-        It ends with the host's power at the latest.
-        """
-        command = [*self._inside(root=False), *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-
-    def _inside(self, *, root: bool) -> list[str]:
-        """Return the words before a command that is to run on the host."""
-        home = "/root" if root else f"/home/{self.user}"
-        user = [] if root else ["--reuid=1000", "--regid=1000", "--init-groups"]
-        settings = [f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb"]
-        return [*self._nsenter(), "env", "-i", *settings, *FEWER_RIGHTS, *user]
-
     def put(self, source: Path, target: str) -> None:
         """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
         self.run(f"cat >{target}", stdin=source)
-
-    def _nsenter(self) -> list[str]:
-        pid = self.pid()
-        if pid is None:
-            raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal power-on {self.name}`")
-        return ["nsenter", f"--target={pid}", *NAMESPACES, "--"]
 
     def boot_id(self) -> str:
         """Return the id of the host's current boot."""
@@ -132,34 +112,20 @@ class LabHost:
         log = self.run("journalctl --sync; journalctl --quiet --output=cat -t sshd").stdout
         return sum(line.startswith("Starting session") for line in log.splitlines())
 
-    @property
-    def gpu(self) -> GpuControls:
-        """The controls of its simulated GPUs. Raises LabError where it has none."""
-        if self.machine is None:
-            raise LabError(f"{self.name} has no simulated GPU")
-        return GpuControls(self)
-
     # -- power
-
-    def connect(self) -> None:
-        """Make the host's network, which stays while the host is switched off and on."""
-        network.connect(self.lab, self.subnet, self.name, self.last, self.own_network, self.console)
-
-    def _holder(self, group: Group) -> int:
-        return group.only_process(comm="sleep", purpose=f"finding the network of {self.name}")
 
     def power_on(self) -> None:
         """Switch the host on; nothing happens where it is on. Does not wait: wait_ready()."""
         if self.is_on():
             return
         self.power.remove()
+        (self.folder / "pid").unlink(missing_ok=True)
         button: list[str | Path] = ["sh", ON_HOST / "button.sh", self.folder, self.power.path]
         self.power.sub("button").start(
-            [*network.inside(self._holder(self.own_network)), *button, self.name, CONNECT_GPUS,
-             *FEWER_RIGHTS],
+            [*self.subnet.inside(self.name), *button, self.name, CONNECT_GPUS, *FEWER_RIGHTS],
             log=self.console,
             purpose=f"switching {self.name} on",
-        )  # fmt: skip
+        )
 
     def power_off(self) -> None:
         """Cut the host's power: every process ends at once, nothing is told or written."""
@@ -174,88 +140,107 @@ class LabHost:
             raise LabError(f"{self.name} did not come back from its reboot")
         self.wait_ready()
 
-    def wipe(self) -> None:
-        """Take away every file the host ever wrote; it must be off.
+    def wait_ready(self, timeout: float = PATIENCE_S) -> None:
+        """Wait until the host has booted, sshd and all, without a failed unit.
 
-        They are moved aside and removed in the background: a gigabyte takes seconds to remove.
+        Raises LabError after TIMEOUT seconds, or at once where the host does not boot.
         """
+        state = "booting"
+
+        def ready() -> bool:
+            nonlocal state
+            if not self.is_on():
+                said = last_line(self.console.read_text(errors="replace"))
+                raise LabError(f"{self.name} did not boot: {said}")
+            with suppress(LabError):  # it has no first process yet
+                asked = self.run("systemctl is-system-running --wait", check=False, timeout=timeout)
+                state = asked.stdout.strip() or "booting"
+            return state in ("running", "degraded")
+
+        if not until(ready, timeout, every=0.03):
+            raise LabError(f"{self.name} was not ready after {timeout:g} s (its state: {state})")
+        if state == "degraded":
+            failed = self.run("systemctl --failed --plain --no-legend", check=False).stdout
+            # The driver's own units do, while it is not loaded.
+            if not (self.machine and all(u.startswith("nvidia-") for u in failed.splitlines())):
+                raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
+
+    # -- its files: each of these cuts its power and switches it on again
+
+    def _wipe(self) -> None:
+        """Take away what the host wrote since its last snapshot, and leave it off.
+
+        The files are moved aside and removed in the background: a gigabyte takes seconds.
+        """
+        self.power_off()
         trash = self.folder / "trash"
         trash.mkdir(parents=True, exist_ok=True)
         for folder in (self.upper, self.folder / "work"):
             if folder.exists():
                 folder.rename(trash / secrets.token_hex(4))
-            folder.mkdir()
-            folder.chmod(0o755)
+            empty_folder(folder)
         command: list[str | Path] = ["sh", "-c", 'nice rm -rf -- "$1"/*', "sh", trash]
         self.group.sub("trash").start(command, log=self.console, purpose=f"emptying {self.name}")
 
-    def wait_ready(self, timeout: float = 60) -> None:
-        """Wait until the host has booted without a failed unit and answers SSH.
+    def fresh(self) -> None:
+        """Make it a bare machine again: all its files gone; its snapshots are kept."""
+        self._wipe()
+        for name in (LOWER, BOOT_ID):
+            (self.folder / name).unlink(missing_ok=True)
+        self.power_on()
+        self.wait_ready()
 
-        Raises LabError after TIMEOUT seconds, or at once where the host does not boot.
+    def snapshots(self) -> list[str]:
+        """Return the names of its snapshots."""
+        return sorted(path.parent.name for path in (self.folder / "snapshots").glob(f"*/{LOWER}"))
+
+    def snapshot(self, snapshot: str) -> None:
+        """Keep the files of the host, which is on, as its snapshot SNAPSHOT.
+
+        What it holds in memory is not kept: its services start as after a boot. Its boot id is,
+        so that what was proven in this boot still holds. Raises LabError where the host is off or
+        cannot have a snapshot of that name: it does not fit, or is taken.
         """
-        deadline = time.monotonic() + timeout
-        state = "off"
-        while time.monotonic() < deadline:
-            if not self.is_on():
-                said = last_line(self.console.read_text(errors="replace"))
-                raise LabError(f"{self.name} did not boot: {said}")
-            state = self._system_state(deadline - time.monotonic())
-            if state == "degraded":
-                failed = self.run("systemctl --failed --plain --no-legend", check=False).stdout
-                # The driver's own units do, while it is not loaded.
-                if not (self.machine and all(u.startswith("nvidia-") for u in failed.splitlines())):
-                    raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
-            if state in ("running", "degraded") and self._answers_ssh():
-                return
-            time.sleep(0.03)
-        raise LabError(f"{self.name} was not ready after {timeout:g} s (its state: {state})")
+        if re.fullmatch(r"[a-z0-9][a-z0-9-]*", snapshot) is None:
+            form = "use small letters, digits and -"
+            raise LabError(f"a snapshot cannot be called {snapshot!r}: {form}")
+        if snapshot in self.snapshots():
+            raise LabError(f"{self.name} has a snapshot {snapshot!r} already")
+        boot_id = self.boot_id()
+        self.power_off()
+        folder, before = self.folder / "snapshots" / snapshot, self.folder / LOWER
+        empty_folder(folder)  # it may have been begun and killed
+        (folder / BOOT_ID).write_text(f"{boot_id}\n")
+        self.upper.rename(folder / "up")
+        layers = before.read_text() if before.exists() else ""
+        (folder / LOWER).write_text(f"snapshots/{snapshot}/up:{layers}")
+        self.restore(snapshot)
 
-    def _system_state(self, timeout: float) -> str:
-        try:
-            said = self.run("systemctl is-system-running --wait", check=False, timeout=timeout)
-        except LabError:
-            return "booting"
-        return said.stdout.strip() or "booting"
+    def restore(self, snapshot: str) -> None:
+        """Bring the host, on or off, back to the files that it had in its snapshot SNAPSHOT.
 
-    def _answers_ssh(self) -> bool:
-        try:
-            with socket.create_connection((self.address, self.port), timeout=1) as connection:
-                return connection.recv(4) == b"SSH-"
-        except OSError:
-            return False
+        Raises LabError where it has no such snapshot.
+        """
+        known = self.snapshots()
+        if snapshot not in known:
+            have = f"it has {', '.join(known)}" if known else "it has none"
+            raise LabError(f"{self.name} has no snapshot {snapshot!r}: {have}")
+        self._wipe()
+        for part in (LOWER, BOOT_ID):
+            shutil.copyfile(self.folder / "snapshots" / snapshot / part, self.folder / part)
+        self.power_on()
+        self.wait_ready()
 
     # -- faults
 
-    def network(self, what: str, ms: int = 0) -> None:
-        """Break or restore the host's network.
-
-        + what: "cut" (silence: no answer, no refusal), "restore", or "delay".
-        + ms: with "delay", the milliseconds each packet takes in each direction.
-        """
-        purpose = f"changing the network of {self.name}"
-        bridge, own = self._holder(self.bridge), self._holder(self.own_network)
-        # Off the bridge, frames to and from the host are lost without a word.
-        where = "nomaster" if what == "cut" else "master br0"
-        network.ip_batch(bridge, f"link set {self.name} {where}", purpose=purpose)
-        for holder, device in ((bridge, self.name), (own, "eth0")):
-            rule = [*network.inside(holder), "tc", "qdisc"]
-            root = ["dev", device, "root"]
-            run([*rule, "del", *root], purpose="", check=False)  # there may be none
-            if what == "delay":
-                netem = ["netem", "delay", f"{ms}ms", "limit", "100000"]
-                purpose = "delaying packets, which needs the kernel's netem,"
-                run([*rule, "add", *root, *netem], purpose=purpose)
+    def network(self, what: str) -> None:
+        """Break or restore the host's network: "cut" (no answer, no refusal) or "restore"."""
+        self.subnet.cut(self.name, off=what == "cut")
 
     def fill_disk(self) -> None:
         """Put a full file system under the host's /opt; what is there can still be read."""
-        self._enter("fill_disk.sh")
+        self.run((ON_HOST / "fill_disk.sh").read_text())
 
     def free_disk(self) -> None:
         """Take the full file system away again."""
-        self._enter("free_disk.sh")
-
-    def _enter(self, program: str) -> None:
-        """Run a shell PROGRAM in the host's namespaces, with every right of this machine's root."""
-        text, purpose = (ON_HOST / program).read_text(), f"running {program} on {self.name}"
-        run([*self._nsenter(), "env", "-i", f"PATH={PATH}", "sh", "-c", text], purpose=purpose)
+        self.run((ON_HOST / "free_disk.sh").read_text())

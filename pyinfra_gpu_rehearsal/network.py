@@ -6,49 +6,39 @@ way out: no route, no address translation, no forwarding, no change to this mach
 
 from __future__ import annotations
 
-import ipaddress
 import re
-import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import server
-from pyinfra_gpu_rehearsal.commands import last_line, run, until
-from pyinfra_gpu_rehearsal.control_group import Group
-from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.commands import LabError, run
 
 FIRST_HOST = 11
 MOST_HOSTS = 200
-HOLDER = ("unshare", "--net", "sleep", "infinity")  # the process that holds a network namespace
 SERVICES, MACHINE = 1, 254  # the last byte of their addresses
+_SPACES = Path("/run/netns")  # where `ip netns` keeps network namespaces
 
 
-def choose_subnet(occupied: Iterable[str]) -> int:
-    """Return the first N whose 10.77.N.0/24 is free.
+def choose_subnet() -> int:
+    """Return the first N of whose 10.77.N.0/24 this machine has no address and no route.
 
-    + occupied: networks and addresses in use on this machine ("10.0.0.0/8", "192.0.2.2").
-
-    Raises LabError where none is free.
+    Raises LabError where there is none.
     """
-    networks = [ipaddress.ip_network(text, strict=False) for text in occupied]
-    for number in range(1, 255):
-        candidate = ipaddress.ip_network(f"10.77.{number}.0/24")
-        if not any(candidate.overlaps(other) for other in networks):
-            return number
+    command = ["ip", "-4", "route", "show", "table", "all"]  # its own addresses are among them
+    said = run(command, purpose="reading the machine's networks").stdout
+    used = {int(number) for number in re.findall(r"\b10\.77\.(\d+)\.", said)}
+    if free := set(range(1, 255)) - used:
+        return min(free)
     raise LabError("none of the networks 10.77.1.0/24 to 10.77.254.0/24 is free on this machine")
 
 
-def networks_of_machine() -> list[str]:
-    """Return the IPv4 networks this machine has addresses in or routes to."""
-    command = ["ip", "-4", "route", "show", "table", "all"]  # its own addresses are among them
-    said = run(command, purpose="reading the machine's networks").stdout
-    return re.findall(r"(?m)^(?:\w+ )?(\d+\.\d+\.\d+\.\d+(?:/\d+)?)\b", said)
+def link_exists(name: str) -> bool:
+    """Tell whether this machine has the interface NAME."""
+    return Path("/sys/class/net", name).exists()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Subnet:
-    """Names and addresses of one lab."""
+    """The network of the lab LAB_ID: its names, its addresses, and how it is made and unmade."""
 
     lab_id: str
     number: int
@@ -65,7 +55,32 @@ class Subnet:
         """
         return f"02:4d:{self.number:02x}:00:00:{last:02x}"
 
-    def know(self, device: str, *lasts: int) -> list[str]:
+    @property
+    def link(self) -> str:
+        """The interface through which this machine reaches the lab."""
+        return f"pgpu-{self.lab_id}"
+
+    def space(self, name: str = "") -> str:
+        """Return what the network namespace of the host NAME is called; of none, the bridge's."""
+        return f"{self.link}-{name or 'bridge'}"
+
+    def inside(self, name: str = "") -> list[str]:
+        """Return the words before a command that is to run in the network of the host NAME."""
+        return ["nsenter", f"--net={_SPACES / self.space(name)}"]
+
+    def _ip(self, space: str, *lines: str) -> None:
+        """Run the `ip` commands LINES in the network namespace SPACE; "": the machine's own."""
+        where = ["-netns", space] if space else []
+        purpose = "changing the lab's network"
+        run(["ip", *where, "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
+
+    def _new_space(self, name: str = "") -> str:
+        run(["ip", "netns", "del", self.space(name)], purpose="", check=False)
+        run(["ip", "netns", "add", self.space(name)], purpose="making a network namespace")
+        self._ip(self.space(name), "link set lo up")
+        return self.space(name)
+
+    def _know(self, device: str, *lasts: int) -> list[str]:
         """Return commands that make hardware addresses known for good.
 
         So a cut network is silent, as a dead line is: without them the sender would be told "no
@@ -76,104 +91,50 @@ class Subnet:
             for n in lasts
         ]
 
-    @property
-    def link(self) -> str:
-        """The interface through which this machine reaches the lab."""
-        return f"pgpu-{self.lab_id}"
+    def start(self) -> None:
+        """Make the bridge and this machine's link to it. Raises LabError."""
+        bridge = self._new_space()
+        self._ip(
+            bridge,
+            "link add br0 type bridge stp_state 0 forward_delay 0",
+            f"link set br0 address {self.mac(SERVICES)} up",
+            f"addr add {self.address(SERVICES)}/24 dev br0",
+        )
+        self._ip(
+            "",
+            f"link add {self.link} address {self.mac(MACHINE)} type veth"
+            f" peer name machine netns {bridge}",
+            f"addr add {self.address(MACHINE)}/24 dev {self.link}",
+            f"link set {self.link} up",
+            *self._know(self.link, SERVICES),
+        )
+        self._ip(bridge, "link set machine master br0 up", *self._know("br0", MACHINE))
 
+    def connect(self, name: str, last: int) -> None:
+        """Make the network of the host NAME, whose address ends in LAST, and connect it."""
+        host = self._new_space(name)
+        self._ip(
+            self.space(),
+            f"link add {name} type veth peer name eth0 address {self.mac(last)} netns {host}",
+            f"link set {name} master br0 up",
+            *self._know("br0", last),
+        )
+        self._ip(
+            host,
+            f"addr add {self.address(last)}/24 dev eth0",
+            "link set eth0 up",
+            *self._know("eth0", SERVICES, MACHINE),
+        )
+        self._ip("", *self._know(self.link, last))
 
-def inside(holder: int) -> list[str]:
-    """Return the words before a command that is to run in a process's network namespace."""
-    return ["nsenter", f"--net=/proc/{holder}/ns/net"]
+    def cut(self, name: str, *, off: bool) -> None:
+        """Cut the host NAME off the bridge, so that its frames are lost without a word, or not."""
+        self._ip(self.space(), f"link set {name} {'nomaster' if off else 'master br0'}")
 
-
-def ip_batch(holder: int | None, *lines: str, purpose: str) -> None:
-    """Run the `ip` commands LINES in the network of process HOLDER (None: the machine's)."""
-    enter = [] if holder is None else inside(holder)
-    run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
-
-
-def link_exists(name: str) -> bool:
-    """Tell whether this machine has the interface NAME."""
-    return Path("/sys/class/net", name).exists()
-
-
-def is_on(lab: Group, subnet: Subnet) -> bool:
-    """Tell whether network and file server run, and this machine reaches them."""
-    groups = [lab.sub(name) for name in ("bridge", "files")]
-    return all(group.populated() for group in groups) and link_exists(subnet.link)
-
-
-def start(lab: Group, subnet: Subnet, www: Path, log: Path) -> None:
-    """Make the bridge and this machine's link to it, and have the folder WWW served there.
-
-    + log: what network and server print, begun anew
-
-    Raises LabError where one of them does not start.
-    """
-    log.write_text("")
-    purpose, services, machine = "making the lab's network", SERVICES, MACHINE
-    lab.sub("bridge").start(HOLDER, log=log, purpose=purpose)
-    holder = lab.sub("bridge").only_process(comm="sleep", purpose=purpose)
-    ip_batch(
-        holder,
-        "link set lo up",
-        "link add br0 type bridge stp_state 0 forward_delay 0",
-        f"link set br0 address {subnet.mac(services)} up",
-        f"addr add {subnet.address(services)}/24 dev br0",
-        purpose=purpose,
-    )
-    ip_batch(
-        None,
-        f"link add {subnet.link} address {subnet.mac(machine)} type veth"
-        f" peer name machine netns {holder}",
-        f"addr add {subnet.address(machine)}/24 dev {subnet.link}",
-        f"link set {subnet.link} up",
-        *subnet.know(subnet.link, services),
-        purpose=purpose,
-    )
-    ip_batch(
-        holder, "link set machine master br0 up", *subnet.know("br0", machine), purpose=purpose
-    )
-    purpose, files = "starting the file server", lab.sub("files")
-    program: list[str | Path] = [sys.executable, "-I", Path(server.__file__), www]
-    words = [*inside(holder), *program, subnet.address(services), str(server.PORT)]
-    files.start(words, log=log, purpose=purpose)
-    until(lambda: "ready" in log.read_text() or not files.populated(), 10)
-    if "ready" not in (said := log.read_text(errors="replace")).splitlines():
-        raise LabError(f"{purpose} failed: {last_line(said)}")
-
-
-def connect(lab: Group, subnet: Subnet, name: str, last: int, own: Group, log: Path) -> None:
-    """Make the network of the host NAME, whose address ends in LAST, and connect it to the bridge.
-
-    + own: the control group of what holds the network; log: what that prints
-    """
-    purpose = f"connecting {name}"
-    own.start(HOLDER, log=log, purpose=purpose)
-    host = own.only_process(comm="sleep", purpose=purpose)
-    holder = lab.sub("bridge").only_process(comm="sleep", purpose=purpose)
-    ip_batch(
-        holder,
-        f"link add {name} type veth peer name eth0 address {subnet.mac(last)} netns {host}",
-        f"link set {name} master br0 up",
-        *subnet.know("br0", last),
-        purpose=purpose,
-    )
-    ip_batch(
-        host,
-        "link set lo up",
-        f"addr add {subnet.address(last)}/24 dev eth0",
-        "link set eth0 up",
-        *subnet.know("eth0", SERVICES, MACHINE),
-        purpose=purpose,
-    )
-    ip_batch(None, *subnet.know(subnet.link, last), purpose=purpose)
-
-
-def remove(lab: Group, subnet: Subnet) -> None:
-    """Remove all of a lab, hosts too, but its files; nothing of it need be there."""
-    lab.remove()
-    if link_exists(subnet.link):
-        # It may vanish on its own meanwhile, with the namespace that holds its other end.
-        run(["ip", "link", "del", subnet.link], purpose="", check=False)
+    def remove(self) -> None:
+        """Remove all of it; nothing of it need be there."""
+        for space in _SPACES.glob(f"{self.link}-*"):
+            run(["ip", "netns", "del", space.name], purpose="removing the lab's network")
+        if link_exists(self.link):
+            # It may vanish on its own just then, with the namespace that holds its other end.
+            run(["ip", "link", "del", self.link], purpose="", check=False)

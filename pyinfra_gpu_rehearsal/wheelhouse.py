@@ -11,16 +11,12 @@ import os
 import platform
 import re
 import sys
-import tempfile
-import time
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.commands import Say, remove_tree, run
-from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.state import cache_folder, locked
+from pyinfra_gpu_rehearsal.commands import Say, cached, remove_tree, run
 
 REQUIREMENTS = ("torch==2.13.0+cpu", "uv==0.13.8", "numpy", "setuptools")
 # What builds torch from source, for hosts that are to build the stand-in.
@@ -32,23 +28,22 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 def lay_out_index(folder: Path, index: Path) -> None:
     """Lay out the wheels in FOLDER as a simple index in the folder INDEX, by links."""
-    fresh = index.with_name(f".{index.name}.{os.getpid()}")
-    remove_tree(fresh)
-    fresh.mkdir(parents=True)
-    pages: dict[Path, list[str]] = {fresh: []}
+    remove_tree(index)
+    index.mkdir(parents=True)
+    pages: dict[Path, list[str]] = {index: []}
     for wheel in sorted(folder.glob("*.whl")):
         name = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()  # as an index spells it
-        project = fresh / name
+        project = index / name
         if project not in pages:
             project.mkdir()
-            pages[fresh].append(f'<a href="{name}/">{name}</a><br>')
+            pages[index].append(f'<a href="{name}/">{name}</a><br>')
         with zipfile.ZipFile(wheel) as archive:
             (entry,) = (n for n in archive.namelist() if re.match(r"[^/]+\.dist-info/METADATA$", n))
             metadata = archive.read(entry)
         with wheel.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         told = f"sha256={hashlib.sha256(metadata).hexdigest()}"
-        (project / wheel.name).symlink_to(wheel.absolute())
+        (project / wheel.name).symlink_to(os.path.relpath(wheel, project))
         (project / f"{wheel.name}.metadata").write_bytes(metadata)
         # "+" of a local version must be quoted: servers may take it for a blank.
         pages.setdefault(project, []).append(
@@ -57,12 +52,10 @@ def lay_out_index(folder: Path, index: Path) -> None:
         )
     for page, links in pages.items():
         (page / "index.html").write_text("<!DOCTYPE html>\n" + "\n".join(links) + "\n")
-    remove_tree(index)
-    fresh.rename(index)
 
 
 def download(wanted: Iterable[str], folder: Path, *options: str, python: str = "3.11") -> None:
-    """Download wheels into the new folder FOLDER.
+    """Download wheels into FOLDER.
 
     + wanted: requirements; options: further ones of `pip download`
     + python: version of the Python that they are for
@@ -82,43 +75,18 @@ def download(wanted: Iterable[str], folder: Path, *options: str, python: str = "
         run([*words, *wanted], purpose="downloading wheels", timeout=1800)
 
 
-def ensure_index(python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS) -> Path:
-    """Return a folder that is an index of wheels for PYTHON ("3.11"), to be served as it is.
+def ensure_wheels(python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS) -> Path:
+    """Return a folder of wheels for PYTHON ("3.11"), and in it their INDEX, to be served as it is.
 
     + wanted: the requirements; what they need comes with them
 
     They are downloaded first where the cache does not have them. Raises LabError where that
     fails.
     """
-    key = "\0".join([python, platform.machine(), *wanted])
-    name = f"wheels-{python}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    folder = cache_folder() / name
-    with locked(cache_folder() / f"{name}.lock"):
-        if not (folder / INDEX).exists():
-            say(f"downloading wheels for Python {python}: {', '.join(wanted)} (once) ...")
-            started = time.monotonic()
-            remove_tree(folder)
-            with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=folder.parent) as work:
-                download(wanted, Path(work, "wheels"), python=python)
-                Path(work, "wheels").rename(folder)
-            lay_out_index(folder, folder / INDEX)
-            count = len(list(folder.glob("*.whl")))
-            say(f"{count} wheels are ready after {time.monotonic() - started:.0f} s")
-    return folder / INDEX
 
+    def build(folder: Path) -> None:
+        download(wanted, folder, python=python)
+        lay_out_index(folder, folder / INDEX)
 
-def index_for(python: str, say: Say, *, needed: bool) -> Path:
-    """Return the index of wheels for the hosts' Python.
-
-    + needed: whether hosts without them are of no use. Another release has another Python, whose
-      wheels this machine's own indexes may lack: its hosts are provisioned up to the packages.
-    """
-    try:
-        return ensure_index(python, say)
-    except LabError as error:
-        if needed:
-            raise
-        say(f"no wheels for Python {python} ({error}): no torch can be installed on these hosts")
-        empty = cache_folder() / "no-wheels"
-        lay_out_index(empty, empty)
-        return empty
+    doing = f"downloading wheels for Python {python}: {', '.join(wanted)}"
+    return cached(f"wheels-{python}", [python, platform.machine(), *wanted], build, say, doing)

@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.requirements import install_packages, missing_packages
 
 # Program -> the Debian package it is in. Every shell that a host may have, for the probe, or that a

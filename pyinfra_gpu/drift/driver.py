@@ -175,17 +175,6 @@ def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
             yield repair(id_, said, expected, action, (*wrong, *named))
 
 
-def _headers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    headers = known(record.kernel.headers)
-    for each in (record.system.kernel, record.packages.half_configured):
-        known(each)
-    for kernel in () if archive(spec, record) else kernels(record):
-        if headers.get(kernel) is False:
-            found, expected = f"no headers for kernel {kernel}", "headers, to build a module with"
-            name = catalogue().headers_package(kernel)
-            yield repair(Id.DRIVER_HEADERS_MISSING, found, expected, f"install {name}", (name,))
-
-
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
     """Return the libraries that programs load, and that are not of the driver's one version."""
     paths = (record.driver.libcuda, record.driver.libml) if len(found.versions) == 1 else ()
@@ -226,17 +215,23 @@ def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    for each in (record.kernel.installed, record.kernel.modules):
+def _kernels(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge, of the running and the next kernel, the headers to build with and the module."""
+    kernel, own, found = record.kernel, archive(spec, record), packages(spec, record)
+    headers, missing = known(kernel.headers), [] if own else kernels(record)
+    for name in (each for each in missing if headers.get(each) is False):
+        said, package = f"no headers for kernel {name}", catalogue().headers_package(name)
+        expected = "headers, to build a module with"
+        yield repair(Id.DRIVER_HEADERS_MISSING, said, expected, f"install {package}", (package,))
+    asked = (kernel.installed, kernel.modules, record.packages.half_configured)
+    for each in (*asked, record.system.kernel):
         known(each)
-    found = packages(spec, record)
-    for kernel, there in unbuilt(spec, record).items():
-        running = kernel == record.system.kernel
-        expected = f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}"
-        how = "install the distribution's" if archive(spec, record) else "build it"
-        named = (*of_kernel(kernel), "dkms", *found.wanted)
-        id_, said = Id.DRIVER_MODULE_NOT_BUILT, f"{there} for kernel {kernel}"
-        yield repair(id_, said, expected, f"{how} for {kernel}", named)
+    for name, there in unbuilt(spec, record).items():
+        boot = "" if name == record.system.kernel else ", or the next boot has no GPU"
+        how = "install the distribution's" if own else "build it"
+        named = (*of_kernel(name), "dkms", *found.wanted)
+        said, expected = f"{there} for kernel {name}", f"module {found.versions[0]}{boot}"
+        yield repair(Id.DRIVER_MODULE_NOT_BUILT, said, expected, f"{how} for {name}", named)
 
 
 def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -372,8 +367,8 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
 judge = Rules(
     *where(
         ours,
-        *(_keyring, _files, _packages, _headers),
-        *(_module_name, _modules, _initramfs),
+        *(_keyring, _files, _packages),
+        *(_module_name, _kernels, _initramfs),
     ),
     *where(of_gpus, _loaded),
     *where(ours, _persistenced),

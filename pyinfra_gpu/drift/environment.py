@@ -66,14 +66,14 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _for_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what every login gets of what no env file may hold; `train` has nothing of a login."""
     of_gpus = () if spec.accelerator == "nvidia" else ("CUDA_VISIBLE_DEVICES",)
-    told_by_cuda = if_known(record.cuda.shell_lines, ())
+    of_cuda = if_known(record.cuda.shell_lines, ())
     rows = dict.fromkeys(if_known(record.environment.for_all, ()))
     pairs = [
         (file, name)
         for file, _, name in (row.partition(" ") for row in rows)
         if name in FORBIDDEN
         and name not in of_gpus
-        and not any(row.startswith(f"{file}:") and name in row for row in told_by_cuda)
+        and not any(row.startswith(f"{file}:") and name in row for row in of_cuda)
     ]
     if not pairs:
         return

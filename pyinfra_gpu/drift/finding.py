@@ -115,7 +115,6 @@ class Id(StrEnum):
     SMOKE_UNPROVEN = "smoke.unproven"
     SMOKE_PROOF_BEFORE_BOOT = "smoke.proof-before-boot"
     SMOKE_UNPROVEN_ACROSS_HOSTS = "smoke.unproven-across-hosts"
-    SMOKE_ACROSS_IMPOSSIBLE = "smoke.across-impossible"
 
     @property
     def stage(self) -> Stage:

@@ -73,7 +73,7 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if spec.training and (runs := deferred_by(record)):
         found = f"{runs} {'are' if runs.startswith('runs ') else 'is'} running"
-        action = "nothing that it uses is changed meanwhile"
+        action = "nothing that it uses is changed until it has ended"
         yield note(Id.TRAINING_RUN_ON, found, "to go on", action)
 
 

@@ -103,7 +103,7 @@ def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
             found = f"{path} belongs to {whose}, and the login is {user}"
             action = f'declare `owner = "{whose}"`, or "{user}" to begin with an empty environment,'
             action += " what is there being renamed"
-            yield stop(id_, found, "one owner, whoever logs in", action)
+            yield stop(id_, found, "one owner, independent of the login", action)
             return
 
 
@@ -136,9 +136,8 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
             id_,
             f"{place} is a file system in memory, which a reboot empties",
             f"disks, below {prefix} too",
-            "left alone: what is written there takes of the host's memory, and after a reboot all"
-            " of it is to be deployed anew, and runs and checkpoints are lost; choose a `prefix` on"
-            f" a disk, or mount a disk at {place}",
+            "left alone: what is written there uses memory, and a reboot loses all of it, with"
+            f" runs and checkpoints; choose a `prefix` on a disk, or mount a disk at {place}",
         )
 
 
@@ -278,12 +277,10 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
     del spec
     rows = if_known(record.system.preload, ())
     problem = if_known(record.system.preload_problem, None) if rows else None
-    gone = [row[2:] for row in rows if row.startswith("0 ")]
-    if problem or gone:
-        what = f"{some(gone, _NAMED)} is not there" if gone else f"the loader says {problem}"
+    if problem:
         yield stop(
             Id.PREFLIGHT_PRELOADED,
-            f"/etc/ld.so.preload has every program load what cannot be loaded: {what}",
+            f"/etc/ld.so.preload has every program load what cannot be loaded: {problem}",
             "libraries that are there: until then every program says so, in front of all that it"
             " says",
             "take its line out of /etc/ld.so.preload, or install again what wrote it",
@@ -291,7 +288,7 @@ def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
     elif rows:
         yield note(
             Id.PREFLIGHT_PRELOADED,
-            f"every program loads {some([row[2:] for row in rows], _NAMED)}, by /etc/ld.so.preload",
+            f"every program loads {some(rows, _NAMED)}, by /etc/ld.so.preload",
             "nothing but what a program asks for",
             "left alone: keep it in mind if programs misbehave",
         )

@@ -23,7 +23,7 @@ from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stacks import Archive, catalogue
 from pyinfra_gpu.text import some
 
 INSTALLS = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
@@ -36,7 +36,6 @@ say, in the driver stage, which writes nothing else then.
 BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
-_MAKES_INITRAMFS = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
 _OTHER = Id.PREFLIGHT_OTHER_DRIVER
 _OF_KERNELS = "linux-modules-nvidia-"
 
@@ -56,7 +55,8 @@ def due(spec: HostSpec, record: Record) -> set[Id]:
 
 def makes_initramfs(spec: HostSpec, record: Record) -> bool:
     """Tell whether something is to be repaired that is followed by another initramfs."""
-    return bool(due(spec, record) & _MAKES_INITRAMFS)
+    makes = BUILDS | {Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE}
+    return bool(due(spec, record) & makes)
 
 
 # -- the GPUs on the bus
@@ -165,42 +165,36 @@ def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Parts of a driver that the declared one's archive does not have.
-
-    Where the distribution's is declared: those of NVIDIA's repository, or of another series of the
-    archive, which conflicts with the declared one ("580-open" and "580-server-open").
-    """
+    """Parts of a driver that the declared one's archive does not have."""
     rows = known(record.nvidia.packages, "the installed NVIDIA packages")
     own, moves = archive(spec, record), bool(due(spec, record) & INSTALLS)
-    if from_nvidia(spec):
-        names = [plain(each.name) for each in rows if _of_an_archive(each, moves)]
-        found = "came from the distribution's archive"
-        keep = "`driver_source = 'distribution'` to keep that one"
-    else:
-        names = [
-            plain(each.name)
-            for each in rows
-            if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
-            if own and plain(each.name) not in own.apart and own.series not in each.name
-        ]
-        found = "is installed, of another driver than driver_source = 'distribution' installs"
-        keep = "`driver_source = 'nvidia'` if they are from NVIDIA's repository"
+    if own is None and not from_nvidia(spec):
+        return
+    names = [plain(each.name) for each in rows if _of_another(each, own, moves)]
+    where_ = "is installed, of another driver" if own else "came from the distribution's archive"
+    keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
     if names:
         remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
-        action = f"{remove}, or declare {keep}, or 'present' to keep what is there"
-        yield stop(_OTHER, f"{some(names, 3)} {found}", "no other driver's packages", action)
+        action = f"{remove}, or declare {keep} to keep that driver, or 'present' to keep what is"
+        expected = "no other driver's packages"
+        yield stop(_OTHER, f"{some(names, 3)} {where_}", expected, f"{action} there")
 
 
-def _of_an_archive(each: NvidiaPackage, moves: bool) -> bool:
-    """Tell whether it is of a distribution's driver, or is left of one and in the way.
+def _of_another(each: NvidiaPackage, own: Archive | None, moves: bool) -> bool:
+    """Tell whether it is of another driver, or is left of one and in the way.
 
-    Firmware of the very version that NVIDIA's repository has is the same file in both, over which
-    the installation stumbles; with the helper NVIDIA's driver conflicts.
+    Of NVIDIA's repository, or another series of the archive, which conflicts with the declared one
+    ("580-open" and "580-server-open"), where the distribution's is declared. Firmware of the very
+    version that NVIDIA's repository has is the same file in both, over which the installation
+    stumbles; with the helper NVIDIA's driver conflicts.
     """
-    row = (each.name, each.version)
+    row, of_kernel = (each.name, each.version), each.name.startswith(_OF_KERNELS)
+    if own is not None:
+        mine = plain(each.name) in own.apart or own.series in each.name
+        return (is_driver(*row) or of_kernel) and not mine
     marked = _OF_AN_ARCHIVE.search(each.version) is not None
     left = (marked and names_its_version(*row)) or is_helper(*row)
-    return each.name.startswith(_OF_KERNELS) or (marked and is_driver(*row)) or (moves and left)
+    return of_kernel or (marked and is_driver(*row)) or (moves and left)
 
 
 def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -211,7 +205,7 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     accepted = record.driver.loaded is not None and not due(spec, record) & BUILDS
     if record.system.secure_boot is not True or mok is True or archive(spec, record) or accepted:
         return
-    state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
+    state = f" (not known: {mok.reason})" if isinstance(mok, Unknown) else ""
     ubuntu = record.system.os_id == "ubuntu"
     key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
     signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
@@ -231,7 +225,7 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if at_work := known(who, "who uses the GPUs, and the driver has to move"):
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"
         found += f" the GPUs are used by {some(at_work, 4)}"
-        expected, action = "nobody's work on the GPUs meanwhile", "run again when they are done"
+        expected, action = "no work on the GPUs during the repair", "run again when they are done"
         yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action)
 
 

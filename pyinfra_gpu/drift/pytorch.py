@@ -100,7 +100,7 @@ def _versions(record: Record) -> Mapping[str, str]:
 def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge torch itself; in an environment that has to be replaced it goes with the old one.
 
-    Its fallback is told until the declared torch is there: the host is not as declared.
+    Its fallback is reported until the declared torch is there: the host is not as declared.
     """
     torch, declared, wanted = record.torch, spec.pytorch, spec.pytorch.full_version
     expected, action = f"torch {wanted} with intact files", f"install torch {wanted}"
@@ -134,7 +134,7 @@ def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what lies beside torch: libraries, what leads Python elsewhere, other distributions.
 
     torch loads a library that somebody copied beside its own; a .pth or a sitecustomize has Python
-    import another torch. Of other distributions ours are repaired, a user's own are only told.
+    import another torch. Other distributions of ours are repaired, a user's own only noted.
     """
     torch, id_ = record.torch, Id.PYTORCH_FILES_DAMAGED
     if unfit(spec, record):

@@ -40,35 +40,27 @@ def summary(spec: HostSpec, record: Record) -> str:
 def _proof(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of this host itself; an unreadable stamp proves nothing."""
     if spec.smoke.run == "skip":
-        yield _skipped(spec)
+        yield Finding(
+            id=Id.SMOKE_SKIPPED,
+            found=f'smoke = "skip" is declared, so nothing is proven{_refused(spec)}',
+            expected="a smoke test that passed",
+            effect="note",
+            action="no test",
+        )
     elif spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
-        yield _cannot_prove(spec)
+        yield stop(
+            Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
+            f"this host's test would be {spec.smoke.mode}, which proves nothing about two GPUs",
+            "what smoke_accept = 'two-gpus' asks for",
+            "declare two real GPUs, or smoke_accept = 'proof'",
+        )
     elif (why := stale(spec, record)) or spec.smoke.run == "always":
         yield _unproven(spec, record, why)
 
 
 def _refused(spec: HostSpec) -> str:
-    """Say what a test that is owed keeps people from, though it is no drift."""
+    """Say what a missing proof keeps people from, though it is no drift."""
     return "" if spec.training is None else "; `train start` refuses without it"
-
-
-def _skipped(spec: HostSpec) -> Finding:
-    return Finding(
-        id=Id.SMOKE_SKIPPED,
-        found=f'smoke = "skip" is declared, so nothing is proven{_refused(spec)}',
-        expected="a smoke test that passed",
-        effect="note",
-        action="no test",
-    )
-
-
-def _cannot_prove(spec: HostSpec) -> Finding:
-    return stop(
-        Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
-        found=f"this host's test would be {spec.smoke.mode}, which proves nothing about two GPUs",
-        expected="what smoke_accept = 'two-gpus' asks for",
-        action="declare two real GPUs, or smoke_accept = 'proof'",
-    )
 
 
 def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:
@@ -124,17 +116,9 @@ def stale(spec: HostSpec, record: Record) -> str | None:
 
 def _across(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what is not proven of the hosts together."""
-    across = None if spec.smoke.run == "skip" else spec.smoke.across
-    if across is None:
+    if not members(spec):
         return
-    if across.impossible:
-        yield stop(
-            Id.SMOKE_ACROSS_IMPOSSIBLE,
-            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
-            "a group of hosts that can train one step together",
-            "correct `smoke_across_hosts`",
-        )
-    elif why := stale_across(spec, record):
+    if why := stale_across(spec, record):
         yield unproven_across(spec, why, "repair")
     elif spec.smoke.run == "always":
         yield unproven_across(spec, 'smoke = "always"', "note")

@@ -62,7 +62,7 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
     elif dirty:
         found = f"{place} is {is_at} and has local changes ({dirty})"
         way = "`git stash -u`"
-        if if_known(there.dirty_submodules, ()):  # of theirs nothing is saved above them
+        if if_known(there.dirty_submodules, ()):  # git saves nothing of a submodule above it
             way += " and `git submodule foreach --recursive 'git stash -u'`"
         action = f"commit or {way} them there, or declare"
         action += ' `training_local_changes = "overwrite"` (they are stashed first)'

@@ -223,7 +223,7 @@ class Answer:
 
     + ok: whether it ended with 0
     + stdout: its lines; lines: those of both channels
-    + late, lost: whether it took too long, or the connection broke; the one line says so then
+    + late, lost: whether it took too long, or the connection broke
     """
 
     ok: bool
@@ -262,7 +262,10 @@ def ask(
     finally:
         if teller is not None:
             teller.kill(block=False)
-    return Answer(ok=ok, stdout=tuple(output.stdout_lines), lines=tuple(output.output_lines))
+    connection = transport.transport_of(host.connector)
+    lost = connection is not None and not connection.is_active()  # it died under the command
+    stdout, lines = tuple(output.stdout_lines), tuple(output.output_lines)
+    return Answer(ok=ok, stdout=stdout, lines=lines, lost=lost)
 
 
 def _tell(host: Host, what: str) -> None:

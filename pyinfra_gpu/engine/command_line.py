@@ -43,7 +43,7 @@ from pyinfra_cli.util import exec_file, parse_cli_arg
 from pyinfra_gpu import host_names
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.errors import sentence, shown
+from pyinfra_gpu.errors import shown
 from pyinfra_gpu.text import without_escapes
 
 _ENTRY = 'a name or (name, {"key": value})'
@@ -194,23 +194,14 @@ def _wrong_data(host: Host) -> str | None:
     try:
         kind = host.connector_cls
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
-        across = declared(host).smoke.across
+        declared(host)
     except ConnectorDataTypeError as error:
         return f"host {host.name}: {str(error).removeprefix('Invalid connector data ')}"
     except PyinfraError as error:
         return str(error)
     except Exception as error:  # such as a value that contains itself
         return f"host {host.name}: its data cannot be read ({error!r})"
-    if across is None or not across.impossible:
-        return None
-    return sentence(
-        f"host {host.name}",
-        "smoke_across_hosts",
-        across.hosts,
-        f"cannot be: {across.impossible}",
-        allowed="a group of at least two hosts that all declare it, or True",
-        remedy="correct smoke_across_hosts, or remove it",
-    )
+    return None
 
 
 def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:

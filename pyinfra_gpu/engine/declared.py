@@ -80,7 +80,7 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
 
 
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
-    """Say who takes part in the multi-node step, or why it cannot be."""
+    """Say who takes part in the multi-node step. Raises SpecError where it cannot be."""
     inventory = host.inventory
     declares = {each.name: each.data.get("smoke_across_hosts") for each in inventory}
     if across.hosts is True:
@@ -88,16 +88,26 @@ def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
     elif across.hosts in inventory.groups:
         members = [each.name for each in inventory.get_group(across.hosts)]
     else:
-        known = ", ".join(name for name in inventory.groups if name != "all")
-        return across.but(impossible=f"it names no group of this inventory, which has {known}")
+        members = []
     unlike = [name for name in members if declares[name] != across.hosts]
     impossible, most = None, MAX_RANKS // RANKS
     if host.name not in members:
-        impossible = "this host is not in that group"
+        impossible = "this host is in no such group of this inventory"
     elif len(members) < 2:
         impossible = "there is no other host to train with"
     elif unlike:
         impossible = f"{brief(unlike)} does not declare the same"
     elif len(members) > most:
         impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
-    return across.but(members=tuple(members), impossible=impossible)
+    if impossible:
+        raise SpecError(
+            sentence(
+                f"host {host.name}",
+                "smoke_across_hosts",
+                across.hosts,
+                f"cannot be: {impossible}",
+                allowed="a group of at least two hosts that all declare it, or True",
+                remedy="correct smoke_across_hosts, or remove it",
+            )
+        )
+    return across.but(members=tuple(members))

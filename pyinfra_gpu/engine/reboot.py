@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
@@ -54,7 +53,7 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
 
 def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
     """Reboot the host; return why it was not, or is not back, a clause with its remedy."""
-    owed, wait_s = f"a reboot is owed ({why}), and", spec.driver.reboot_wait_s
+    owed, wait_s = f"a reboot is required ({why}), and", spec.driver.reboot_wait_s
     if host.connector_data.get(_DONE):
         return "was rebooted in this run, and that did not help"
     if host.name.startswith("@local"):
@@ -68,7 +67,7 @@ def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -
     host.connector_data[_DONE] = True
     if not _back(state, host, str(told.value(str, "boot")), wait_s, f"reboot ({why})"):
         return (
-            f"was told to reboot and is not back after {wait_s} s: look at its console; when it is"
+            f"was rebooted and is not back after {wait_s} s: look at its console; when it is"
             " back, run again (or raise `driver_reboot_wait_s`)"
         )
     try:
@@ -128,9 +127,11 @@ def _connected(host: Host) -> bool:
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
     host.connected = False
-    unreached = suppress(ConnectError, OSError, EOFError)
-    with unreached, within(_CONNECT_S, "no connection came up"):
-        host.connector.disconnect()
-        host.connector.connect()
-        host.connected = True
-    return host.connected
+    try:
+        with within(_CONNECT_S, "no connection came up"):
+            host.connector.disconnect()
+            host.connector.connect()
+            host.connected = True
+    except (ConnectError, OSError, EOFError):
+        return False
+    return True

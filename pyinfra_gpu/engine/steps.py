@@ -16,7 +16,6 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal, privilege
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import last_seen
-from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import one_line, shortened, without_escapes
 
@@ -74,7 +73,7 @@ def step(
                 break
             holder = lines[-1].removeprefix(_HELD).partition(": let it end")[0]
             host.log(f"{shortened(holder, _LONGEST_LINE)}: waiting up to {LOCK_WAIT_S} s")
-        if answer.late or answer.lost or not is_alive(host.connector):
+        if answer.late or answer.lost:
             why = answer.lines[0] if answer.late else "the connection was lost"
             return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
         if not stream:

@@ -6,46 +6,37 @@ Like the journal it is a pyinfra state callback, so it lives exactly as long as 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import context
 from pyinfra.api.state import BaseStateCallback, State, StateStage
 
 _POLL_S = 0.05
-_T = TypeVar("_T")
 
 
 class Together(BaseStateCallback):
-    """Topic -> host -> what this host has said on it."""
+    """Topic -> host -> what this host has said on it.
 
-    def __init__(self, given_up: Callable[[], set[str]]) -> None:
-        """Begin with nothing said.
+    + machines: boot and host name of a machine -> the name by which the run looked at it first
+    """
 
-        + given_up: returns the hosts that nothing more is to be expected of
-        """
+    def __init__(self, state: State) -> None:
+        """Begin with nothing said."""
         self.run_id = secrets.token_hex(8)
-        self._given_up = given_up
+        self.machines: dict[tuple[str, str], str] = {}
+        self._state = state
         self._said: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()
-        self._once: dict[str, Any] = {}
 
     def say(self, topic: str, host: str, value: Any) -> None:
         """Tell the other hosts something."""
-        self.said(topic)[host] = value
-
-    def said(self, topic: str) -> dict[str, Any]:
-        """Return host -> what it has said on a topic by now."""
-        return self._said.setdefault(topic, {})
+        self._said.setdefault(topic, {})[host] = value
 
     def leave(self, host: str) -> None:
         """Tell the other hosts that this one will say nothing more."""
         self._left.add(host)
-
-    def silent(self, topic: str, hosts: Iterable[str]) -> set[str]:
-        """Return those of `hosts` that have left, or are given up, without a word on a topic."""
-        return (set(hosts) - self.said(topic).keys()) & (self._left | self._given_up())
 
     def hear(self, topic: str, hosts: Iterable[str], seconds: float) -> dict[str, Any]:
         """Return what each of `hosts` says on a topic, waiting for it for at most `seconds`.
@@ -53,18 +44,16 @@ class Together(BaseStateCallback):
         A host that has left, or that the run has given up, is not waited for: it is not in what
         is returned, unless it had said something before.
         """
-        wanted = set(hosts)
+        said, wanted = self._said.setdefault(topic, {}), set(hosts)
         with gevent.Timeout(seconds, False):
-            while wanted - self.said(topic).keys() - self.silent(topic, wanted):
+            while wanted - said.keys() - self._left - self._given_up():
                 gevent.sleep(_POLL_S)
-        return {host: value for host, value in self.said(topic).items() if host in wanted}
+        return {host: value for host, value in said.items() if host in wanted}
 
-    def once(self, topic: str, make: Callable[[], _T]) -> _T:
-        """Return what `make` returned for the first host that asked for this."""
-        if topic not in self._once:
-            self._once[topic] = make()
-        made: _T = self._once[topic]
-        return made
+    def _given_up(self) -> set[str]:
+        """Return the hosts of the inventory that this run does not work on, or no more."""
+        works_on = {*self._state.active_hosts} - {*self._state.failed_hosts}
+        return {host.name for host in self._state.inventory if host not in works_on}
 
 
 def together() -> Together:
@@ -72,7 +61,7 @@ def together() -> Together:
     state: State = context.state
     there = [each for each in state.callback_handlers if isinstance(each, Together)]
     if not there:
-        there.append(Together(lambda: _given_up(state)))
+        there.append(Together(state))
         state.add_callback_handler(there[0])  # type: ignore[no-untyped-call]
     return there[0]
 
@@ -80,9 +69,3 @@ def together() -> Together:
 def executing() -> bool:
     """Return whether the run acts by now, so that all hosts come to the same operation at once."""
     return bool(context.state.current_stage == StateStage.Execute)
-
-
-def _given_up(state: State) -> set[str]:
-    """Return the hosts of the inventory that this run does not work on, or no more."""
-    active = {host.name for host in state.active_hosts} - {h.name for h in state.failed_hosts}
-    return {host.name for host in state.inventory} - active

@@ -191,7 +191,7 @@ def bring_nightly(
     name = f"{host.name}: the nightly torch {version}"
     try:
         if wanted is None:
-            raise NightlyError("is for a Python that cannot be told")
+            raise NightlyError("is for a Python whose version is not known")
         with _FETCHING:
             place, files = _kept(version, wanted, uv.index_options(spec), host.log)
         for file, sha256 in files.items():

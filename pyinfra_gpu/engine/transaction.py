@@ -283,7 +283,7 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
         return False
     told = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
     offer = apt.on_offer_in(told.stdout)
-    reason = "" if told.ok else f"what its package sources offer cannot be told: {why(told)}"
+    reason = "" if told.ok else f"what its package sources offer is not known: {why(told)}"
     for name in names:
         offered = dict.fromkeys((*offer.get(name, ()), *offer.get(plain(name), ())))
         # apt itself passes such a one over, and ends well

@@ -293,20 +293,9 @@ def install() -> None:
 
 
 def transport_of(connector: object) -> paramiko.Transport | None:
-    """Return the connection of a pyinfra connector; None for one without SSH, or that has none."""
+    """Return the connection of a pyinfra connector; None without SSH, and where there was none."""
     client = getattr(connector, "client", None)
     return client.get_transport() if isinstance(client, paramiko.SSHClient) else None
-
-
-def is_alive(connector: object) -> bool:
-    """Tell whether a pyinfra connector's connection still stands; one without SSH always does.
-
-    When a connection dies under a command, pyinfra reports the command as failed, like any other.
-    """
-    if not isinstance(getattr(connector, "client", None), paramiko.SSHClient):
-        return True
-    transport = transport_of(connector)
-    return transport is not None and transport.is_active()
 
 
 def drop(connector: object) -> None:

@@ -64,7 +64,7 @@ class Answer:
             return told
         value = told.get(key, {"?": NOT_REPORTED if self.whole else CUT_OFF})
         if isinstance(value, list | dict) and len(value) > MOST_ROWS:
-            return Unknown(f"the host told of more than {MOST_ROWS}")
+            return Unknown(f"the host reported more than {MOST_ROWS}")
         kind = Unknown if isinstance(value, dict) and "?" in value else form
         try:
             return document.adapter(kind).validate_json(json.dumps(value), strict=True)

@@ -43,44 +43,32 @@ def asked_by(spec: HostSpec, **changes: object) -> dict[str, Any]:
     + changes: what is asked otherwise
     """
     paths, training, pytorch = spec.paths, spec.training, spec.pytorch
-    nvidia, built = spec.accelerator == "nvidia", pytorch.building is not None
-    folders = (paths.build,) if pytorch.source != "wheel" else ()
+    requirements = training.requirements if training else None
     asked = asked_of(
         paths,
-        nvidia=nvidia,
-        checkout=paths.training if training else "",
-        requirements=(training.requirements or "") if training else "",
-        build=paths.build if built else "",
+        nvidia=spec.accelerator == "nvidia",
+        training=paths.training if training else "",
+        requirements=f"{paths.training}/{requirements}" if requirements else "",
+        build=paths.build if pytorch.building is not None else "",
         owner="-" if spec.privilege == "none" else spec.owner or "",
         python=pytorch.interpreter,
+        cuda_release=spec.cuda.release or "",
+        compiler=spec.cuda.host_compiler or "",
+        repository=spec.driver.repository.url if spec.driver.repository else "",
         seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         **changes,
     )
-    asked["entries"] = (*asked["entries"], *folders)
-    if nvidia:
-        asked["cuda_release"] = spec.cuda.release or ""
-        asked["compiler"] = spec.cuda.host_compiler or ""
-        asked["repository"] = spec.driver.repository.url if spec.driver.repository else ""
-    return asked
+    folders = () if pytorch.source == "wheel" else (paths.build,)
+    return {**asked, "entries": (*asked["entries"], *folders)}
 
 
-def asked_of(
-    paths: Paths,
-    *,
-    nvidia: bool = False,
-    checkout: str | None = None,
-    requirements: str = "",
-    **changes: object,
-) -> dict[str, Any]:
+def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[str, Any]:
     """Return what is asked of what lies under one prefix. An empty path means: do not look.
 
     + nvidia: whether to look at what only a host with an NVIDIA driver needs: kernels, the
       repository and the log of its packages, toolkits, libcuda, who would mind a restart
-    + checkout: where the training repository is, if not at its usual place
-    + requirements: a path inside that repository whose digest is asked, or ""
     + changes: what is asked otherwise
     """
-    training = paths.training if checkout is None else checkout
     return {
         "prefix": paths.prefix,
         # As whom all is looked at that this user can write; "": who logged in; "-": whoever looks.
@@ -89,8 +77,8 @@ def asked_of(
         "uv": paths.uv,
         "python": "",  # the declared interpreter, where that is a path
         "env_file": paths.env_file,
-        "training": training,
-        "requirements": f"{training}/{requirements}" if training and requirements else "",
+        "training": paths.training,
+        "requirements": "",  # a file in it whose digest is asked
         "training_stamp": f"{paths.venv}/.pyinfra-gpu-training.json",
         "stamp": paths.stamp,
         "verdict": paths.verdict,

@@ -90,9 +90,7 @@ class SystemRecord:
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
-    # rows "STATE NAME" of what the loader loads into every program, by /etc/ld.so.preload; STATE is
-    # 1 where it is there, 0 where not, - where only the loader knows
-    preload: Rows
+    preload: Rows  # what the loader loads into every program, by /etc/ld.so.preload
     preload_problem: Text  # what the loader says where it cannot, to the owner
 
     @property
@@ -148,7 +146,7 @@ class DriverRecord:
     # whether the key that DKMS signs modules with is enrolled in the firmware; None where Secure
     # Boot is off, or there is no such key, or no mokutil to ask
     mok: MaybeFlag = None
-    closed: Rows  # what the owner may not open, or run: devices, libraries, nvidia-smi
+    closed: Rows = ()  # what the owner may not open, or run: devices, libraries, nvidia-smi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

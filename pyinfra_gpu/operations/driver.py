@@ -11,6 +11,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
+from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift import driver as drift
 from pyinfra_gpu.drift.driver import SERVICES, UNIT, users
 from pyinfra_gpu.drift.driver_inventory import (
@@ -88,6 +89,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
             yield write(STAGE, ours, root)
     if renewed:
         yield FunctionCommand(update, (STAGE, spec), {})
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
 
 
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
@@ -101,12 +103,24 @@ def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list
 
 
 def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
-    version = spec.driver.version
-    if version is None:
+    """Refuse a version, or a toolkit for later, that nobody offers, while the driver is as it was.
+
+    What apt cannot tell, the transaction will.
+    """
+    version, toolkit = spec.driver.version, cuda.package(spec) if cuda.declared(spec) else ""
+    lacks = toolkit and record.nvidia.package(toolkit) is None
+    if not (version or lacks):
         return True
     if not update(state, host, STAGE, spec):
         return False
+    if lacks:
+        answer = ask(state, host, apt.on_offer([toolkit]), as_root(spec), seconds=deadlines.SERVICE)
+        if answer.ok and not apt.on_offer_in(answer.stdout):
+            said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
+            fix = "choose another `stack`, or declare `cuda_toolkit = False`"
+            return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
+    if version is None:
+        return True
     offered = _on_offer(state, host, spec, packages(spec, record))
     if version in offered or not offered:
         return True
@@ -313,7 +327,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     if reason_ and loadable and busy and spec.driver.reboot != "always":
         who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
         if isinstance(busy, Unknown):
-            who = f"who uses the GPUs cannot be told ({busy.reason})"
+            who = f"who uses the GPUs is not known ({busy.reason})"
         sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
     if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
@@ -333,7 +347,7 @@ def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -
     reboots it. An installation that was cut off behind the driver's packages leaves none of them
     to install, so it is finished here; who installs next comes behind the reboot.
     """
-    said = f"{host.name}: a reboot is owed ({why_}), and"
+    said = f"{host.name}: a reboot is required ({why_}), and"
     if spec.driver.reboot == "never":
         remedy = "run `sudo systemctl reboot` there when it suits, then run again"
         return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")

@@ -22,19 +22,20 @@ from pyinfra_gpu.engine.uv import constraint, folder, install_command, marked, s
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=(Id.PYTORCH_INSTALLER_DIFFERS,))
+@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
     it installs a project that asks for another one. With a lock it is the file that the lock
-    names, by its digest.
+    names, by its digest. A host that has to have a lock, and has none, stops here.
     """
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
     command = program(
@@ -108,9 +109,8 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         yield unreadable(STAGE)
         return
     lock = lock_of(new, there)
-    if lock is None and spec.pytorch.lock == "required":  # its Python was not known before
-        platform = platform_of(new, there) or "an unknown Python"
-        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
+    if refusal := _without_lock(new, there, lock):
+        yield refusal
         return
     if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
         yield from install(new, there, lock, why)
@@ -129,8 +129,7 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     drift,
     repairs=(
         *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
-        *(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_LOCK_DIFFERS),
-        *(Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
+        *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
     ),
 )
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -139,11 +138,14 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
     everything in the environment is of a version and a digest that the lock names; a file that has
-    another digest fails this host while the environment is still as it was. A host that has to have
-    a lock, and has none, stops here. What torch and the training stand on is compared in the same
-    way, and installed again by itself, in the version that is there.
+    another digest fails this host while the environment is still as it was. What torch and the
+    training stand on is compared in the same way, and installed again by itself, in the version
+    that is there.
     """
     lock = lock_of(spec, record)
+    if refusal := _without_lock(spec, record, lock):
+        yield refusal
+        return
     wrong = [each.found for each in drift.of_torch(spec, record)]
     for again in (False, True):
         names = drift.damaged(spec, record)
@@ -167,6 +169,14 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         wrong = [f"damaged: {each}" for each in if_known(record.torch.damaged, ())]
         if not wrong and not drift.damaged(spec, record):
             return
+
+
+def _without_lock(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
+    """Refuse a host whose Python was not known before there was an environment."""
+    if lock is not None or spec.pytorch.lock != "required":
+        return None
+    platform = platform_of(spec, record) or "an unknown Python"
+    return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
 
 
 def _aside(spec: HostSpec, record: Record) -> Commands:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
@@ -97,25 +96,21 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         smoke.proven(name="Run the smoke test", spec=wanted)
     """
-    if record.torch.python is None and state.current_stage == StateStage.Execute:
+    if record.torch.python is None and executing():
         yield refuse(
             STAGE,
             f"{spec.host}: there is no virtual environment at {spec.paths.venv} to test yet: run"
             " pyinfra INVENTORY deploy.py first",
         )
         return
-    yield from _run(spec, record, found[0].found)
-
-
-def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
-    yield from bundle(spec, record)
+    yield from _bundle(spec, record)
     # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
     # left that calls the host proven.
     if record.smoke.stamp is not None:
         yield write(STAGE, stamp_file(spec, withdrawn(spec, record)), as_root(spec))
     # What was installed by this very run is part of the fingerprint, so look again.
     record = fresh(spec, record)
-    what = f"smoke test, {spec.smoke.ranks} ranks ({owed})"
+    what = f"smoke test, {spec.smoke.ranks} ranks ({found[0].found})"
     yield _started(spec, record, what, _command(spec, record), spec.smoke.deadline_s)
     yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
 
@@ -152,7 +147,7 @@ def _started(
     )
 
 
-def bundle(spec: HostSpec, record: Record) -> Commands:
+def _bundle(spec: HostSpec, record: Record) -> Commands:
     """Yield what puts the test's program onto the host, unless this very one is there."""
     there = record.layout.entry(spec.paths.smoke_bundle)
     if isinstance(there, Unknown) or there.sha256 != smoke_digest():
@@ -287,10 +282,7 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
 # -- with the other hosts of the group
 
 
-_ACROSS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
-
-
-@looking(STAGE, claims=_ACROSS)
+@looking(STAGE, claims=(Id.SMOKE_UNPROVEN_ACROSS_HOSTS,))
 def proven_across(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the hosts of this host's group have trained one step together as they are now.
 
@@ -306,9 +298,9 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
 
         smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)
     """
-    if spec.smoke.run == "skip" or spec.smoke.across is None:
+    if not drift.members(spec):
         return
-    found = Findings(drift.judge(spec, record)).of(*_ACROSS)
+    found = Findings(drift.judge(spec, record)).of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS)
     if refusal := refused(drift, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal
@@ -374,7 +366,7 @@ def _step_across(
     + fingerprints: host -> its own
     """
     journal.found(STAGE, drift.unproven_across(spec, why, "note" if "always" in why else "repair"))
-    yield from bundle(spec, record)
+    yield from _bundle(spec, record)
     # As with the test of one host: what is not finished must not look proven.
     if drift.across_stamp(record) is not None:
         yield write(STAGE, stamp_file(spec, own_stamp(record)), as_root(spec))
@@ -382,7 +374,7 @@ def _step_across(
     if not place["reached"]:
         yield refuse(
             STAGE,
-            f"{spec.host}: the multi-node step was not made: this host told of no IPv4 address"
+            f"{spec.host}: the multi-node step was not made: this host reported no IPv4 address"
             " that others could reach; declare smoke_across_address for it",
         )
         return
@@ -401,7 +393,7 @@ def _step_across(
     }
     words = [
         *(spec.paths.python, spec.paths.smoke_bundle, "--mode", drift.across_mode(spec)),
-        *("--host", host.name, "--ranks", str(place["ranks"]), "--across", json.dumps(asked)),
+        *("--host", host.name, "--across", json.dumps(asked)),
         *("--deadline", str(first["deadline"]), "--allreduce-mib", str(first["allreduce_mib"])),
         *("--fingerprint", together().run_id, "--output", spec.paths.across_verdict),
     ]
@@ -433,7 +425,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
 def _put_off(spec: HostSpec, why: str, until: str) -> None:
     """Say that the step has to be made and is not made by this run."""
     journal.found(STAGE, drift.unproven_across(spec, why, "report"))
-    journal.warn(STAGE, f"{spec.host}: the multi-node step is owed ({why}) and {until}")
+    journal.warn(STAGE, f"{spec.host}: the multi-node step is required ({why}) and {until}")
     host.noop("the multi-node step is not made by this run")
 
 

@@ -367,7 +367,6 @@ class AcrossSpec(Section):
     """The step across hosts that follows each host's own test.
 
     + members: the names of those hosts, in the inventory's order; () until the inventory is known
-    + impossible: why the group cannot train together, a clause; None where it can
     """
 
     prefix_ = "smoke_across_"
@@ -381,7 +380,6 @@ class AcrossSpec(Section):
         29400, "TCP port at the group's first host, for torchrun's store in that step",
         example=29500, ge=1024, le=65_534)
     members: tuple[str, ...] = ()
-    impossible: str | None = None
 
 
 class SmokeSpec(Section):

@@ -44,9 +44,9 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
         if name not in KEYS and not _is_foreign(name, value):
             raise _unknown(host, name, value)
     # By None one layer takes back what a more general one says.
-    said = {name: data[name] for name in KEYS if data.get(name) is not None}
+    given = {name: data[name] for name in KEYS if data.get(name) is not None}
     nested: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in given.items():
         part, (*sections, field) = nested, KEYS[name].place
         for each in sections:
             part = part.setdefault(each, {})
@@ -54,15 +54,15 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     try:
         asked = HostSpec.model_validate(nested)
     except ValidationError as error:
-        raise _refused(host, said, error.errors(include_url=False)[0]) from None
-    return _derived(asked.but(host=host, declared=said))
+        raise _refused(host, given, error.errors(include_url=False)[0]) from None
+    return _derived(asked.but(host=host, declared=given))
 
 
-def _refused(host: str, said: Mapping[str, object], error: ErrorDetails) -> SpecError:
+def _refused(host: str, given: Mapping[str, object], error: ErrorDetails) -> SpecError:
     """Return the error for a value that its key refused: pydantic's reason in our words."""
     place = error["loc"]
     key = next(_PLACES[place[:end]] for end in range(len(place) + 1) if place[:end] in _PLACES)
-    value, below = said[key.name], place[len(key.place) :]
+    value, below = given[key.name], place[len(key.place) :]
     bad = _reason(error)
     found, remedy = bad.problem, bad.remedy.replace("KEY", key.name)
     if below[-1:] == ("[key]",):  # of a dict: its name is what is wrong
@@ -146,8 +146,8 @@ def _derived(asked: HostSpec) -> HostSpec:
             "libcuda": model.LibcudaSpec(),
         }
         own = [key for key in KEYS.values() if key.place[0] in none]
-        said = tuple(key.name for key in own if key.of(asked) != key.default)
-        spec = spec.but(**none, ignored=said)
+        ignored = tuple(key.name for key in own if key.of(asked) != key.default)
+        spec = spec.but(**none, ignored=ignored)
     else:
         spec = spec.but(**_of_gpus(spec, stack))
     return spec.but(smoke=_smoke(spec), preflight=_preflight(spec, stack))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import posixpath
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -50,14 +50,14 @@ def like(pattern: str) -> StringConstraints:
     return StringConstraints(pattern=f"^({pattern})$")
 
 
-def known(names: Callable[[], Collection[Any]]) -> AfterValidator:
-    """Return a check for one of `names()`, which suggests the nearest."""
+def known(names: Collection[Any]) -> AfterValidator:
+    """Return a check for one of `names`, which suggests the nearest."""
+    by_text = {str(each): each for each in names}
+    listed = f"none of {', '.join(by_text)}" if len(by_text) <= LONGEST_LIST else "not known"
 
     def check(value: Any) -> Any:
-        by_text = {str(each): each for each in names()}
         if str(value) in by_text:
             return value
-        listed = f"none of {', '.join(by_text)}" if len(by_text) <= LONGEST_LIST else "not known"
         close = nearest(str(value), by_text)
         raise Bad(f"is {listed}", f"set KEY = {by_text[close]!r}" if close else "")
 
@@ -76,7 +76,7 @@ LOWER = AfterValidator(str.lower)
 
 # --- names and versions ---
 
-Branch = Annotated[int, known(lambda: catalogue().driver_branches)]
+Branch = Annotated[int, known(catalogue().driver_branches)]
 Commit = Annotated[
     Text,
     refuse(
@@ -85,20 +85,20 @@ Commit = Annotated[
     LOWER,
 ]
 Compiler = Annotated[str, like(r"(gcc|clang)-[1-9]\d?")]
-CudaRelease = Annotated[str, known(lambda: catalogue().cuda)]
+CudaRelease = Annotated[str, known(catalogue().cuda)]
 Digest = Annotated[str, like("[0-9a-fA-F]{64}"), LOWER]
 Fingerprint = Annotated[
     str, AfterValidator(lambda value: value.replace(" ", "").upper()), like("[0-9A-F]{40}")
 ]
-GpuModel = Annotated[str, known(lambda: catalogue().gpus)]
+GpuModel = Annotated[str, known(catalogue().gpus)]
 Interpreter = Annotated[
     str,
     like(r"3\.\d{1,2}(\.\d{1,2})?|[A-Za-z][A-Za-z0-9._+-]*|(/\.?[A-Za-z0-9_+][A-Za-z0-9._+-]*)+"),
 ]
 Name = Annotated[str, like("[a-z0-9][a-z0-9-]{0,39}")]
 Owner = Annotated[str, like("[A-Za-z_][A-Za-z0-9_.-]{0,31}")]
-StackName = Annotated[str, known(lambda: catalogue().stacks)]
-PowerOfTwo = Annotated[int, known(lambda: [1 << bits for bits in range(11)])]
+StackName = Annotated[str, known(catalogue().stacks)]
+PowerOfTwo = Annotated[int, known([1 << bits for bits in range(11)])]
 
 
 # --- lists ---

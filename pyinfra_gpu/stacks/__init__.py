@@ -173,19 +173,12 @@ class Repositories(Entry):
     releases: Mapping[Annotated[str, Field(pattern=r"^\w+ [\d.]+$")], Repository]
 
 
-class Packages(Entry):
-    """What to install for one flavour of kernel modules, as templates with `{branch}`."""
-
-    compute: tuple[PackageName, ...]
-    full: tuple[PackageName, ...]
-
-
 class PackageRule(Entry):
-    """The packages of a range of branches; a flavour is None where they no longer have it."""
+    """The packages of a range of branches, as templates with `{branch}`; None = no such flavour."""
 
     branches: OpenRange
-    open: Packages | None
-    proprietary: Packages | None
+    open: Mapping[Extent, tuple[PackageName, ...]] | None
+    proprietary: Mapping[Extent, tuple[PackageName, ...]] | None
 
 
 class DriverPackages(Entry):
@@ -198,16 +191,8 @@ class DriverPackages(Entry):
         for rule in self.rules:
             flavour = rule.open if modules == "open" else rule.proprietary
             if _within(rule.branches, branch) and flavour is not None:
-                names = flavour.compute if packages == "compute" else flavour.full
-                return tuple(name.format(branch=branch) for name in names)
+                return tuple(name.format(branch=branch) for name in flavour[packages])
         return None
-
-
-class KernelPackages(Entry):
-    """Packages with modules, as templates: for one kernel, and for the newest of its series."""
-
-    kernel: KernelPackage
-    series: KernelPackage
 
 
 class Archive(DriverPackages):
@@ -218,7 +203,7 @@ class Archive(DriverPackages):
     companions: Mapping[Flavour, tuple[PackageName, ...]]
     apart: tuple[Text, ...]
     series: str
-    prebuilt: Mapping[Flavour, KernelPackages]
+    prebuilt: Mapping[Flavour, Mapping[Literal["kernel", "series"], KernelPackage]]
 
     def beside(self, branch: int, modules: Flavour) -> tuple[str, ...]:
         """Return the packages that have to be asked for in the driver's version, too."""
@@ -226,7 +211,7 @@ class Archive(DriverPackages):
 
     def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str:
         """Return the package with the modules for a kernel (`uname -r`)."""
-        return self.prebuilt[modules].kernel.format(branch=branch, kernel=kernel)
+        return self.prebuilt[modules]["kernel"].format(branch=branch, kernel=kernel)
 
     def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
         """Return the package that leads to the modules for the newest kernel of the same series.
@@ -235,7 +220,7 @@ class Archive(DriverPackages):
         """
         match = _KERNEL.fullmatch(kernel)
         series = match and f"{match['flavour']}-{match['series']}"
-        return series and self.prebuilt[modules].series.format(branch=branch, series=series)
+        return series and self.prebuilt[modules]["series"].format(branch=branch, series=series)
 
 
 class Catalogue(Entry):

@@ -3,6 +3,9 @@
 set -eu
 here=$(dirname "$0")
 echo 0 >"$1/cgroup.procs"
+# This shell becomes the machine's first process; /proc is still the one of outside.
+read -r pid rest </proc/self/stat
+echo "$pid" >pid
 # A volatile overlay refuses to be mounted again after a power cut; what was written is all there,
 # because it is the kernel of this machine that holds it.
 rm -rf work/work/incompat

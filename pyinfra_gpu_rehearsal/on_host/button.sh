@@ -14,7 +14,7 @@ shift 2
 # asks for a reboot and with SIGINT (130) on power-off: reboot(2), "behavior inside PID namespaces".
 while :; do
   find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
-  mkdir -p "$group" || exit 1
+  mkdir -p "$group" && rm -f pid || exit 1
   # The machine's own clock starts at 0: who waits for a reboot may look at the uptime. Offsets
   # count from the kernel's own clock, from which ours may be off already.
   read -r up rest </proc/uptime; up=${up%.*}

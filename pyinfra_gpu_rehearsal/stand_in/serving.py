@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.base_image import archives_of, ensure_base_image
-from pyinfra_gpu_rehearsal.commands import Say, remove_tree
+from pyinfra_gpu_rehearsal.commands import Say
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.lab import Lab
-from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, ensure_index
+from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, ensure_wheels, lay_out_index
 
 _HERE = Path(__file__).parent
 _INDEX = "build-tools"
@@ -51,9 +51,7 @@ def serve_stand_in(
     + scikit: it is built by scikit-build-core, as PyTorch is from 2.14 on, and not by setuptools
     """
     image = ensure_base_image(archives_of(), say)
-    tools = ensure_index(image.python, say, BUILD_REQUIREMENTS)
-    remove_tree(lab.www / _INDEX)
-    shutil.copytree(tools, lab.www / _INDEX, symlinks=True)
+    lay_out_index(ensure_wheels(image.python, say, BUILD_REQUIREMENTS), lab.www / _INDEX)
     with tempfile.TemporaryDirectory(dir=lab.directory) as work:
         commit = _publish(lab.www / "git", Path(work), name, broken, scikit)
     return Served(f"{lab.url}/git/{name}.git", commit, f"{lab.url}/{_INDEX}/")

@@ -20,7 +20,12 @@ SOURCE: dict[str, object] = {
     "pytorch_commit": TORCH_COMMIT,
 }
 BUILDING = "compile at work"
-_VERSION = ["__version__ = '2.13.0+cpu'", "cuda = None", f"git_version = '{TORCH_COMMIT}'"]
+
+
+def state_of(fingerprint: str, state: str) -> dict[str, Any]:
+    """What is told of a build: "compile at work", "compile ended"."""
+    phase, _, words = state.partition(" ")
+    return {"fingerprint": fingerprint, "phase": phase, "running": words == "at work"}
 
 
 def record_of(host: FakeHost) -> Record:
@@ -43,7 +48,7 @@ def built_host(
     + state: of the last build of it, such as "compile ended"
     """
     host = FakeHost(name=name, data={**SOURCE, **(data or {})}, **changes)
-    host = replace(host, lists={"torch.version_line": _VERSION, **host.lists})
+    host = replace(host, told={"torch.git_version": TORCH_COMMIT, **host.told})
     spec, record = host.spec(), record_of(host)
     about = {
         "fingerprint": pytorch_build.fingerprint(spec, record),
@@ -52,9 +57,9 @@ def built_host(
     documents = {
         "build.stamp": None if stamp is None else json.dumps({**about, **_MANIFEST, **stamp}),
         "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
-        "build.state": state and f"{about['fingerprint']} {state}",
+        "build.state": state and state_of(str(about["fingerprint"]), state),
     }
-    return replace(host, plain={**documents, **host.plain})
+    return replace(host, told={**documents, **host.told})
 
 
 _MANIFEST: dict[str, Any] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import short
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.deploy import add_deploy
@@ -24,6 +24,8 @@ from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine import converge as stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host.probe import look
 from pyinfra_gpu.stacks.bundle import smoke_digest
 from tasks.stages import base, cuda, driver, libcuda, preflight, pytorch, smoke, training
 from tasks.stages import environment as environment_task
@@ -42,176 +44,198 @@ TASKS = (
 )
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
 
-_PLAIN = {
+FACTS: dict[str, Any] = {
+    "nvidia": False,
     "system.kernel": "6.1.0-30-amd64",
     "system.architecture": "x86_64",
     "system.boot_id": "3d235e2e-1d37-47dd-ab61-25ad81ad7603",
-    "system.cpus": "0-15",
-    "system.memory": "MemTotal:       65842092 kB",
+    "system.cpu_count": 16,
+    "system.ram_mib": 64298,
     "system.init": "systemd",
-    "system.hostname": "ws1",
     "system.user": "ubuntu",
-    "system.python3": "Python 3.11.2",
-    "driver.nouveau": "0",
-    "driver.nova": "0",
-    "nvidia.asked": "0",
-    "storage.free": "/dev/sda1 264212084 25749380 230641532 11% /",
-    "storage.shm": "tmpfs 32342044 0 32342044 0% /dev/shm",
-    "storage.noexec": None,
-    "storage.volatile": None,
+    "system.python3": "3.11.2",
+    "system.os_id": "debian",
+    "system.os_version": "12",
+    "system.os_name": "Debian GNU/Linux 12 (bookworm)",
+    "driver.nouveau": False,
+    "driver.nova": False,
+    "storage.free_mib": 225235,
+    "storage.shm_mib": 31584,
+    "storage.shm_closed": False,
+    "storage.inodes": {"/opt/pyinfra-gpu": 16216947},
+    "packages.installed": {
+        "g++": "4:12.2.0-3",
+        "ccache": "4.7.5-1",
+        "git": "1:2.39.5",
+        "python3-dev": "3.11.2-1",
+        "python3-venv": "3.11.2-1",
+    },
     "torch.python": "3.11.2",
     "torch.base": "/usr/bin/python3.11",
-    "torch.installing": "0",
-    "torch.uv": "uv 0.13.8 (x86_64-unknown-linux-gnu)",
-    "training.requirements": "e0" * 32,
+    "torch.installing": False,
+    "torch.uv": "0.13.8",
+    "torch.version": "2.13.0+cpu",
+    "torch.git_version": "cf30",
+    "torch.distributions": {"torch": "2.13.0+cpu", "numpy": "2.4.6"},
+    "torch.damaged_others": {},
+    "training.requirements_sha256": "e0" * 32,
     "training.commit": COMMIT,
-    "training.dirty_count": "0",
-    "launcher.linger": "1",
-    "launcher.manager": "1",
-}
-_LISTS = {
-    "storage.inodes": ["16777216 16216947 /opt/pyinfra-gpu"],
-    "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
-    "gpus.device": [],
-    "packages.installed": [
-        *(
-            "g++ 4:12.2.0-3",
-            "ccache 4.7.5-1",
-            "git 1:2.39.5",
-            "python3-dev 3.11.2-1",
-            "python3-venv 3.11.2-1",
+    "training.dirty_count": 0,
+    "launcher.linger": True,
+    "launcher.manager": True,
+    **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
+    **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
+    **dict.fromkeys(("driver.on_disk_open", "driver.libcuda", "driver.libml")),
+    **dict.fromkeys(("storage.noexec", "storage.volatile", "layout.open", "layout.owner_problem")),
+    **dict.fromkeys(("packages.lock_holder", "packages.settings", "system.secure_boot")),
+    **dict.fromkeys(("system.preload_problem", "training.lfs", "training.damaged")),
+    **dict.fromkeys(
+        (
+            *("gpus.devices", "packages.half_configured", "torch.damaged", "torch.foreign"),
+            *("torch.needs", "training.dirty", "training.dirty_submodules", "training.submodules"),
+            *("launcher.runs", "launcher.masked", "launcher.own_masked", "system.preload"),
+            *("driver.closed", "environment.for_all"),
         ),
-    ],
-    "packages.half_configured": [],
-    "layout.hidden": [],
-    "layout.left": [],
-    "layout.target": [],
-    "layout.unread": [],
-    "torch.version_line": ["__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"],
-    "torch.distribution": ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info"],
-    "torch.damaged": [],
-    "torch.foreign": [],
-    "torch.other": [],
-    "torch.need": [],
-    "training.dirty": [],
-    "training.submodule": [],
-    "launcher.run": [],
-    "launcher.masked": [],
-    "training.masked": [],
-    "system.preload": [],
-    "owned.closed": [],
-    "owned.for_all": [],
+        (),
+    ),
 }
-_ABSENT = (
-    "system.secure_boot",
-    "driver.loaded",
-    "driver.version_line",
-    "driver.on_disk",
-    "driver.license",
-)
-_NEVER = (
-    "layout.open",
-    "layout.owner_problem",
-    "driver.libcuda",
-    "driver.libml",
-    "packages.lock",
-    "torch.python_problem",
-    "torch.declared",
-    "training.lfs",
-    "training.damaged",
-    "packages.settings",
-    "torch.elsewhere",
-    "owned.preload_problem",
-)
+"""What the probe answers of a host without a GPU on which all is as declared."""
+BARE: dict[str, Any] = {
+    **{key: None for key in FACTS if key.startswith(("torch.", "training."))},
+    **dict.fromkeys(("torch.damaged", "torch.foreign", "torch.needs", "training.dirty"), ()),
+    **dict.fromkeys(("training.dirty_submodules", "training.submodules"), ()),
+    **{key: {} for key in ("torch.damaged_others", "torch.distributions", "packages.installed")},
+    **dict.fromkeys(("training.stamp_text", "smoke.stamp", "environment.text")),
+    "torch.installing": False,
+    "training.dirty_count": 0,
+}
+"""The same of a host on which nothing was done yet."""
+_ROWS = {
+    "nvidia.packages": ("name", "version", "held", "complete"),
+    "nvidia.lost": ("package", "state", "path"),
+    "libcuda.cache": ("name", "path", "real"),
+    "libcuda.links": ("kind", "path", "target", "real"),
+}
+"""What tests write as rows of words: "libcuda1 580.95.05-1 1 1"; "-" is None, " => " a blank."""
+
+
+def told_value(key: str, value: Any) -> Any:
+    """A fact as the probe answers it; "?why" is one that the host would not tell."""
+    if key == "power.reboots" and not str(value).startswith("?"):
+        found = re.findall(r"(?m)^(\d{1,12}) (\S{1,64}) (.+)$", value or "")
+        return [{"at": int(at), "boot_id": boot, "reason": reason} for at, boot, reason in found]
+    if isinstance(value, str) and value.startswith("?"):
+        return {"?": value[1:]}
+    if key not in _ROWS or isinstance(value, dict):
+        return value
+    spelt = [row.replace(" => ", " ").split(" ", len(_ROWS[key]) - 1) for row in value]
+    rows: list[dict[str, Any]] = [
+        {name: _word(name, word) for name, word in zip(_ROWS[key], row, strict=True)}
+        for row in sorted(spelt, key=lambda row: row[0] if key.startswith("nvidia") else "")
+    ]
+    return {row.pop("path"): row for row in rows} if key == "libcuda.links" else rows
+
+
+def _word(name: str, word: str) -> str | bool | None:
+    return word == "1" if name in ("held", "complete") else None if word == "-" else word
+
+
+def entry(kind: str, mode: str, owner: str = "root", **more: Any) -> dict[str, Any]:
+    """What the probe tells of a file ("file") or a folder ("dir"); of ours, its content stays."""
+    return {"kind": kind, "mode": mode, "owner": owner, **more}
+
+
+def lines(answer: Mapping[str, Any]) -> list[str]:
+    """An answer as a host prints it."""
+    return [look.FIRST_LINE, json.dumps(answer), look.LAST_LINE]
 
 
 @dataclass
 class FakeHost:
-    """What a host looks like: completely deployed, except for what a test changes."""
+    """What a host looks like: completely deployed, except for what a test changes.
+
+    + told: "PART.FIELD" -> what the probe answers otherwise; see `told_value`
+    + entries: path -> what stands there, as `entry` returns it; None: nothing
+    """
 
     name: str = "ws1"
     data: dict[str, object] = field(default_factory=lambda: dict(DATA))
-    plain: dict[str, str | None] = field(default_factory=dict)  # None: absent; "?why": unknown
-    lists: dict[str, list[str]] = field(default_factory=dict)
-    entries: dict[str, str | None] = field(default_factory=dict)  # path -> stat row, None: absent
-    digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of a file of `entries`
+    told: dict[str, Any] = field(default_factory=dict)
+    entries: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     bare: bool = False
     answers: bool = True
 
     def spec(self) -> spec.HostSpec:
         return spec.resolve(self.data, self.name)
 
+    def record(self) -> Record:
+        """What a look at the host brings."""
+        return parse(self.probe_lines())
+
     def probe_lines(self) -> list[str]:
+        return lines(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        """What the probe tells of this host, with the notes of a deploy that looked before it."""
         wanted = self.spec()
-        record = parse(self._lines(wanted, stamped=False))
+        record = parse(lines(self._answer(wanted, {} if self.bare else self.told)))
+        passed = {
+            "fingerprint": fingerprint(wanted, record, smoke_digest()),
+            "status": "pass",
+            "mode": wanted.smoke.mode,
+            "finished": "2026-11-21T08:12:45Z",
+        }
         noted = {
-            "training.stamp": stamp(record).model_dump_json(),
-            "smoke.stamp": json.dumps(
-                {
-                    "fingerprint": fingerprint(wanted, record, smoke_digest()),
-                    "status": "pass",
-                    "mode": wanted.smoke.mode,
-                    "finished": "2026-11-21T08:12:45Z",
-                }
-            ),
+            "training.stamp_text": stamp(record).model_dump_json(),
+            "smoke.stamp": json.dumps(passed),
         }
-        return self._lines(wanted, stamped=True, noted=noted)
+        return self._answer(wanted, {**({} if self.bare else noted), **self.told})
 
-    def _lines(
-        self, wanted: spec.HostSpec, *, stamped: bool, noted: Mapping[str, str] | None = None
-    ) -> list[str]:
-        plain: dict[str, str | None] = {
-            **_PLAIN,
-            "system.hostname": self.name,
-            "environment.text": environment.declared(wanted, "ubuntu")[0].content.decode(),
-            **(noted or {}),
-            "smoke.verdict": None,
-        }
-        lists = {**_LISTS, **self._layout(wanted)}
-        if self.bare:
-            for key in plain:
-                if key.startswith(("torch.", "training.", "smoke.", "environment.")):
-                    plain[key] = None
-            plain |= {"torch.installing": "0", "training.dirty_count": "0"}
-            for key in ("torch.version_line", "torch.distribution", "packages.installed"):
-                lists[key] = []
-        plain |= self.plain if stamped or not self.bare else {}
-        lists |= self.lists
-        verdict = plain["smoke.verdict"]
-        if verdict and not verdict.startswith("?"):
-            verdict = hashlib.sha256(verdict.encode()).hexdigest()
-        plain["smoke.verdict_sha256"] = verdict
-        return short.lines({**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}, lists)
+    def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
+        """What a host answers on which all is as declared."""
+        text = environment.declared(wanted, "ubuntu")[0].content.decode()
+        own = {"system.hostname": self.name, "environment.text": text, "smoke.verdict": None}
+        return {**FACTS, **own, **(BARE if self.bare else {})}
 
-    def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
+    def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:
+        facts = {**self._facts(wanted), **told}
+        verdict = facts["smoke.verdict"]
+        known = verdict and not verdict.startswith("?")
+        facts["smoke.verdict_sha256"] = digest(verdict.encode()) if known else verdict
+        there: dict[str, dict[str, Any] | None] = self._layout(wanted)
+        for path, other in self.entries.items():
+            usual = there.get(path) or {}
+            same = other is not None and other["kind"] == usual.get("kind")
+            there[path] = {**usual, **(other or {})} if same else other
+        facts["layout.entries"] = {k: v or {"kind": "absent"} for k, v in there.items()}
+        facts["layout.left"] = []
+        if isinstance(modules := facts.get("kernel.modules"), dict):
+            facts["kernel.modules"] = {facts["system.kernel"]: facts["driver.on_disk"], **modules}
+        hidden = () if facts["nvidia"] else look.NVIDIA_KEYS
+        answer = {key: told_value(key, v) for key, v in facts.items() if key not in hidden}
+        owners = {key: answer.pop(key) for key in [*answer] if key in look.OWNERS_KEYS}
+        return {**answer, "owner": json.dumps(owners)}
+
+    def _layout(self, wanted: spec.HostSpec) -> dict[str, dict[str, Any] | None]:
+        """What stands at the paths of ours."""
         files = [*environment.declared(wanted, "ubuntu")]
         if wanted.training is not None:
             files += launcher_files.declared(wanted, wanted.training)
-        rows: dict[str, str | None] = {
-            path: f"41ed 0 root 4096 {path}" for path in layout.roots(wanted)
+        theirs = (*layout.owners(wanted), wanted.paths.venv)
+        found = {
+            **{path: entry("dir", "0755") for path in layout.roots(wanted)},
+            **{path: entry("dir", "0755", "ubuntu") for path in theirs},
+            wanted.paths.lock: entry("file", "0640", size=0, sha256=digest(b"")),
         }
-        for path in (*layout.owners(wanted), wanted.paths.venv):
-            rows[path] = f"41ed 1000 ubuntu 4096 {path}"
-        rows[wanted.paths.lock] = f"81a0 0 root 0 {wanted.paths.lock}"
         for each in files:
-            owner = "1000 ubuntu" if each.mode == "0600" else "0 root"
-            mode, size = f"{0o100000 + int(each.mode, 8):x}", len(each.content)
-            rows[each.path] = f"{mode} {owner} {size} {each.path}"
-        if self.bare:
-            rows = dict.fromkeys(rows)
-        rows |= self.entries
-        digests = [f"{_digest(each.content)}  {each.path}" for each in files if rows[each.path]]
-        digests += [f"{digest}  {path}" for path, digest in self.digests.items()]
-        return {
-            "layout.asked": list(rows),
-            "layout.absent": [path for path, row in rows.items() if row is None],
-            "layout.stat": [row for row in rows.values() if row is not None],
-            "layout.sha256": digests,
-        }
+            owner = "ubuntu" if each.mode == "0600" else "root"
+            size, sha256 = len(each.content), digest(each.content)
+            found[each.path] = entry("file", each.mode, owner, size=size, sha256=sha256)
+        return {**dict.fromkeys(found)} if self.bare else {**found}
 
 
 @cache
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     """The digest of a file; most hosts have the same ones, of which the launcher is large."""
     return hashlib.sha256(content).hexdigest()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fake_host import FakeHost, FakeRun
+from fake_host import BARE, FakeHost, FakeRun, digest, entry
 from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
@@ -16,6 +15,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift.driver import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.on_host.probe import apt
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
@@ -41,77 +41,92 @@ DRIVER_PACKAGES = (
     *("firmware-nvidia-gsp", "libcuda1", "libnvidia-ml1", "nvidia-driver-cuda"),
     *("nvidia-kernel-open-dkms", "nvidia-modprobe", "nvidia-persistenced", "nvidia-smi"),
 )
-WINDOWS = "0x00000000de000000-0x00000000deffffff 0x0000006000000000-0x00000067ffffffff"
-_PLAIN: dict[str, str | None] = {
-    "nvidia.asked": "1",
-    "system.secure_boot": "0",
+FACTS: dict[str, Any] = {
+    "nvidia": True,
+    "system.secure_boot": False,
+    "gpus.devices": [
+        {
+            "address": f"0000:0{n}:00.0",
+            "vendor": "0x10de",
+            "device": "0x2b85",
+            "class_": "0x030000",
+            "driver": "nvidia",
+            "bar1_mib": 32768,
+        }
+        for n in (1, 2)
+    ],
     "driver.loaded": VERSION,
-    "driver.version_line": (
-        f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {VERSION}  Release Build"
-    ),
+    "driver.open_modules": True,
     "driver.on_disk": VERSION,
-    "driver.license": "Dual MIT/GPL",
+    "driver.on_disk_open": True,
     "driver.module": None,
-    "driver.nova": "0",
     "driver.libcuda": f"{LIB}/libcuda.so.{VERSION}",
     "driver.libml": f"{LIB}/libnvidia-ml.so.{VERSION}",
+    "driver.users": [],
     "driver.persistenced": "active",
-    "driver.persistenced_enabled": "enabled",
-    "driver.runfile": "0",
+    "driver.persistenced_enabled": True,
+    "driver.runfile": False,
     "driver.mok": None,
+    "kernel.installed": [KERNEL],
+    "kernel.modules": {},
+    "kernel.headers": {KERNEL: True},
     "kernel.initramfs": "fresh",
     "power.reboots": None,
-    "storage.usr": "/dev/sda1 264212084 25749380 230641532 11% /",
-    "storage.var": "/dev/sda1 264212084 25749380 230641532 11% /",
-    "cuda.nvcc": "Cuda compilation tools, release 13.0, V13.0.88",
-    "cuda.link": "/usr/local/cuda-13.0",
-    "cuda.alternative": "/usr/local/cuda-13.0",
-    "cuda.nvcc_on_path": None,
-    "cuda.gcc": "12.2.0",
-    "cuda.gxx": "1",
-    "cuda.compiler": None,
-    "cuda.proof": None,
-    "libcuda.proof": None,
-}
-LISTS: dict[str, list[str]] = {
-    "gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 0x030000 nvidia {WINDOWS}" for n in (1, 2)],
-    "driver.user": [],
-    "kernel.installed": [KERNEL],
-    "kernel.module": [],
-    "kernel.headers": [f"{KERNEL} 1"],
-    "nvidia.package": [
+    "power.sessions": [],
+    "power.inhibitors": [],
+    "storage.usr_mib": 225235,
+    "storage.var_mib": 225235,
+    "nvidia.packages": [
         *(f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES),
         "cuda-toolkit-13-0 13.0.3-1 0 1",
         "cuda-nvcc-13-0 13.0.88-1 0 1",
     ],
-    "nvidia.source_line": [
-        f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
-    ],
     "nvidia.history": [],
-    "cuda.toolkit": ["13.0"],
+    "cuda.toolkits": ["13.0"],
     "cuda.missing": [],
+    "cuda.nvcc": "13.0",
+    "cuda.link": "/usr/local/cuda-13.0",
+    "cuda.alternative": "/usr/local/cuda-13.0",
+    "cuda.nvcc_on_path": None,
+    "cuda.gcc": "12.2.0",
+    "cuda.gxx": True,
+    "cuda.compiler": None,
+    "cuda.proof": None,
     "libcuda.cache": [
-        f"{name} => {LIB}/{name} => {LIB}/{base}.{VERSION}"
+        f"{name} {LIB}/{name} {LIB}/{base}.{VERSION}"
         for name, base in (
             ("libnvidia-ml.so.1", "libnvidia-ml.so"),
             ("libcuda.so.1", "libcuda.so"),
             ("libcuda.so", "libcuda.so"),
         )
     ],
-    "libcuda.link": [
-        f"link {LIB}/libcuda.so => libcuda.so.1 => {LIB}/libcuda.so.{VERSION}",
-        f"link {LIB}/libcuda.so.1 => libcuda.so.{VERSION} => {LIB}/libcuda.so.{VERSION}",
-        f"link {LIB}/libnvidia-ml.so.1 => libnvidia-ml.so.{VERSION}"
-        f" => {LIB}/libnvidia-ml.so.{VERSION}",
-        "absent /usr/local/cuda-13.0/lib64/libcuda.so => - => -",
+    "libcuda.links": [
+        f"link {LIB}/libcuda.so libcuda.so.1 {LIB}/libcuda.so.{VERSION}",
+        f"link {LIB}/libcuda.so.1 libcuda.so.{VERSION} {LIB}/libcuda.so.{VERSION}",
+        f"link {LIB}/libnvidia-ml.so.1 libnvidia-ml.so.{VERSION} {LIB}/libnvidia-ml.so.{VERSION}",
+        "absent /usr/local/cuda-13.0/lib64/libcuda.so - -",
     ],
-    "libcuda.file": [f"{LIB}/libcuda.so.{VERSION}"],
-    "libcuda.loader_path": [],
-    "power.session": [],
-    "power.inhibitor": [],
-    "torch.version_line": ["__version__ = '2.14.1+cu130'", "cuda = '13.0'", "git_version = 'c'"],
-    "torch.distribution": ["torch-2.14.1.dist-info"],
+    "libcuda.files": [f"{LIB}/libcuda.so.{VERSION}"],
+    "libcuda.loader_paths": [],
+    "libcuda.proof": None,
+    "torch.version": "2.14.1+cu130",
+    "torch.git_version": "c",
+    "torch.cuda": "13.0",
+    "torch.distributions": {"torch": "2.14.1"},
 }
+"""What the probe answers of a host with two GPUs, beside what `fake_host.FACTS` has."""
+NOT_LOADED: dict[str, Any] = {"driver.loaded": None, "driver.open_modules": None}
+
+
+def sources(*rows: str) -> dict[str, Any]:
+    """What is told of lines "FILE:LINE" of apt's lists."""
+    parts = (row.partition(":") for row in rows)
+    found = [each for file, _, line in parts for each in apt.listed(file, [line])]
+    url = str(DATA["driver_repository_url"])
+    return {"nvidia.sources": [each for each in found if apt.matters(each, url)]}
+
+
+FACTS |= sources(f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /")
 
 
 def logged(
@@ -154,66 +169,44 @@ class GpuHost(FakeHost):
     keyring: bytes | None = KEYRING
     responses: dict[str, Any] = field(default_factory=dict)
 
-    def _lines(
-        self, wanted: spec.HostSpec, *, stamped: bool, noted: Mapping[str, str] | None = None
-    ) -> list[str]:
-        changed_plain, changed_lists = self.plain, self.lists
-        self.plain = {**_PLAIN, **changed_plain}
-        self.lists = {"kernel.source": self._sources(), **LISTS, **changed_lists}
-        try:
-            self.plain["nvidia.keyring"] = None if self.keyring is None else self.keyring.hex()
-            return super()._lines(wanted, stamped=stamped, noted=noted)
-        finally:
-            self.plain, self.lists = changed_plain, changed_lists
+    def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
+        keyring = None if self.keyring is None else self.keyring.hex()
+        own = {"nvidia.keyring": keyring, "kernel.sources": self._sources()}
+        found = super()._facts(wanted)
+        return {**found, **FACTS, **own, **(BARE if self.bare else {})}
 
     def _sources(self) -> list[str]:
         """What DKMS would have of the installed packages, whatever their versions."""
-        rows = self.lists.get("nvidia.package", LISTS["nvidia.package"])
-        versions = [row.split()[1].partition(":")[2] or row.split()[1] for row in rows]
+        rows = self.told.get("nvidia.packages", FACTS["nvidia.packages"])
+        versions = [row.split()[1].rpartition(":")[2] for row in rows if row[1:]]
         return sorted({each.partition("-")[0] for each in versions})
 
-    def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
+    def _layout(self, wanted: spec.HostSpec) -> dict[str, dict[str, Any] | None]:
+        texts = {**system_texts(wanted), **self.texts}
         found = super()._layout(wanted)
-        texts: dict[str, bytes | None] = {**system_texts(wanted)}
-        texts |= self.texts
         for path, text in texts.items():
-            if path in self.entries:
-                continue
-            found["layout.asked"].append(path)
-            if text is None:
-                found["layout.absent"].append(path)
-                continue
-            found["layout.stat"].append(f"81a4 0 root {len(text)} {path}")
-            found["layout.sha256"].append(f"{hashlib.sha256(text).hexdigest()}  {path}")
+            known = {} if text is None else {"size": len(text), "sha256": digest(text)}
+            found[path] = entry("file", "0644", **known) if known else None
         return found
 
 
 def bare_gpu_host(**changes: Any) -> GpuHost:
     """A GPU host as it comes: nouveau has the cards, nothing of NVIDIA's is installed."""
-    plain: dict[str, str | None] = {
-        **dict.fromkeys(
-            (
-                *("driver.loaded", "driver.version_line", "driver.on_disk", "driver.license"),
-                *("driver.libcuda", "driver.libml", "driver.persistenced"),
-                *("driver.persistenced_enabled", "cuda.nvcc", "cuda.link", "cuda.alternative"),
-                "cuda.gcc",
-            )
-        ),
-        "driver.nouveau": "1",
-        "cuda.gxx": "0",
-    }
-    lists: dict[str, list[str]] = {
-        **{
-            key: []
-            for key in ("nvidia.package", "nvidia.source_line", "cuda.toolkit", "libcuda.cache")
-        },
-        "kernel.headers": [f"{KERNEL} 0"],
+    none = ("on_disk", "on_disk_open", "libcuda", "libml", "persistenced", "persistenced_enabled")
+    told: dict[str, Any] = {
+        **NOT_LOADED,
+        **dict.fromkeys(f"driver.{name}" for name in none),
+        **dict.fromkeys(("cuda.nvcc", "cuda.link", "cuda.alternative", "cuda.gcc")),
+        **dict.fromkeys(("nvidia.packages", "nvidia.sources", "cuda.toolkits"), ()),
+        **dict.fromkeys(("libcuda.cache", "libcuda.files"), ()),
+        "driver.nouveau": True,
+        "cuda.gxx": False,
+        "kernel.headers": {KERNEL: False},
         "cuda.missing": ["bin/nvcc"],
-        "libcuda.link": [f"absent {LIB}/libcuda.so => - => -"],
-        "libcuda.file": [],
+        "libcuda.links": [f"absent {LIB}/libcuda.so - -"],
     }
     texts: dict[str, bytes | None] = dict.fromkeys((*system_files.ALL, *files.ALL))
-    made = {"plain": plain, "lists": lists, "texts": texts, "keyring": None, "bare": True}
+    made = {"told": told, "texts": texts, "keyring": None, "bare": True}
     for key, value in changes.items():
         made[key] = {**made[key], **value} if isinstance(made.get(key), dict) else value
     return GpuHost(**made)
@@ -243,7 +236,8 @@ class GpuRun(FakeRun):
     def _data(host: FakeHost) -> dict[str, Any]:
         data = FakeRun._data(host)
         told = host.responses if isinstance(host, GpuHost) else {}
-        data["fake_responses"] = {**data["fake_responses"], **told}
+        offer = {"apt-cache madison cuda-toolkit": {"stdout": ["cuda-toolkit-13-0 | 13.0.3-1 | x"]}}
+        data["fake_responses"] = {**data["fake_responses"], **offer, **told}
         return data
 
     def prepare(self) -> GpuRun:

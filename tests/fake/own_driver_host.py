@@ -38,26 +38,21 @@ def signed_rows(*kernels: str, version: str = SIGNED) -> list[str]:
 def ubuntu(**changes: Any) -> GpuHost:
     """Ubuntu 24.04 with its own driver and modules, and Secure Boot."""
     host = GpuHost(
-        plain={
+        told={
             "system.kernel": NOBLE_KERNEL,
-            "system.secure_boot": "1",
+            "system.secure_boot": True,
             "driver.loaded": SIGNED,
-            "driver.version_line": (
-                f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {SIGNED}  Release"
-            ),
+            "driver.open_modules": True,
             "driver.on_disk": SIGNED,
             "driver.libcuda": f"{LIB}/libcuda.so.{SIGNED}",
             "driver.libml": f"{LIB}/libnvidia-ml.so.{SIGNED}",
-        },
-        lists={
-            "system.os": ['PRETTY_NAME="Ubuntu 24.04"', 'VERSION_ID="24.04"', "ID=ubuntu"],
+            "system.os_name": "Ubuntu 24.04",
+            "system.os_version": "24.04",
+            "system.os_id": "ubuntu",
             "kernel.installed": [NOBLE_KERNEL],
-            "kernel.headers": [f"{NOBLE_KERNEL} 0"],
-            "nvidia.package": signed_rows(NOBLE_KERNEL),
-            "nvidia.source_line": [
-                "/etc/apt/sources.list:deb http://a.example/ubuntu noble main restricted",
-                "/etc/apt/sources.list:deb http://a.example/ubuntu noble-updates main restricted",
-            ],
+            "kernel.headers": {NOBLE_KERNEL: False},
+            "nvidia.packages": signed_rows(NOBLE_KERNEL),
+            "nvidia.sources": [],
         },
         texts={
             files.SOURCES: None,

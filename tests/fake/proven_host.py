@@ -36,15 +36,12 @@ def proofs(data: dict[str, object]) -> dict[str, str]:
 def proven_host(
     *,
     data: dict[str, object] | None = None,
-    plain: dict[str, str | None] | None = None,
-    lists: dict[str, list[str]] | None = None,
+    told: dict[str, Any] | None = None,
     **more: Any,
 ) -> GpuHost:
-    """A healthy, proven host of this data; then its probe said `plain` and `lists` instead."""
+    """A healthy, proven host of this data; then its probe said `told` instead."""
     declared = {**DATA, **(data or {})}
-    return GpuHost(
-        data=declared, plain={**proofs(declared), **(plain or {})}, lists=lists or {}, **more
-    )
+    return GpuHost(data=declared, told={**proofs(declared), **(told or {})}, **more)
 
 
 def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> GpuHost:
@@ -53,10 +50,9 @@ def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> G
     + changes: data by its key; what the probe says by FACT.NAME, a list or one value; the row of
       what stands at a path by that
     """
-    kinds: dict[str, dict[str, Any]] = {"data": {}, "plain": {}, "lists": {}, "entries": {}}
+    kinds: dict[str, dict[str, Any]] = {"data": {}, "told": {}, "entries": {}}
     for key, value in changes.items():
-        told = "lists" if isinstance(value, list) else "plain"
-        kinds["entries" if key[0] == "/" else told if "." in key else "data"][key] = value
+        kinds["entries" if key[0] == "/" else "told" if "." in key else "data"][key] = value
     return (bare_gpu_host if bare else proven_host)(**kinds, **more)
 
 

@@ -6,6 +6,7 @@ By where it is known: in the inventory, or on the host before anything is writte
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from built_host import TORCH_COMMIT, built_host, record_of
@@ -52,28 +53,25 @@ def test_an_inventory_that_cannot_be_built_is_refused_before_any_host_is_contact
     assert "fix: " in str(refused.value)
 
 
-FREE = {"storage.free": "/dev/sda1 264212084 225749380 20971520 92% /"}  # 20 GiB
-SMALL = {"system.memory": "MemTotal:        5242880 kB"}
-WHEEL = ["__version__ = '2.14.1+cu130'", "cuda = '13.0'", "git_version = 'cf30'"]
+FREE = {"storage.free_mib": 20480}  # 20 GiB
+SMALL = {"system.ram_mib": 5120}
+WHEEL = {"torch.version": "2.14.1+cu130", "torch.cuda": "13.0", "torch.git_version": "cf30"}
 
 
-def gpu(
-    data: dict[str, object] | None = None, plain: dict[str, str | None] | None = None
-) -> GpuHost:
+def gpu(data: dict[str, object] | None = None, told: dict[str, Any] | None = None) -> GpuHost:
     """Return a GPU host with a published torch, which is to build one now."""
     declared = {**SOURCE, "preflight_min_ram_gib": 1, **(data or {})}
-    lists = {"torch.version_line": WHEEL}
-    plain = {"build.state": None, "build.wheel": None, "build.stamp": None, **(plain or {})}
-    return proven_host(data=declared, lists=lists, plain=plain)
+    none = {"build.state": None, "build.wheel": None, "build.stamp": None}
+    return proven_host(data=declared, told={**WHEEL, **none, **(told or {})})
 
 
 HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
     "too little disk, though a torch is there": (
-        gpu(plain=FREE),
+        gpu(told=FREE),
         ["20 GiB free at /opt/pyinfra-gpu/build", "50 GiB", "`pytorch_builder`", "`prefix`"],
     ),
     "too little disk on a bare host": (
-        FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, plain=FREE, bare=True),
+        FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, told=FREE, bare=True),
         ["20 GiB free at /opt/pyinfra-gpu;", "60 GiB", "`preflight_min_disk_gib`"],
     ),
     "less memory than the build may use": (
@@ -81,11 +79,11 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
         ["has 62.8 GiB of memory, and `pytorch_build_memory_gib` = 128", "_memory_gib` = 50"],
     ),
     "less memory than one compiler takes": (
-        gpu(plain=SMALL),
+        gpu(told=SMALL),
         ["may use 4.0 GiB of memory here", "6 GiB, which one compiler", "`pytorch_source` ="],
     ),
     "a folder that starts no programs": (
-        built_host(plain={"storage.noexec": "/opt"}),
+        built_host(told={"storage.noexec": "/opt"}),
         ["below /opt: it is mounted noexec", "another `prefix`", "remount,exec /opt"],
     ),
 }  # fmt: skip
@@ -106,7 +104,7 @@ def no_obstacle(host: FakeHost) -> bool:
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
-    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, plain={**FREE, **SMALL}))
-    begun = built_host(plain=FREE, state="compile ended")
+    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, told={**FREE, **SMALL}))
+    begun = built_host(told=FREE, state="compile ended")
     assert no_obstacle(begun)
-    assert not no_obstacle(replace(begun, plain={**begun.plain, "build.state": None}))
+    assert not no_obstacle(replace(begun, told={**begun.told, "build.state": None}))

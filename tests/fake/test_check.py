@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
-from gpu_host import DRIVER_PACKAGES, LIB, LISTS, VERSION, GpuHost, logged
+from gpu_host import DRIVER_PACKAGES, FACTS, LIB, VERSION, GpuHost, logged
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
@@ -24,7 +24,7 @@ def checked(*hosts: FakeHost) -> dict[str, HostAnswer]:
 
 
 def test_a_drift_is_named_beside_hosts_that_have_none() -> None:
-    drifted = FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]})
+    drifted = FakeHost(told={"torch.damaged": ["torch/lib/libtorch_cpu.so"]})
     answers = checked(drifted, FakeHost(name="ws2"), FakeHost(name="ws3", bare=True))
     assert [each.id for each in answers["ws1"].deviations] == ["pytorch.files-damaged"]
     told = answers["ws2"]
@@ -39,12 +39,12 @@ def test_a_drift_is_named_beside_hosts_that_have_none() -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        FakeHost(plain={"torch.uv": "?no permission"}),
-        FakeHost(plain={"training.commit": "?git is not on this host"}),
+        FakeHost(told={"torch.uv": "?no permission"}),
+        FakeHost(told={"training.commit": "?git is not on this host"}),
         FakeHost(answers=False),
-        proven_host(plain={"driver.loaded": "?no permission"}),
-        proven_host(plain={"system.memory": "?/proc is not there"}),
-        proven_host(lists={"gpus.device": ["?"]}),
+        proven_host(told={"driver.loaded": "?no permission"}),
+        proven_host(told={"system.ram_mib": "?/proc is not there"}),
+        proven_host(told={"gpus.devices": "?"}),
     ],
 )
 def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) -> None:
@@ -55,15 +55,15 @@ def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) ->
 
 def test_files_that_there_was_no_time_to_compare_are_no_drift() -> None:
     """A check called it drift each night, and each deploy, which reads for longer, as declared."""
-    answer = checked(FakeHost(plain={"torch.touched": "5562"}))["ws1"]
+    answer = checked(FakeHost(told={"torch.touched": 5562}))["ws1"]
     assert (answer.verdict, answer.findings) == ("unknown", ())
     assert "5562 files changed since the test passed" in str(answer.reason)
-    gone = {"torch.touched": "5562", "smoke.stamp": None}
-    assert checked(FakeHost(plain=gone))["ws1"].verdict == "drift"
+    gone = {"torch.touched": 5562, "smoke.stamp": None}
+    assert checked(FakeHost(told=gone))["ws1"].verdict == "drift"
 
 
 def test_a_host_that_cannot_become_what_is_declared_is_drift_with_the_reason() -> None:
-    answer = checked(FakeHost(plain={"system.memory": "MemTotal:       1024 kB"}))["ws1"]
+    answer = checked(FakeHost(told={"system.ram_mib": 1}))["ws1"]
     assert answer.verdict == "drift"
     (refused,) = answer.deviations
     assert refused.id == "preflight.memory-too-small"
@@ -78,16 +78,14 @@ def upgraded() -> GpuHost:
     """A GPU host whose driver was upgraded in the night, under the loaded module."""
 
     def rows(key: str) -> list[str]:
-        return [row.replace(VERSION, NEW) for row in LISTS[key]]
+        return [row.replace(VERSION, NEW) for row in FACTS[key]]
 
-    changed = ("nvidia.package", "libcuda.cache", "libcuda.link", "libcuda.file")
+    changed = ("nvidia.packages", "libcuda.cache", "libcuda.links", "libcuda.files")
     return proven_host(
-        plain={
+        told={
             "driver.on_disk": NEW,
             "driver.libcuda": f"{LIB}/libcuda.so.{NEW}",
             "driver.libml": f"{LIB}/libnvidia-ml.so.{NEW}",
-        },
-        lists={
             **{key: rows(key) for key in changed},
             "nvidia.history": [logged(name, f"{NEW}-1") for name in DRIVER_PACKAGES],
         },
@@ -97,8 +95,8 @@ def upgraded() -> GpuHost:
 def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None:
     unheld = upgraded()
     unheld.name = "ws3"
-    unheld.lists["nvidia.package"] = [
-        row.replace(" 1 1", " 0 1") for row in unheld.lists["nvidia.package"]
+    unheld.told["nvidia.packages"] = [
+        row.replace(" 1 1", " 0 1") for row in unheld.told["nvidia.packages"]
     ]
     healthy = proven_host()
     healthy.name = "ws2"

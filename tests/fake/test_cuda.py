@@ -34,7 +34,7 @@ def dev(row: str) -> dict[str, list[str]]:
     """The links of a healthy host, but for libcuda.so."""
     kind, _, rest = row.partition(" ")
     return {
-        "libcuda.link": [
+        "libcuda.links": [
             f"{kind} {LIB}/libcuda.so => {rest or '- => -'}",
             f"link {LIB}/libcuda.so.1 => libcuda.so.{VERSION} => {FILE}",
         ]
@@ -64,7 +64,7 @@ def executed(host: GpuHost) -> str:
 
 
 def test_the_toolkit_is_asked_for_by_its_own_name_and_nothing_that_brings_a_driver() -> None:
-    text = executed(bare_gpu_host(plain={"driver.nouveau": "0"}))
+    text = executed(bare_gpu_host(told={"driver.nouveau": False}))
     assert "cuda-toolkit-13-0" in text
     words = text.replace("'", " ").split()
     assert not {"cuda", "cuda-13-0", "cuda-drivers"} & {word.rstrip(";") for word in words}
@@ -86,26 +86,26 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     ),
     "gone files come back with their packages, after an interrupted dpkg is finished": (
         proven_host(
-            lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]},
+            told={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]},
             responses=offered("cuda-nvcc-13-0", "13.0.88-1"),
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
     "a compiler's program is gone, and its package is there": (
         proven_host(
-            plain={"cuda.gxx": "0"}, responses={"--simulate": {"stdout": [PART, PART, PART]}},
+            told={"cuda.gxx": False}, responses={"--simulate": {"stdout": [PART, PART, PART]}},
         ),
         [" g++", "--reinstall g++"],
     ),
-    "the alternative is set": (proven_host(plain=MOVED), [f"{CHOSEN} ''"]),
-    "a link by hand is kept": (proven_host(plain={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
+    "the alternative is set": (proven_host(told=MOVED), [f"{CHOSEN} ''"]),
+    "a link by hand is kept": (proven_host(told={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
     "a link of ours goes to the soname beside it": (
-        proven_host(lists=dev("link libcuda.so.570 => -")),
+        proven_host(told=dev("link libcuda.so.570 => -")),
         [f"dpkg-query -S {LIB}/libcuda.so ", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
     ),
     "a link that belongs to a package comes back with it, which is held again": (
         proven_host(
-            lists=dev(f"link {FILE} => {FILE}"),
+            told=dev(f"link {FILE} => {FILE}"),
             responses={
                 "dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]},
                 **offered("libcuda1", f"{VERSION}-1"),
@@ -115,7 +115,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ["install --reinstall libcuda1:amd64", f" 'libcuda1 {VERSION}-1\n' libcuda1 env "],
     ),
     "what stands in the way is kept": (
-        proven_host(lists=dev(f"file - => {LIB}/libcuda.so")),
+        proven_host(told=dev(f"file - => {LIB}/libcuda.so")),
         [f"set_aside.sh {LIB}/libcuda.so", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
     ),
     "the declared link in the toolkit is absolute and without a version": (
@@ -123,7 +123,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         [f"{LINKS} /usr/local/cuda-13.0/lib64/libcuda.so {SONAME}"],
     ),
     "the proof of nvcc gets what is to be proven": (
-        proven_host(data={"rehearsal": True}, plain={"cuda.proof": None}),
+        proven_host(data={"rehearsal": True}, told={"cuda.proof": None}),
         [
             '"output": "/opt/pyinfra-gpu/state/cuda.json", "kind": "rehearsal"',
             '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "compiler": "g++"',
@@ -131,7 +131,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ],
     ),
     "that of libcuda, too": (
-        proven_host(plain={"libcuda.proof": None}),
+        proven_host(told={"libcuda.proof": None}),
         ['"kind": "proof"', f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
     ),
 }  # fmt: skip
@@ -146,7 +146,7 @@ def test_what_is_run(what: str) -> None:
 
 
 def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
-    assert "set_aside" not in executed(proven_host(lists=dev("link libcuda.so.570 => -")))
+    assert "set_aside" not in executed(proven_host(told=dev("link libcuda.so.570 => -")))
 
 
 def test_a_refused_host_is_still_told_all_that_is_known_of_it(
@@ -155,8 +155,12 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
     told: list[tuple[str, str]] = []
     monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
     host = proven_host(
-        plain={"driver.runfile": "1", "driver.persistenced": "failed", "cuda.gxx": "0"},
-        lists=dev("absent"),
+        told={
+            "driver.runfile": True,
+            "driver.persistenced": "failed",
+            "cuda.gxx": False,
+            **dev("absent"),
+        },
     )
     run_of(host).prepare()
     assert ("driver", "driver.persistenced-differs") in told
@@ -168,8 +172,8 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
     ("changes", "waits"),
     [
         ({}, False),
-        ({"lists": {"cuda.missing": ["bin/ptxas"]}}, True),
-        ({"lists": {"packages.installed": []}}, True),
+        ({"cuda.missing": ["bin/ptxas"]}, True),
+        ({"packages.installed": {}}, True),
     ],
 )
 def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
@@ -178,9 +182,8 @@ def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
     held = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (apt-get)"
     host = proven_host(
         data={"preflight_apt_wait_s": 0},
-        plain={"packages.lock": "pid 9 (apt-get)"},
+        told={"packages.lock_holder": "pid 9 (apt-get)", **changes},
         responses={"apt-get check": {"success": False, "stdout": [], "stderr": [held]}},
-        **changes,
     )
     run = run_of(host, proven_host(name="ws2")).prepare()
     assert "Preflight | Check requirements" not in run.changing("ws1")

@@ -7,22 +7,15 @@ import shlex
 from typing import Any
 
 import pytest
-import short
-from gpu_host import (
-    DRIVER_PACKAGES,
-    KERNEL,
-    KEYRING,
-    URL,
-    VERSION,
-    GpuHost,
-    GpuRun,
-    bare_gpu_host,
-)
+from fake_host import lines
+from gpu_host import DRIVER_PACKAGES, KERNEL, KEYRING, URL, VERSION, GpuHost, GpuRun, bare_gpu_host
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.operations import driver as operations
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
@@ -87,25 +80,25 @@ def packages(*changed: str) -> dict[str, list[str]]:
     names = {row.split()[0] for row in changed}
     kept = [f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES if name not in names]
     gone = [row for row in changed if len(row.split()) == 4]
-    return {"nvidia.package": [*kept, *gone]}
+    return {"nvidia.packages": [*kept, *gone]}
 
 
-NOT_LOADED: dict[str, str | None] = {"driver.loaded": None, "driver.version_line": None}
+NOT_LOADED: dict[str, str | None] = {"driver.loaded": None, "driver.open_modules": None}
 OTHER_LOADED = {
     "driver.loaded": OLD,
-    "driver.version_line": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {OLD}",
+    "driver.open_modules": True,
 }
 DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "the pins": (GpuHost(texts={files.PREFERENCES: b"x"}), [TRUST]),
-    "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
-    "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
-    "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [INSTALL]),
+    "a file": (GpuHost(told={"nvidia.lost": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
+    "headers": (GpuHost(told={"kernel.headers": {KERNEL: False}}), [INSTALL]),
+    "a hold": (GpuHost(told=packages(f"libcuda1 {VERSION}-1 0 1")), [INSTALL]),
     "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [TRUST]),
-    "nothing loaded": (GpuHost(plain=NOT_LOADED), [LOAD]),
-    "nouveau": (GpuHost(plain={**NOT_LOADED, "driver.nouveau": "1"}), [LOAD]),
-    "persistenced": (GpuHost(plain={"driver.persistenced": "inactive"}), [PERSIST]),
-    "a runfile driver": (GpuHost(plain={"driver.runfile": "1"}), []),
-    "a reboot that helped": (GpuHost(plain={"power.reboots": f"1 {'7' * 36} x\n"}), [LOAD]),
+    "nothing loaded": (GpuHost(told=NOT_LOADED), [LOAD]),
+    "nouveau": (GpuHost(told={**NOT_LOADED, "driver.nouveau": True}), [LOAD]),
+    "persistenced": (GpuHost(told={"driver.persistenced": "inactive"}), [PERSIST]),
+    "a runfile driver": (GpuHost(told={"driver.runfile": True}), []),
+    "a reboot that helped": (GpuHost(told={"power.reboots": f"1 {'7' * 36} x\n"}), [LOAD]),
 }
 
 
@@ -137,6 +130,13 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
             assert said in told.problem
 
 
+def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced() -> None:
+    nothing = {"apt-cache madison cuda-toolkit": {"stdout": []}}
+    made, told = executed(GpuHost(texts=PINS, told=packages(), responses=nothing))
+    assert "no package source has cuda-toolkit-13-0" in told.problem
+    assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+
+
 MARK = "== pyinfra-gpu =="
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
@@ -150,7 +150,7 @@ def deploy(
 ) -> tuple[GpuRun, Told, str]:
     """A host with one companion of another version, apt answering as told; what was run."""
     host = GpuHost(
-        lists=packages(f"nvidia-modprobe {companion}-1 1 1"),
+        told=packages(f"nvidia-modprobe {companion}-1 1 1"),
         responses={**responses, "--simulate": simulated},
     )
     made, told = executed(host)
@@ -200,8 +200,8 @@ def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None
     assert base64.b64decode(sent[0]) == KEYRING
 
 
-BUSY = {"driver.user": ["pid 812 (python3)"]}
-NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
+BUSY = {"driver.users": ["pid 812 (python3)"]}
+NOUVEAU = {**NOT_LOADED, "driver.nouveau": True}
 OTHER_BOOT = "77777777-1d37-47dd-ab61-25ad81ad7603"
 NEVER = {**GpuHost().data, "driver_reboot": "never"}
 HALF = {"packages.half_configured": ["libc-bin"]}
@@ -214,10 +214,10 @@ PRESENT: dict[str, object] = {
 }
 
 
-def kernels(module: str, running: str = "1") -> dict[str, list[str]]:
+def kernels(module: str | None, *, running: bool = True) -> dict[str, Any]:
     """A newer kernel beside the running one, with this module; whether that has its headers."""
-    both = {"kernel.installed": [KERNEL, FOLLOWING], "kernel.module": [f"{FOLLOWING} {module}"]}
-    return {**both, "kernel.headers": [f"{KERNEL} {running}", f"{FOLLOWING} 1"]}
+    both = {"kernel.installed": [KERNEL, FOLLOWING], "kernel.modules": {FOLLOWING: module}}
+    return {**both, "kernel.headers": {KERNEL: running, FOLLOWING: True}}
 
 
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def keyring_answer(keyring: bytes) -> dict[str, Any]:
 
 
 def told_by_the_host(**told: object) -> dict[str, Any]:
-    return {RESTART: {"stdout": short.answered(told)}}
+    return {RESTART: {"stdout": lines(told)}}
 
 
 def apt(*lines: str, **told: Any) -> dict[str, Any]:
@@ -237,19 +237,19 @@ Shown = tuple[GpuHost, list[str], list[str], str]
 
 RUNS: dict[str, Shown] = {
     "sources that cannot be read": (
-        GpuHost(plain={"nvidia.source_line": "?no"}, lists={"nvidia.source_line": []}),
+        GpuHost(told={"nvidia.sources": "?no"}),
         [], ["apt"], "cannot tell what is there",
     ),
     "somebody else's driver": (
         GpuHost(
             data=PRESENT, keyring=None, texts=dict.fromkeys((*system_files.ALL, *files.ALL)),
-            lists=packages(f"nvidia-modprobe {OLD}-1 0 1"),
+            told=packages(f"nvidia-modprobe {OLD}-1 0 1"),
         ),
         [], ["apt", "write.sh"], "",
     ),
     "what would go ahead of the rest": (
         GpuHost(
-            lists=packages(f"nvidia-modprobe {OLD}-1 1 1"),
+            told=packages(f"nvidia-modprobe {OLD}-1 1 1"),
             responses=apt(f"Inst libcuda1 [{VERSION}-1] (580.105.08-1 {NVIDIA})"),
         ),
         [], ["Pre-Install-Pkgs"], "as the rest",
@@ -263,53 +263,50 @@ RUNS: dict[str, Shown] = {
     },
     "headers that do not exist": (
         GpuHost(
-            lists=kernels(VERSION, running="0"),
+            told=kernels(VERSION, running=False),
             responses=apt("E: Unable to locate package linux-headers"),
         ),
         [], ["Pre-Install-Pkgs"],
         f"no headers for kernel {KERNEL}; boot a kernel whose headers are on offer (the newest",
     ),
     "an idle host with another module": (
-        GpuHost(plain=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is owed",
+        GpuHost(told=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is required",
     ),
     "a job": (
-        GpuHost(plain=OTHER_LOADED, lists=BUSY), [], ["reboot", "modprobe"],
+        GpuHost(told={**OTHER_LOADED, **BUSY}), [], ["reboot", "modprobe"],
         "the GPUs are in use by pid 812 (python3): run again when they are idle",
     ),
     "nobody knows who is at work": (
-        GpuHost(plain={**OTHER_LOADED, "driver.user": "?no right"}, lists={"driver.user": []}),
-        [], [RESTART, "modprobe"], "who uses the GPUs cannot be told (no right)",
+        GpuHost(told={**OTHER_LOADED, "driver.users": "?no right"}),
+        [], [RESTART, "modprobe"], "who uses the GPUs is not known (no right)",
     ),
     # A power cut behind the driver's packages left a trigger of libc-bin's to be run.
     "an installation is finished before": (
         GpuHost(
-            plain=NOUVEAU, lists=HALF,
+            told={**NOUVEAU, **HALF},
             responses=told_by_the_host(done="busy", against=["an installation that is not done"]),
         ),
         ["--configure -a"], [], "an installation that is not done",
     ),
     "no reboot is allowed, so nothing is finished for it": (
-        GpuHost(plain=NOUVEAU, lists=HALF, data=NEVER), [], ["--configure -a", "modprobe"],
+        GpuHost(told={**NOUVEAU, **HALF}, data=NEVER), [], ["--configure -a", "modprobe"],
         "driver_reboot = 'never' is declared: run `sudo systemctl reboot` there",
     ),
-    "no reboot is owed, and the package is somebody's": (GpuHost(lists=HALF), [], ["apt"], ""),
+    "no reboot is owed, and the package is somebody's": (GpuHost(told=HALF), [], ["apt"], ""),
     "somebody is at work, or installs packages": (
         GpuHost(
-            plain=NOUVEAU, responses=told_by_the_host(done="busy", against=["alice on pts/0"]),
+            told=NOUVEAU, responses=told_by_the_host(done="busy", against=["alice on pts/0"]),
         ),
         [RESTART], [], "it is in use by alice on pts/0",
     ),
     "what one reboot did not cure": (
-        GpuHost(plain={**NOUVEAU, "power.reboots": NOTED.replace("7" * 36, OTHER_BOOT)}),
+        GpuHost(told={**NOUVEAU, "power.reboots": NOTED.replace("7" * 36, OTHER_BOOT)}),
         [], ["restart", "modprobe"],
         "the reboot of 2025-11-22 02:12 UTC did not help, so none follows",
     ),
     "a reboot that helped, and whose run was cut off": (
-        GpuHost(plain={"power.reboots": NOTED}), [f"rm -f {system_files.REBOOTS}"], [RESTART],
+        GpuHost(told={"power.reboots": NOTED}), [f"rm -f {system_files.REBOOTS}"], [RESTART],
         "a reboot is noted that has helped",
-    ),
-    "the next kernel has no module": (
-        GpuHost(plain=NOUVEAU, lists=kernels("-")), [], ["reboot"], "",
     ),
 }  # fmt: skip
 
@@ -328,9 +325,19 @@ def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
     assert not said or made.failed() == {"ws1"}
 
 
+def test_a_kernel_that_came_meanwhile_without_a_module_is_not_booted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = parse(GpuHost(told={**NOUVEAU, **kernels(None)}).probe_lines())
+    monkeypatch.setattr(operations, "look", lambda spec: record)
+    made, told = executed(GpuHost(told=NOUVEAU))
+    assert f"kernel {FOLLOWING}, which boots next, has no NVIDIA module" in told.problem
+    assert not [each for each in made.executed("ws1") if RESTART in each]
+
+
 def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> None:
     """GPUs work without it; that it does not run still fails the host, at its end."""
-    host = GpuHost(plain={"driver.persistenced": "failed"})
+    host = GpuHost(told={"driver.persistenced": "failed"})
     made = GpuRun(host, spare(), tasks=(driver, environment))
     told = Told(made)
     assert made.prepare().changing("ws1") == [PERSIST]

@@ -13,9 +13,9 @@ VENV = "/opt/pyinfra-gpu/venv"
 MINE = "/opt/python/bin/python3"
 
 
-def found(python: str, **plain: str | None) -> str:
+def found(python: str, **told: str | None) -> str:
     """What is wrong with the environment of a host, "" where nothing is."""
-    host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, plain=dict(plain))
+    host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, told=dict(told))
     record = parse(host.probe_lines())
     findings = [each for each in pytorch.judge(host.spec(), record) if "environment" in each.id]
     return "; ".join(each.found for each in findings)
@@ -25,7 +25,7 @@ BASE, DECLARED = "torch.base", "torch.declared"
 
 
 @pytest.mark.parametrize(
-    ("python", "plain", "words"),
+    ("python", "told", "words"),
     [
         ("python3", {}, ""),
         ("3.11", {}, ""),
@@ -39,9 +39,9 @@ BASE, DECLARED = "torch.base", "torch.declared"
     ],
 )
 def test_an_environment_of_another_interpreter_is_found(
-    python: str, plain: dict[str, str | None], words: str
+    python: str, told: dict[str, str | None], words: str
 ) -> None:
-    said = found(python, **plain)
+    said = found(python, **told)
     assert words in said
     assert bool(words) == bool(said)
 
@@ -60,7 +60,7 @@ FILE = "/etc/environment"
     ],
 )
 def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
-    host = FakeHost(lists={"owned.for_all": [row]})
+    host = FakeHost(told={"environment.for_all": [row]})
     record = parse(host.probe_lines())
     findings = environment.judge(host.spec(), record)
     assert [each.effect for each in findings] == ["report"] * bool(words)
@@ -71,7 +71,7 @@ def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
 def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
     rows = [f"{FILE} CUDA_VISIBLE_DEVICES", "/etc/profile.d/cuda.sh LD_LIBRARY_PATH"]
     shells = ["/etc/profile.d/cuda.sh:export LD_LIBRARY_PATH=/usr/local/cuda/lib64"]
-    host = GpuHost(lists={"owned.for_all": rows, "cuda.shell": shells})
+    host = GpuHost(told={"environment.for_all": rows, "cuda.shell_lines": shells})
     record = parse(host.probe_lines())
     found = [each.found for each in environment.judge(host.spec(), record)]
     assert found == [f"every login gets CUDA_VISIBLE_DEVICES from {FILE}"]
@@ -79,7 +79,7 @@ def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:
     data = {**FakeHost().data, "pytorch_python": "3.12", "pytorch_environments_kept": 1}
-    host = FakeHost(data=data, plain={"torch.declared": "/usr/bin/python3.12"})
+    host = FakeHost(data=data, told={"torch.declared": "/usr/bin/python3.12"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.executed("ws1")
     order = [
@@ -101,9 +101,7 @@ def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> Non
 def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
     mirror = "https://mirror.example.org/python"
     data = {**FakeHost().data, "pytorch_python": "3.13", "pytorch_python_url": mirror}
-    host = FakeHost(
-        data=data, plain=dict.fromkeys(("torch.python", "torch.base", "torch.declared"))
-    )
+    host = FakeHost(data=data, told=dict.fromkeys(("torch.python", "torch.base", "torch.declared")))
     commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
     (made,) = (each for each in commands if " venv " in each)
     assert "UV_PYTHON_INSTALL_DIR=/opt/pyinfra-gpu/cache/python" in made
@@ -112,7 +110,7 @@ def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
 
 
 def test_a_first_environment_is_made_in_its_place() -> None:
-    host = FakeHost(plain={"torch.python": None, "torch.base": None})
+    host = FakeHost(told={"torch.python": None, "torch.base": None})
     commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
     assert any(f"place.sh {VENV} " in each for each in commands)
     assert not any("relocatable" in each or "switch.sh" in each for each in commands)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import short
-from fake_host import DATA, FakeHost, FakeRun
+from fake_host import DATA, FakeHost, FakeRun, entry
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
 from pyinfra_gpu.drift import host as drift
@@ -16,16 +15,16 @@ from tasks.stages import driver, preflight
 PREFIX = "/opt/pyinfra-gpu"
 INSTALL = "Training | Install the train launcher"
 RUN = "20261122-200000-tiny"
-ON = {"launcher.run": [RUN]}
+ON = {"launcher.runs": [RUN]}
 PRESETS = {"tiny": {"file": "train.py"}}
 
 DEVIATIONS: dict[str, FakeHost] = {
     "the program is missing": FakeHost(entries={f"{PREFIX}/bin/train": None}),
     "the program is the owner's": FakeHost(
-        entries={f"{PREFIX}/bin/train": f"81ed 1000 ubuntu 9 {PREFIX}/bin/train"}
+        entries={f"{PREFIX}/bin/train": entry("file", "0755", "ubuntu")}
     ),
-    "linger is off": FakeHost(plain={"launcher.linger": "0"}),
-    "the user manager is not on": FakeHost(plain={"launcher.manager": "0"}),
+    "linger is off": FakeHost(told={"launcher.linger": False}),
+    "the user manager is not on": FakeHost(told={"launcher.manager": False}),
 }
 
 
@@ -37,10 +36,8 @@ def test_a_deviation_of_the_launcher_makes_its_own_operation_act(deviation: str)
 def test_other_presets_are_another_site() -> None:
     usual = FakeHost().spec()
     site = usual.paths.train_site
-    rows = [row for row in FakeHost()._layout(usual)["layout.sha256"] if row.endswith(site)]
-    host = FakeHost(
-        data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
-    )
+    before = FakeHost()._layout(usual)[site]
+    host = FakeHost(data={**DATA, "training_presets": PRESETS}, entries={site: before})
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
     (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
     assert (found.found, found.action) == ("site.json not as declared", "write site.json")
@@ -64,11 +61,11 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
     training = {} if trains else dict.fromkeys(TRAINING)
     for changes in (
         {"data": {**DATA, **training, "smoke": "skip"}},
-        {"data": {**DATA, **training}, "plain": {"system.boot_id": "another-boot"}},
+        {"data": {**DATA, **training}, "told": {"system.boot_id": "another-boot"}},
     ):
         host = FakeHost(**changes)
-        stamped = FakeHost(data=changes["data"]).probe_lines()
-        host.plain = {**host.plain, "smoke.stamp": short.told_of(stamped, "smoke.stamp")}
+        stamped = FakeHost(data=changes["data"]).answer()
+        host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
         (owed,) = smoke.judge(host.spec(), parse(host.probe_lines()))
         assert owed.effect == "note"
         assert owed.found.endswith("; `train start` refuses without it") is trains
@@ -79,7 +76,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
     [
         ("launcher.masked", "/etc/systemd/system/user@.service", "sudo systemctl unmask"),
         (
-            "training.masked",
+            "launcher.own_masked",
             "/home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
             "systemctl --user unmask",
         ),
@@ -88,7 +85,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
 def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
     key: str, unit: str, command: str
 ) -> None:
-    host = FakeHost(lists={key: [unit]}, plain={"launcher.manager": "0"})
+    host = FakeHost(told={key: [unit], "launcher.manager": False})
     assert effects(host) == {Id.TRAINING_MANAGER_OFF: "report"}
     (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
     assert found.command == f"{command} {unit.rpartition('/')[2]}"
@@ -96,15 +93,15 @@ def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
 
 # What differs -> whether it waits for the run.
 WAITS = {
-    "another commit": (FakeHost(plain={"training.commit": "f" * 40}, lists=ON), True),
+    "another commit": (FakeHost(told={"training.commit": "f" * 40, **ON}), True),
     "other dependencies": (
         FakeHost(
-            plain={"training.stamp": '{"requirements_sha256": "0", "distributions": {}}'}, lists=ON
+            told={"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}', **ON}
         ),
         True,
     ),
-    "no proof": (FakeHost(plain={"smoke.stamp": None}, lists=ON), True),
-    "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, lists=ON), False),
+    "no proof": (FakeHost(told={"smoke.stamp": None, **ON}), True),
+    "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, told=ON), False),
 }
 
 
@@ -122,8 +119,8 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
 
 
 def test_where_nobody_can_tell_whether_a_run_is_on_nothing_that_it_uses_is_touched() -> None:
-    silent = {"launcher.run": ["?it did not answer in time"]}
-    host = FakeHost(plain={"torch.uv": "uv 0.1.0"}, lists=silent)
+    silent = {"launcher.runs": "?it did not answer in time"}
+    host = FakeHost(told={"torch.uv": "0.1.0", **silent})
     run = FakeRun(host).prepare()
     assert run.failed() == {"ws1"}
     assert "PyTorch | Install torch" not in run.changing("ws1")
@@ -140,11 +137,12 @@ def gpu_host(runs: list[str]) -> GpuHost:
     packages = [f"{name} {NEWER}-1 1 1" for name in DRIVER_PACKAGES]
     kept = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
     return GpuHost(
-        plain={**UPDATED, "driver.libcuda": f"{LIB}/libcuda.so.{NEWER}"},
-        lists={
-            "driver.user": ["pid 712 (python)"],
-            "launcher.run": runs,
-            "nvidia.package": [*packages, *kept],
+        told={
+            **UPDATED,
+            "driver.libcuda": f"{LIB}/libcuda.so.{NEWER}",
+            "driver.users": ["pid 712 (python)"],
+            "launcher.runs": runs,
+            "nvidia.packages": [*packages, *kept],
         },
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from built_host import built_host
-from fake_host import FakeHost, FakeRun
+from fake_host import FakeHost, FakeRun, entry
 from locks import UV, locked, written
 
 from pyinfra_gpu.drift import pytorch, pytorch_lock
@@ -36,13 +36,13 @@ DATA: dict[str, object] = {**FakeHost().data, "pytorch_lock": "if-there"}
 def host(digests: dict[str, str] | None = None, **changes: object) -> FakeHost:
     """A host that was installed by a lock, but for what a test changes."""
     noted = INSTALLED if digests is None else digests
-    rows: dict[str, str | None] = {
-        UV_LOCK: f"81a4 0 root 90 {UV_LOCK}",
-        TORCH_LOCK: f"81a4 1000 ubuntu 900 {TORCH_LOCK}",
+    owners = {UV_LOCK: "root", TORCH_LOCK: "ubuntu"}
+    entries = {
+        path: entry("file", "0644", owner, sha256=noted[path]) if path in noted else None
+        for path, owner in owners.items()
     }
-    entries = {path: row if path in noted else None for path, row in rows.items()}
     data = {**DATA, **changes.pop("data", {})}  # type: ignore[dict-item]
-    return FakeHost(data=data, entries=entries, digests=noted, **changes)  # type: ignore[arg-type]
+    return FakeHost(data=data, entries=entries, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +80,11 @@ DIFFERENT = {
         host(OTHER_LOCK), Id.PYTORCH_LOCK_DIFFERS, "installed by another lock",
     ),
     "a package was exchanged": (
-        host(lists={"torch.distribution": ["torch-2.13.0+cpu.dist-info", "numpy-1.0.dist-info"]}),
+        host(told={"torch.distributions": {"torch": "2.13.0+cpu", "numpy": "1.0"}}),
         Id.PYTORCH_LOCK_DIFFERS, "numpy 1.0, locked is 2.4.6",
     ),
     "a package is gone": (
-        host(lists={"torch.distribution": ["torch-2.13.0+cpu.dist-info"]}),
+        host(told={"torch.distributions": {"torch": "2.13.0+cpu"}}),
         Id.PYTORCH_LOCK_DIFFERS, "numpy is missing, locked is 2.4.6",
     ),
     "uv was installed before there was a lock": (
@@ -140,8 +140,8 @@ def test_without_a_lock_it_is_said_and_one_that_has_to_have_one_stops(why: str) 
 
 
 PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
-    ({}, {"system.python3": "Python 3.13.1"}, "3.11"),  # that of the environment
-    ({}, {"torch.python": None, "system.python3": "Python 3.13.1"}, "3.13"),
+    ({}, {"system.python3": "3.13.1"}, "3.11"),  # that of the environment
+    ({}, {"torch.python": None, "system.python3": "3.13.1"}, "3.13"),
     # What does not run is made anew, from the host's own.
     ({}, {"torch.python": "?no", "torch.python_problem": "it is gone"}, "3.11"),
     ({}, {"system.architecture": "?no"}, None),
@@ -150,11 +150,11 @@ PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "plain", "python"), PYTHONS)
+@pytest.mark.parametrize(("data", "told", "python"), PYTHONS)
 def test_which_python_an_environment_will_have(
-    data: dict[str, object], plain: dict[str, str | None], python: str | None
+    data: dict[str, object], told: dict[str, str | None], python: str | None
 ) -> None:
-    platform = pytorch_lock.platform_of(*seen(host(data=data, plain=plain)))
+    platform = pytorch_lock.platform_of(*seen(host(data=data, told=told)))
     assert (platform and platform.python) == python
 
 
@@ -179,18 +179,26 @@ def test_by_a_lock_everything_is_fetched_and_compared_before_it_is_installed() -
 
 def test_uv_and_what_training_adds_come_by_the_lock() -> None:
     assert [UV in each for each in commands(host(OTHER_UV), "installer.sh")] == [True]
-    changed = {"training.stamp": '{"requirements_sha256": "0", "distributions": {}}'}
-    (command,) = commands(host(plain=changed), "--override")
+    changed = {"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}'}
+    (command,) = commands(host(told=changed), "--override")
     assert f"--constraint {TORCH_LOCK}" in command
 
 
 def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
     """The environment is made first, and says which Python it has: one without a lock."""
     data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True, plain={"torch.declared": "/opt/own/python"})
+    of = FakeHost(data={**DATA, **data}, bare=True, told={"torch.declared": "/opt/own/python"})
     run = FakeRun(of, FakeHost(name="ws2")).prepare()
     assert "PyTorch | Install torch" in run.changing("ws1")
     run.execute()
+    assert run.failed() == {"ws1"}
+    assert not [each for each in run.executed("ws1") if "uv pip install" in each]
+
+
+def test_with_a_required_lock_nothing_is_installed_on_a_machine_of_an_unknown_kind() -> None:
+    told = {"torch.version": None, "system.architecture": "?no"}
+    of = host(data={"pytorch_lock": "required"}, told=told)
+    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1"}
     assert not [each for each in run.executed("ws1") if "uv pip install" in each]
 

@@ -28,17 +28,16 @@ HOSTS: dict[str, FakeHost] = {
     "bare": FakeHost(bare=True),
     "silent": FakeHost(answers=False),
     "smoke test left out": FakeHost(data={**CPU, "smoke": "skip"}),
-    "with a run that trains": FakeHost(lists={"launcher.run": ["1 balanced running"]}),
+    "with a run that trains": FakeHost(told={"launcher.runs": ["1 balanced running"]}),
     "bare, in the middle of apt": FakeHost(
         bare=True,
-        plain={"packages.lock": "apt (pid 8)"},
+        told={"packages.lock_holder": "apt (pid 8)"},
         data={**CPU, "preflight_apt_wait_s": 0},
     ),
-    "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
-    "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
+    "with a full disk": FakeHost(told={"storage.free_mib": 0}),
     "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:1]},
-    "that does not tell": GpuHost(plain={"driver.loaded": "?no permission"}),
+    "that does not tell": GpuHost(told={"driver.loaded": "?no permission"}),
 }
 
 

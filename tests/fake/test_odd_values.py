@@ -21,7 +21,7 @@ from pyinfra_gpu.report.check.answer import judge
 @pytest.mark.parametrize("version", ["3.11.2+", "3.14.0rc1", "g++ 4:12.2.0-3", "²", "9" * 5000])
 @pytest.mark.parametrize("key", ["torch.python", "driver.loaded"])
 def test_a_version_that_no_comparison_can_read_is_judged(key: str, version: str) -> None:
-    host = FakeHost(plain={key: version})
+    host = FakeHost(told={key: version})
     told = judge(host.spec(), parse(host.probe_lines()))
     assert told.stages
 
@@ -78,7 +78,7 @@ def test_a_fact_that_is_unknown_is_said_in_words_and_never_guessed(
 
 
 def test_a_version_line_that_is_damaged_is_installed_again() -> None:
-    host = FakeHost(lists={"torch.version_line": ["__version__ = '2.13.0\\x01+cpu'"]})
+    host = FakeHost(told={"torch.version": None})
     found = pytorch.judge(host.spec(), parse(host.probe_lines()))
     assert [(each.id, each.found) for each in found] == [
         (Id.PYTORCH_VERSION_DIFFERS, "a torch without a version")

@@ -22,7 +22,7 @@ ON_OFFER = [
 ]
 
 
-NEXT = {"kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT], "kernel.module": [f"{NOBLE_NEXT} -"]}
+NEXT = {"kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT], "kernel.modules": {NOBLE_NEXT: None}}
 SAME = f"[6.8.0-149.149] (6.8.0-149.149 {LABEL})"
 MADISON = {"apt-cache madison": {"stdout": ON_OFFER}}
 COMPUTE = f"Inst libnvidia-compute-580-server ({OLDER}-0ubuntu0.24.04.1 {LABEL})"
@@ -30,9 +30,9 @@ GUARDED = "Pre-Install-Pkgs"
 
 
 def bare(host: GpuHost, *simulated: str) -> GpuHost:
-    gone = ("driver.loaded", "driver.version_line", "driver.on_disk", "driver.module")
-    host.plain |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
-    host.lists |= {"nvidia.package": [], "libcuda.cache": []}
+    gone = ("driver.loaded", "driver.open_modules", "driver.on_disk", "driver.module")
+    host.told |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
+    host.told |= {"nvidia.packages": [], "libcuda.cache": []}
     return answering(host, *simulated)
 
 
@@ -67,21 +67,20 @@ RUNS: dict[str, Shown] = {
         [files.UNATTENDED, files.PREFERENCES], ["cuda-keyring", files.SOURCES], "",
     ),
     "the module of the next kernel is the distribution's": (
-        answering(ubuntu(lists=NEXT), f"Inst {MODULES}{NOBLE_NEXT} (6.8.0-151.151 {LABEL})"),
+        answering(ubuntu(told=NEXT), f"Inst {MODULES}{NOBLE_NEXT} (6.8.0-151.151 {LABEL})"),
         [f" {MODULES}{NOBLE_NEXT}", f"nvidia-utils-580-server={SIGNED}-*", "generic-6.8"], [], "",
     ),
     "a signed module whose file is gone": (
         answering(
             ubuntu(
-                plain={"driver.on_disk": None},
-                lists={"nvidia.package": signed_rows(NOBLE_KERNEL)},
+                told={"driver.on_disk": None, "nvidia.packages": signed_rows(NOBLE_KERNEL)},
             ),
             f"Inst {MODULES}{NOBLE_KERNEL} {SAME}",
         ),
         [f"install --reinstall {MODULES}{NOBLE_KERNEL}"], ["dkms"], "",
     ),
     "a rule in somebody's file": (
-        ubuntu(plain={"driver.module": "/bin/false /etc/modprobe.d/mine.conf"}),
+        ubuntu(told={"driver.module": "/bin/false /etc/modprobe.d/mine.conf"}),
         [], ["--reinstall"], "/etc/modprobe.d/mine.conf",
     ),
 }  # fmt: skip

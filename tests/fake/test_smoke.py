@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import short
 import verdicts
 from fake_host import FakeHost
 from gpu_host import DATA, VERSION, GpuHost, GpuRun, unwrapped
@@ -43,14 +42,14 @@ def option(words: list[str], name: str) -> str:
 NO_STAMP: dict[str, str | None] = {"smoke.stamp": None}
 MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
     # name: (the host, mode, GPUs, ranks)
-    "two GPUs": (GpuHost(data=TWO_GPUS, plain=NO_STAMP), "gpu", "2", "2"),
-    "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, plain=NO_STAMP), "gpu", "4", "4"),
-    "one": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "gpu", "1", "1"),
+    "two GPUs": (GpuHost(data=TWO_GPUS, told=NO_STAMP), "gpu", "2", "2"),
+    "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, told=NO_STAMP), "gpu", "4", "4"),
+    "one": (GpuHost(data=ONE_GPU, told=NO_STAMP), "gpu", "1", "1"),
     "simulated GPUs": (
-        GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
+        GpuHost(data={**TWO_GPUS, "rehearsal": True}, told=NO_STAMP),
         *("rehearsal-cpu", None, "2"),
     ),
-    "no GPU": (FakeHost(plain=NO_STAMP), "rehearsal-cpu", None, "2"),
+    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", None, "2"),
 }
 
 
@@ -70,8 +69,8 @@ def test_the_hardware_that_is_declared_decides_the_mode(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     "host",
     [
-        FakeHost(data={**FakeHost().data, "smoke_accept": "two-gpus"}, plain=NO_STAMP),
-        GpuHost(data={**ONE_GPU, "smoke_accept": "two-gpus"}, plain=NO_STAMP),
+        FakeHost(data={**FakeHost().data, "smoke_accept": "two-gpus"}, told=NO_STAMP),
+        GpuHost(data={**ONE_GPU, "smoke_accept": "two-gpus"}, told=NO_STAMP),
     ],
     ids=["no GPU", "one GPU"],
 )
@@ -85,12 +84,12 @@ def test_where_two_gpus_must_be_proven_less_is_refused_before_anything_runs(
 
 def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
     off = {"environment_dynamo": False}
-    assert "--no-compile" not in started_with(FakeHost(plain=NO_STAMP))
-    assert "--no-compile" in started_with(FakeHost(data=off, plain=NO_STAMP))
+    assert "--no-compile" not in started_with(FakeHost(told=NO_STAMP))
+    assert "--no-compile" in started_with(FakeHost(data=off, told=NO_STAMP))
 
 
 def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
-    host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, plain=NO_STAMP)
+    host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, told=NO_STAMP)
     wrapper, waiting, _ = unwrapped(started_by(host))
     assert (wrapper[-5], wrapper[-4]) == ("group.sh", "trainer")
     assert wrapper[-2:] == ["1260", "127.0.0.0/9 ::1"]  # when all is ended, and who may connect
@@ -99,19 +98,19 @@ def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
 
 @pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
 def test_without_root_or_by_data_the_test_is_left_to_itself(data: dict[str, object]) -> None:
-    host = FakeHost(data={**FakeHost().data, **data}, plain=NO_STAMP)
+    host = FakeHost(data={**FakeHost().data, **data}, told=NO_STAMP)
     waiting, _ = unwrapped(started_by(host))
     assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
 
 
 def stamp_of(host: FakeHost) -> dict[str, Any]:
     """The stamp that a test which passed on this very host has left."""
-    return dict(json.loads(short.told_of(host.probe_lines(), "smoke.stamp")))
+    return dict(json.loads(host.answer()["smoke.stamp"]))
 
 
 def owed(**changes: Any) -> bool:
     stamp = {**stamp_of(FakeHost()), **changes}
-    host = FakeHost(plain={"smoke.stamp": json.dumps(stamp)})
+    host = FakeHost(told={"smoke.stamp": json.dumps(stamp)})
     return bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1"))
 
 
@@ -121,14 +120,14 @@ def test_a_verdict_that_was_edited_or_removed_since_it_passed_is_no_proof() -> N
     edited = text.replace('"loss"', '"lost"')
     stamp = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(text.encode()).hexdigest()}
     for there, is_owed in ((text, False), (f"{edited} ", True), (None, True)):
-        plain: dict[str, str | None] = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
-        run = GpuRun(FakeHost(plain=plain), tasks=(smoke,)).prepare()
+        told = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
+        run = GpuRun(FakeHost(told=told), tasks=(smoke,)).prepare()
         assert bool(run.changing("ws1")) is is_owed
 
 
 def test_files_that_a_look_has_no_time_to_compare_owe_a_test() -> None:
     untouched, touched = (
-        GpuRun(FakeHost(plain={"torch.touched": n}), tasks=(smoke,)) for n in ("0", "12265")
+        GpuRun(FakeHost(told={"torch.touched": n}), tasks=(smoke,)) for n in (0, 12265)
     )
     assert not untouched.prepare().changing("ws1")
     assert touched.prepare().changing("ws1")
@@ -147,7 +146,7 @@ def test_a_pass_on_other_hardware_than_declared_now_does_not_count() -> None:
 
 
 def test_where_there_is_no_environment_the_test_says_what_comes_first() -> None:
-    host = FakeHost(plain={**NO_STAMP, "torch.python": None})
+    host = FakeHost(told={**NO_STAMP, "torch.python": None})
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     assert run.failed() == {"ws1"}
     assert run.executed("ws1") == []
@@ -156,7 +155,7 @@ def test_where_there_is_no_environment_the_test_says_what_comes_first() -> None:
 def test_a_test_that_leaves_nothing_new_is_not_believed() -> None:
     """The host's stamp and verdict are good, and stay as they were: the test has not run."""
     text = json.dumps(verdicts.document(fingerprint=stamp_of(FakeHost())["fingerprint"]))
-    host = FakeHost(data={**FakeHost().data, "smoke": "always"}, plain={"smoke.verdict": text})
+    host = FakeHost(data={**FakeHost().data, "smoke": "always"}, told={"smoke.verdict": text})
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     assert run.failed() == {"ws1"}
 
@@ -186,7 +185,7 @@ def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none()
 )
 def test_a_failure_names_the_driver_that_passed_last(source: str, passed: str, says: str) -> None:
     stamp = json.dumps({**stamp_of(GpuHost(data=TWO_GPUS)), "driver": passed, "status": "fail"})
-    host = GpuHost(data={**TWO_GPUS, "driver_source": source}, plain={"smoke.stamp": stamp})
+    host = GpuHost(data={**TWO_GPUS, "driver_source": source}, told={"smoke.stamp": stamp})
     said = operations._former_driver(host.spec(), parse_record(host.probe_lines()))
     assert says in said
     assert bool(said) is bool(says)

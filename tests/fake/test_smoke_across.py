@@ -14,6 +14,7 @@ from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
+from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
@@ -27,10 +28,11 @@ TWO = ("@fake/ws1", "@fake/ws2")
 
 @dataclass
 class Answering(FakeHost):
-    """A host that tells its address when it is asked."""
+    """A host that tells its address when it is asked, and which verdict the step has left."""
 
     data: dict[str, object] = field(default_factory=lambda: dict(ACROSS))
     tells: str = "10.0.0.1 fe80::1"
+    leaves: str = ""
 
 
 class Run(GpuRun):
@@ -45,6 +47,7 @@ class Run(GpuRun):
         data = GpuRun._data(host)
         if isinstance(host, Answering):
             told = {"hostname -I": {"stdout": [host.tells]}}
+            told["state/across.json"] = {"stdout": host.leaves.splitlines()}
             data["fake_responses"] = {**data["fake_responses"], **told}
         return data
 
@@ -67,7 +70,7 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     passed = {"hosts": fingerprints, "mode": "rehearsal-cpu"}
     across = {**verdicts.across_stamp(), **passed, **changes}
     for host in hosts:
-        host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
+        host.told = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
     return hosts
 
 
@@ -90,6 +93,20 @@ def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path:
         assert words[words.index("--host") + 1] == name
         assert parse_options([*words[2:-1], str(tmp_path / "across.json")]).across is not None
     assert run.failed() == {"ws1", "ws2"}  # these hosts leave nothing to be judged
+
+
+@pytest.mark.parametrize(("of_run", "kept"), [("run-7", 1), ("another", 0)])
+def test_only_the_verdict_of_this_very_run_is_kept(
+    of_run: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyinfra_gpu.engine.together.secrets.token_hex", lambda _: "run-7")
+    cpu: dict[str, Any] = {"mode": "rehearsal-cpu", "proof": False, "fingerprint": of_run}
+    verdict = json.dumps(verdicts.across(**cpu))
+    hosts = [Answering(name=name, leaves=verdict) for name in ("ws1", "ws2")]
+    run = Run(*hosts).prepare().execute()
+    assert run.started("ws1")[run.started("ws1").index("--fingerprint") + 1] == "run-7"
+    stamps = [each for each in run.executed("ws1") if "smoke/stamp.json" in each]
+    assert len(stamps) == kept
 
 
 def test_hosts_that_passed_together_have_nothing_to_do() -> None:
@@ -126,7 +143,7 @@ def test_a_damaged_stamp_counts_for_neither_test() -> None:
 def test_one_host_that_changed_brings_the_others_along() -> None:
     hosts = passed_together("ws1", "ws2", "ws3")
     stamp = stamp_of(Answering(name="ws2"))
-    hosts[1].plain = {"smoke.stamp": json.dumps(stamp)}
+    hosts[1].told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(*hosts).prepare().execute()
     assert all(run.started(name) for name in ("ws1", "ws2", "ws3"))
 
@@ -185,26 +202,26 @@ def test_the_address_of_data_is_taken_and_may_pass() -> None:
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
     gpus = GpuHost(name="ws2", data={**GPU_DATA, "smoke": "auto", "smoke_across_hosts": True})
     stamp = stamp_of(gpus)
-    gpus.plain = {"smoke.stamp": json.dumps(stamp)}
+    gpus.told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(Answering(name="ws1"), gpus).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
     assert run.started("ws1") == []
 
 
 IMPOSSIBLE: dict[str, list[FakeHost]] = {
-    "nobody else": [Answering(name="ws1"), FakeHost(name="ws2")],
-    "no such group": [
+    "no other host to train with": [Answering(name="ws1"), FakeHost(name="ws2")],
+    "in no such group of this inventory": [
         Answering(name="ws1", data={**DATA, "smoke_across_hosts": "gpus"}),
         FakeHost(name="ws2"),
     ],
-    "too many": [Answering(name=f"ws{number}") for number in range(1, 10)],
+    "at most 8 can take part": [Answering(name=f"ws{number}") for number in range(1, 10)],
 }
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_what_cannot_be_is_refused_in_the_plan(why: str) -> None:
-    run = Run(*IMPOSSIBLE[why]).prepare()
-    assert "ws1" in run.failed()
+def test_what_cannot_be_is_refused(why: str) -> None:
+    with pytest.raises(SpecError, match=f"smoke_across_hosts = .* cannot be: .*{why}"):
+        Run(*IMPOSSIBLE[why]).prepare()
 
 
 def test_a_host_without_the_key_or_whose_test_is_skipped_has_no_such_step() -> None:
@@ -221,5 +238,5 @@ def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_i
     own = own_stamp(record)
     assert own.items() >= {n: value for n, value in stamp_of(host).items() if n != "across"}.items()
     assert "across" not in own
-    host.plain = {"smoke.stamp": None}
+    host.told = {"smoke.stamp": None}
     assert own_stamp(parse(host.probe_lines())) == {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import verdicts
-from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of
+from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of, state_of
 from fake_host import FakeHost, FakeRun
 
 from pyinfra_gpu.compatibility import resolve
@@ -28,7 +28,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "as declared": (built_host(stamp={}), {}, []),
     "as declared, and its wheel too": (built_host(stamp={}, wheel={}), {}, []),
     "nothing is built": (
-        built_host(lists={"torch.version_line": []}),
+        built_host(told={"torch.version": None}),
         {
             "pytorch.build-missing": "no wheel of this build",
             "pytorch.version-differs": "a torch without a version",
@@ -49,21 +49,22 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "a torch of another commit was put over it": (
         built_host(
             stamp={}, wheel={},
-            lists={
-                "torch.version_line": [
-                    "__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'",
-                ],
-            },
+            told={"torch.git_version": "cf30"},
         ),
         {"pytorch.build-differs": "torch of commit cf30"}, [INSTALL],
     ),
     "a library was copied into it by hand": (
-        built_host(stamp={}, wheel={}, lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
+        built_host(stamp={}, wheel={}, told={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"}, [INSTALL],
     ),
     "a library was copied beside its own by hand": (
-        built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
+        built_host(stamp={}, wheel={}, told={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
         {"pytorch.files-damaged": "torch/lib/libnccl.so.2 beside torch's own libraries"}, [INSTALL],
+    ),
+    "its installation was cut off": (
+        built_host(stamp={}, told={"torch.installing": True}),
+        {"pytorch.build-missing": "no wheel", "pytorch.files-damaged": "was interrupted"},
+        [BUILD, INSTALL],
     ),
     "the build goes on": (
         built_host(state=BUILDING),
@@ -82,14 +83,14 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         [BUILD, INSTALL],
     ),
     "its notes are half a file": (
-        built_host(plain={"build.stamp": '{"fing', "build.wheel": "{"}),
+        built_host(told={"build.stamp": '{"fing', "build.wheel": "{"}),
         {"pytorch.build-missing": "no wheel", "pytorch.build-differs": "not built here"},
         [BUILD, INSTALL],
     ),
     "its fallback is installed": (
         built_host(
             data={"pytorch_fallback": "2.12.0"}, wheel=None, stamp=None,
-            lists={"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]},
+            told={"torch.version": "2.12.0+cpu", "torch.git_version": "?none"},
         ),
         {"pytorch.build-missing": "no wheel", "pytorch.fallback": "torch 2.12.0+cpu, the fallback"},
         [BUILD, INSTALL],
@@ -97,7 +98,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "its fallback is not what is installed": (
         built_host(
             data={"pytorch_fallback": "2.12.0"}, wheel={},
-            lists={"torch.version_line": ["__version__ = '2.11.0+cpu'", "cuda = None"]},
+            told={"torch.version": "2.11.0+cpu", "torch.git_version": "?none"},
         ),
         {"pytorch.version-differs": "torch 2.11.0+cpu"}, [INSTALL],
     ),
@@ -142,7 +143,7 @@ def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
-    host = built_host(plain={"build.state": f"{OTHER['fingerprint']} {BUILDING}"})
+    host = built_host(told={"build.state": state_of(OTHER["fingerprint"], BUILDING)})
     run = FakeRun(host, built_host(name="ws2", stamp={})).prepare().execute()
     assert run.failed() == {"ws1"}
     (found,) = pytorch_build.judge(host.spec(), record_of(host))
@@ -152,7 +153,7 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
 
 def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
     host = built_host(
-        stamp={}, data={"pytorch_python": "3.12"}, plain={"torch.declared": "/usr/bin/python3.12"}
+        stamp={}, data={"pytorch_python": "3.12"}, told={"torch.declared": "/usr/bin/python3.12"}
     )
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     assert any("switch.sh" in each for each in run.executed("ws1"))
@@ -237,7 +238,7 @@ def test_of_three_hosts_of_a_kind_one_builds_and_the_others_wait_for_its_wheel(
 ) -> None:
     said_nothing = ask.Answer(ok=True, stdout=(), lines=())
     monkeypatch.setattr(operations, "ask", lambda *given, **more: said_nothing)
-    bare: dict[str, Any] = {"lists": {"torch.version_line": []}}
+    bare: dict[str, Any] = {"told": {"torch.version": None}}
     kinds = [built_host(name=name, **bare) for name in ("ws1", "ws2", "ws3")]
     other = built_host(name="ws4", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **bare)
     run = FakeRun(*kinds, other, FakeHost(name="ws5")).prepare().execute()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-import short
 import verdicts
-from fake_host import FakeHost, FakeRun
+from fake_host import FakeHost, FakeRun, entry
 from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
@@ -63,82 +63,85 @@ CHECK_OUT, REQUIRE = (
 USUAL = FakeHost().data
 
 
-def entry(name: str, row: str | None) -> FakeHost:
-    """A host on which something else stands at a path below the prefix; None: nothing."""
-    path = f"{PREFIX}{name}"
-    return FakeHost(entries={path: row and f"{row} {path}"})
+def at(name: str, *there: str) -> FakeHost:
+    """A host on which something else stands at a path below the prefix, or nothing."""
+    return FakeHost(entries={f"{PREFIX}{name}": entry(*there) if there else None})
 
 
-DIRTY = {"training.dirty_count": "1"}
-DIRTY_ROW = {"training.dirty": [f"1 .M N... 100644 100644 100644 {'a' * 40} {'b' * 40} train.py"]}
+DIRTY = {"training.dirty_count": 1}
+DIRTY_ROW = {"training.dirty": [" M train.py"]}
 
 
 DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
-    "a package is missing": (FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}), [INSTALL]),
-    "the prefix is a user's": (entry("", "41c0 1000 ubuntu 4096"), [MAKE]),
+    "a package is missing": (FakeHost(told={"packages.installed": {"git": "1:2.39.5"}}), [INSTALL]),
+    "the prefix is a user's": (at("", "dir", "0700", "ubuntu"), [MAKE]),
     "the prefix keeps the owner out": (
         FakeHost(
-            entries={PREFIX: f"41c0 0 root 4096 {PREFIX}"},
-            plain=dict.fromkeys(
-                ("torch.python", "torch.installing", "training.commit", "training.stamp"),
+            entries={PREFIX: entry("dir", "0700")},
+            told=dict.fromkeys(
+                ("torch.python", "torch.installing", "training.commit", "training.stamp_text"),
                 f"?no permission to look at {PREFIX}",
             ),
         ),
         [MAKE],
     ),
-    "a directory of root's is a user's": (entry("/env", "41ed 1000 ubuntu 4096"), [MAKE]),
-    "a directory of the owner's is root's": (entry("/cache", "41ed 0 root 4096"), [MAKE]),
-    "the environment is root's": (entry("/venv", "41ed 0 root 4096"), [MAKE]),
-    "everybody can write into the environment": (entry("/venv", "41ff 1000 ubuntu 4096"), []),
-    "the lock is missing": (entry("/.lock", None), [MAKE]),
-    "anybody can hold the lock": (entry("/.lock", "81a4 0 root 0"), [MAKE]),
-    "the lock can be exchanged": (entry("/.lock", "81a0 1000 ubuntu 0"), [MAKE]),
-    "the wrapper is a user's": (entry("/bin/torchrun", "81ed 1000 ubuntu 9"), [FILES]),
-    "the wrapper is missing": (entry("/bin/torchrun", None), [FILES]),
-    "the wrapper cannot be executed": (entry("/bin/torchrun", "81a4 0 root 9"), [FILES]),
-    "the environment file is a user's": (entry("/env/training.env", "81a4 1000 ubuntu 9"), [FILES]),
+    "a directory of root's is a user's": (at("/env", "dir", "0755", "ubuntu"), [MAKE]),
+    "a directory of the owner's is root's": (at("/cache", "dir", "0755"), [MAKE]),
+    "the environment is root's": (at("/venv", "dir", "0755"), [MAKE]),
+    "everybody can write into the environment": (at("/venv", "dir", "0777", "ubuntu"), []),
+    "the lock is missing": (at("/.lock"), [MAKE]),
+    "anybody can hold the lock": (at("/.lock", "file", "0644"), [MAKE]),
+    "the lock can be exchanged": (at("/.lock", "file", "0640", "ubuntu"), [MAKE]),
+    "the wrapper is a user's": (at("/bin/torchrun", "file", "0755", "ubuntu"), [FILES]),
+    "the wrapper is missing": (at("/bin/torchrun"), [FILES]),
+    "the wrapper cannot be executed": (at("/bin/torchrun", "file", "0644"), [FILES]),
+    "the environment file is a user's": (
+        at("/env/training.env", "file", "0644", "ubuntu"), [FILES],
+    ),
     "an environment file with variables of the user's is root's": (
         FakeHost(
             data={**USUAL, "environment_variables": {"A": "1"}},
-            entries={f"{PREFIX}/env/training.env": f"8180 0 root 9 {PREFIX}/env/training.env"},
+            entries={f"{PREFIX}/env/training.env": entry("file", "0600")},
         ),
         [FILES],
     ),
     "without root nothing can be given to anybody, and nobody is asked for linger": (
         FakeHost(
-            data={**USUAL, "privilege": "none"}, plain={"launcher.linger": "0"},
-            entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"},
+            data={**USUAL, "privilege": "none"}, told={"launcher.linger": False},
+            entries={f"{PREFIX}/env/training.env": entry("file", "0644")},
         ),
         [],
     ),
-    "uv has another version": (FakeHost(plain={"torch.uv": "uv 0.1.0"}), ["PyTorch | Install uv"]),
+    "uv has another version": (FakeHost(told={"torch.uv": "0.1.0"}), ["PyTorch | Install uv"]),
     "another Python": (
         FakeHost(
             data={**USUAL, "pytorch_python": "3.12"},
-            plain={"torch.declared": "/usr/bin/python3.12"},
+            told={"torch.declared": "/usr/bin/python3.12"},
         ),
         [VENV, TORCH],
     ),
-    "a cut installation": (FakeHost(plain={"torch.installing": "1"}), [TORCH, REQUIRE]),
+    "a cut installation": (FakeHost(told={"torch.installing": True}), [TORCH, REQUIRE]),
     "a library of torch was exchanged": (
-        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}), [TORCH],
+        FakeHost(told={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}), [TORCH],
     ),
     "a library was copied beside torch's": (
-        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}), [TORCH],
+        FakeHost(told={"torch.foreign": ["torch/lib/libnccl.so.2"]}), [TORCH],
     ),
     "a file of what torch needs is gone": (
-        FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"], "torch.need": ["numpy"]}),
+        FakeHost(
+            told={"torch.damaged_others": {"numpy": "numpy/x.py"}, "torch.needs": ["numpy"]}
+        ),
         [TORCH],
     ),
-    "another commit": (FakeHost(plain={"training.commit": "f" * 40}), [CHECK_OUT]),
+    "another commit": (FakeHost(told={"training.commit": "f" * 40}), [CHECK_OUT]),
     "the requirements changed": (
-        FakeHost(plain={"training.stamp": '{"requirements_sha256": "0", "distributions": {}}'}),
+        FakeHost(told={"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}'}),
         [REQUIRE],
     ),
-    "the smoke stamp is gone": (FakeHost(plain={"smoke.stamp": None}), [TRAIN]),
-    "the smoke stamp is cut off": (FakeHost(plain={"smoke.stamp": '{"fingerprint": "12'}), [TRAIN]),
+    "the smoke stamp is gone": (FakeHost(told={"smoke.stamp": None}), [TRAIN]),
+    "the smoke stamp is cut off": (FakeHost(told={"smoke.stamp": '{"fingerprint": "12'}), [TRAIN]),
     "the last smoke test failed": (
-        FakeHost(plain={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}), [TRAIN],
+        FakeHost(told={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}), [TRAIN],
     ),
     "the smoke test is always wanted": (FakeHost(data={**USUAL, "smoke": "always"}), [TRAIN]),
 }  # fmt: skip
@@ -153,20 +156,20 @@ def test_a_deviation_makes_exactly_its_own_operation_act(deviation: str) -> None
 def test_a_failed_test_is_not_hidden_by_an_older_stamp() -> None:
     failed = verdicts.failed("S4.finished", "rank 1 raised")
     verdict = json.dumps(verdicts.document(status="fail", failed=failed))
-    host = FakeHost(plain={"smoke.stamp": None, "smoke.verdict": verdict})
+    host = FakeHost(told={"smoke.stamp": None, "smoke.verdict": verdict})
     assert FakeRun(host).prepare().changing("ws1") == [TRAIN]
 
 
 def test_a_plan_knows_that_another_environment_file_means_another_test() -> None:
     stamped = FakeHost()
-    stamp = short.told_of(stamped.probe_lines(), "smoke.stamp")
+    stamp = stamped.answer()["smoke.stamp"]
     changed = {**stamped.data, "environment_variables": {"A": "1"}}
-    host = FakeHost(data=changed, plain={"smoke.stamp": stamp})
+    host = FakeHost(data=changed, told={"smoke.stamp": stamp})
     assert TRAIN in FakeRun(host).prepare().changing("ws1")
 
 
 def test_a_refused_host_is_among_the_failed_ones_after_a_dry_run_too() -> None:
-    run = FakeRun(FakeHost(plain={"system.init": "tini"}), FakeHost(name="ws2")).prepare()
+    run = FakeRun(FakeHost(told={"system.init": "tini"}), FakeHost(name="ws2")).prepare()
     assert run.failed() == {"ws1"}
 
 
@@ -198,23 +201,23 @@ def test_directories_are_made_for_the_owner_and_nothing_is_given_away_below_them
 
 
 REFUSED: dict[str, FakeHost] = {
-    "no systemd": FakeHost(plain={"system.init": "tini"}),
-    "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
+    "no systemd": FakeHost(told={"system.init": "tini"}),
+    "a Python that is too old": FakeHost(bare=True, told={"system.python3": "3.8.1"}),
     "a prefix that root cannot trust": FakeHost(
         data={**USUAL, "prefix": "/home/ubuntu/gpu"}, bare=True,
-        plain={"layout.open": "/home/ubuntu"},
+        told={"layout.open": "/home/ubuntu"},
     ),
     "an owner whom the host does not know": FakeHost(
         data={**USUAL, "owner": "alice"}, bare=True,
-        plain={"layout.owner_problem": "there is no user alice on this host"},
+        told={"layout.owner_problem": "there is no user alice on this host"},
     ),
-    "something of somebody's in the place of a directory": entry("/cache", "81a4 1000 ubuntu 9"),
+    "something of somebody's in the place of a directory": at("/cache", "file", "0644", "ubuntu"),
     "local changes at another commit": FakeHost(
-        plain={**DIRTY, "training.commit": "f" * 40}, lists=DIRTY_ROW,
+        told={**DIRTY, "training.commit": "f" * 40, **DIRTY_ROW},
     ),
-    "uv that cannot be read": FakeHost(plain={"torch.uv": "?no permission"}),
-    "torch's files that cannot be read": FakeHost(plain={"torch.installing": "?no permission"}),
-    "a checkout that cannot be read": FakeHost(plain={"training.commit": "?no git"}),
+    "uv that cannot be read": FakeHost(told={"torch.uv": "?no permission"}),
+    "torch's files that cannot be read": FakeHost(told={"torch.installing": "?no permission"}),
+    "a checkout that cannot be read": FakeHost(told={"training.commit": "?no git"}),
     "a host that does not answer": FakeHost(answers=False),
 }  # fmt: skip
 
@@ -230,15 +233,11 @@ def test_what_cannot_work_fails_alone_before_anything_is_written(why: str) -> No
 def given_away() -> FakeHost:
     """A prefix that somebody gave to the owner, by `chown -R`, and which has no state."""
     names = ("", "/tools", "/bin", "/env", "/smoke", "/cache", "/training", "/venv")
-    entries: dict[str, str | None] = {
-        f"{PREFIX}{name}": f"41ed 1000 ubuntu 4096 {PREFIX}{name}" for name in names
-    }
-    entries |= {f"{PREFIX}/state": None, f"{PREFIX}/.lock": f"81a4 1000 ubuntu 0 {PREFIX}/.lock"}
-    entries[f"{PREFIX}/bin/torchrun"] = f"81ed 1000 ubuntu 9 {PREFIX}/bin/torchrun"
-    entries[f"{PREFIX}/env/training.env"] = f"81a4 1000 ubuntu 9 {PREFIX}/env/training.env"
-    return FakeHost(
-        entries=entries, plain={"smoke.stamp": "?somebody else than root can change it"}
-    )
+    entries: dict[str, Any] = {f"{PREFIX}{name}": entry("dir", "0755", "ubuntu") for name in names}
+    entries |= {f"{PREFIX}/state": None, f"{PREFIX}/.lock": entry("file", "0644", "ubuntu")}
+    entries[f"{PREFIX}/bin/torchrun"] = entry("file", "0755", "ubuntu")
+    entries[f"{PREFIX}/env/training.env"] = entry("file", "0644", "ubuntu")
+    return FakeHost(entries=entries, told={"smoke.stamp": "?somebody else than root can change it"})
 
 
 def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so() -> None:
@@ -252,23 +251,23 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
 
 
 @pytest.mark.parametrize(
-    ("mode", "seen"), [("41ff", True), ("41ef", True), ("41fd", False), ("41ed", False)]
+    ("mode", "seen"), [("0777", True), ("0757", True), ("0775", False), ("0755", False)]
 )
 def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen: bool) -> None:
-    host = entry("/venv", f"{mode} 1000 ubuntu 4096")
+    host = at("/venv", "dir", mode, "ubuntu")
     found = layout.judge(host.spec(), parse(host.probe_lines()))
     assert [each.command for each in found] == [f"chmod o-w {PREFIX}/venv"] * seen
 
 
 def test_a_full_disk_does_not_matter_where_torch_is_already_there() -> None:
-    full = FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"})
+    full = FakeHost(told={"storage.free_mib": 0})
     run = FakeRun(full).prepare().execute()
     assert run.failed() == set()
     assert run.commands("ws1") == []
 
 
 def test_an_interrupted_dpkg_is_finished_before_apt_is_asked_for_more() -> None:
-    host = FakeHost(lists={"packages.installed": [], "packages.half_configured": ["python3-venv"]})
+    host = FakeHost(told={"packages.installed": {}, "packages.half_configured": ["python3-venv"]})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.commands("ws1")
     configure = next(i for i, command in enumerate(commands) if "--configure -a" in command)
@@ -289,7 +288,7 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
 
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
-    host = FakeHost(plain={"system.user": "?no id"})
+    host = FakeHost(told={"system.user": "?no id"})
     record = parse(host.probe_lines())
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):
@@ -297,7 +296,7 @@ def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> N
 
 
 def test_local_changes_at_the_right_commit_are_left() -> None:
-    run = FakeRun(FakeHost(plain=DIRTY, lists=DIRTY_ROW)).prepare().execute()
+    run = FakeRun(FakeHost(told={**DIRTY, **DIRTY_ROW})).prepare().execute()
     assert run.failed() == set()
     assert run.commands("ws1") == []
 
@@ -305,8 +304,7 @@ def test_local_changes_at_the_right_commit_are_left() -> None:
 def test_local_changes_are_stashed_where_data_says_overwrite() -> None:
     host = FakeHost(
         data={**USUAL, "training_local_changes": "overwrite"},
-        plain={**DIRTY, "training.commit": "f" * 40},
-        lists=DIRTY_ROW,
+        told={**DIRTY, "training.commit": "f" * 40, **DIRTY_ROW},
     )
     # The fake host never changes, so the operation's own check fails it afterwards.
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
@@ -317,6 +315,6 @@ def test_local_changes_are_stashed_where_data_says_overwrite() -> None:
 
 def test_a_gpu_host_whose_driver_serves_the_stack_passes_preflight() -> None:
     present = {**HEALTHY_DATA, "driver_source": "present", "cuda_toolkit": False}
-    run = FakeRun(GpuHost(data=present, plain={"torch.uv": "uv 0.1.0"})).prepare()
+    run = FakeRun(GpuHost(data=present, told={"torch.uv": "0.1.0"})).prepare()
     assert "PyTorch | Install uv" in run.changing("ws1")
     assert "Preflight | Check requirements" not in run.changing("ws1")

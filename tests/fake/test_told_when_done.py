@@ -33,7 +33,7 @@ def elsewhere(*said: str, works: bool = True) -> GpuHost:
         "training_repo": "https://example.org/tiny.git",
         "training_commit": "0123456789abcdef0123456789abcdef01234567",
     }
-    return GpuHost(data=data, plain={"training.commit": MINE}, responses={"checkout.sh": answer})
+    return GpuHost(data=data, told={"training.commit": MINE}, responses={"checkout.sh": answer})
 
 
 def test_a_commit_is_called_kept_when_the_host_says_so_and_not_before() -> None:
@@ -56,8 +56,12 @@ def test_a_reboot_that_was_refused_has_ended_nobodys_work(
     monkeypatch.setattr(operations, "restart", restart)
     host = GpuHost(
         data={**GpuHost().data, "driver_reboot": "always"},
-        plain={"driver.loaded": None, "driver.version_line": None, "driver.nouveau": "1"},
-        lists={"driver.user": ["pid 812 (python3) of alice"]},
+        told={
+            "driver.loaded": None,
+            "driver.open_modules": None,
+            "driver.nouveau": True,
+            "driver.users": ["pid 812 (python3) of alice"],
+        },
     )
     ended = [each for each in told(host, task=driver) if "alice" in each]
     words = "the reboot ended pid 812 (python3) of alice, as driver_reboot = 'always' says"

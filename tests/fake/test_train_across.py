@@ -127,7 +127,7 @@ def explained(**told: Any) -> dict[str, str]:
 LOST = explained(ended=101.0, text="its ranks lost those of the other")
 CAUSE = explained(text="The GPU's memory is full.")
 STOPPED = explained(outcome="stopped", text="it was stopped by ada@desk")
-FAILED = "the ranks of @fake/ws{} failed first, and the cause is told there"
+FAILED = "the ranks of @fake/ws{} failed first; the cause is shown there"
 
 
 @pytest.mark.parametrize(

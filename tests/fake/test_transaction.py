@@ -171,7 +171,7 @@ def test_lists_that_apt_cannot_read_are_told_in_its_words() -> None:
     host = lost(V)
     host.responses["apt-cache madison"] = said
     _, problem = executed(host, reinstalls)
-    assert "offer cannot be told" in problem
+    assert "offer is not known" in problem
     assert "Unable to parse package file /x" in problem
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-import short
-from fake_host import FakeHost
-from gpu_host import KERNEL, logged
+from fake_host import FakeHost, entry
+from gpu_host import FACTS, KERNEL, logged
 from proven_host import proven_host, record_of
 from test_check import checked, upgraded
 
@@ -22,7 +23,7 @@ PREFIX = "/opt/pyinfra-gpu"
 )
 def test_other_packages_of_nvidia_do_not_explain_the_driver(name: str) -> None:
     host = upgraded()
-    host.lists["nvidia.history"] += [logged(name, "1.0-2", when="2026-11-21T09:00:00")]
+    host.told["nvidia.history"] += [logged(name, "1.0-2", when="2026-11-21T09:00:00")]
     found = {each.id: each for each in checked(host)["ws1"].deviations}["driver.module-differs"]
     assert found.since is not None
     assert (found.since.name, found.since.when[:10]) == ("libcuda1", "2026-11-21")
@@ -48,7 +49,7 @@ def change(name: str) -> PackageChange:
 def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
     name: str, explains: bool
 ) -> None:
-    host = proven_host(lists={"kernel.module": [f"{KERNEL} 570.1.1"]})
+    host = proven_host(told={"kernel.modules": {KERNEL: "570.1.1"}})
     found = judged(driver, host.spec(), record_of(host), [change(name)])
     (unbuilt,) = [each for each in found if each.id == "driver.module-not-built"]
     assert (unbuilt.since is not None) is explains
@@ -56,7 +57,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
 
 @pytest.mark.parametrize(("name", "explains"), [("python3-yaml", False), ("python3.11", True)])
 def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains: bool) -> None:
-    host = FakeHost(plain={"torch.python_problem": "No such file or directory"})
+    host = FakeHost(told={"torch.python_problem": "No such file or directory"})
     record = parse(host.probe_lines())
     (broken, *_) = judged(pytorch, host.spec(), record, [change(name)])
     assert (broken.since is not None) is explains
@@ -65,9 +66,9 @@ def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains
 def test_the_variables_that_differ_are_named_and_no_value_is_said() -> None:
     text = 'CUDA_HOME="/evil"\nLD_LIBRARY_PATH=/evil\nTOKEN=other\n'
     data = {"smoke": "skip", "environment_variables": {"TOKEN": "s3cret"}}
-    host = proven_host(data=data, plain={"environment.text": text})
-    host.entries = {f"{PREFIX}/env/training.env": f"8180 1000 ubuntu 9 {PREFIX}/env/training.env"}
-    host.digests = {f"{PREFIX}/env/training.env": "ab" * 32}
+    host = proven_host(data=data, told={"environment.text": text})
+    changed = entry("file", "0600", "ubuntu", sha256="ab" * 32)
+    host.entries = {f"{PREFIX}/env/training.env": changed}
     (found,) = checked(host)["ws1"].deviations
     assert found.id == "environment.file-differs"
     keys = "CUDA_DEVICE_ORDER, CUDA_HOME, LD_LIBRARY_PATH, TOKEN"
@@ -79,12 +80,12 @@ def test_the_variables_that_differ_are_named_and_no_value_is_said() -> None:
     ("row", "expected"),
     [
         (None, f"{PREFIX}/bin/torchrun"),
-        (f"41ed 0 root 9 {PREFIX}/bin/torchrun", f"a file at {PREFIX}/bin/torchrun"),
-        (f"81a4 0 root 9 {PREFIX}/bin/torchrun", "mode 0755"),
-        (f"81ed 7 eve 9 {PREFIX}/bin/torchrun", "owner root"),
+        (entry("dir", "0755"), f"a file at {PREFIX}/bin/torchrun"),
+        (entry("file", "0644"), "mode 0755"),
+        (entry("file", "0755", "eve"), "owner root"),
     ],
 )
-def test_what_is_expected_of_the_wrapper_is_said(row: str | None, expected: str) -> None:
+def test_what_is_expected_of_the_wrapper_is_said(row: dict[str, Any] | None, expected: str) -> None:
     (found,) = checked(FakeHost(entries={f"{PREFIX}/bin/torchrun": row}))["ws1"].deviations
     assert found.expected == expected
 
@@ -94,16 +95,16 @@ def actions(host: FakeHost) -> dict[str, str]:
 
 
 def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
-    after.plain["smoke.stamp"] = short.told_of(before.probe_lines(), "smoke.stamp")
+    after.told["smoke.stamp"] = before.answer()["smoke.stamp"]
     return after
 
 
 def test_the_plan_promises_the_test_that_another_host_owes() -> None:
-    moved = FakeHost(lists={"gpus.device": ["0000:01:00.0 0x10de 0x2b85 0x030000 nvidia -"]})
+    moved = FakeHost(told={"gpus.devices": FACTS["gpus.devices"]})
     assert (
         actions(with_stamp_of(FakeHost(), moved)).get("smoke.unproven")
         == "run the smoke test, 2 ranks"
     )
-    assert actions(FakeHost(plain={"smoke.stamp": None})) == {
+    assert actions(FakeHost(told={"smoke.stamp": None})) == {
         "smoke.unproven": "run the smoke test, 2 ranks"
     }

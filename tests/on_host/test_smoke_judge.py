@@ -60,6 +60,18 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     assert judged(CHECKS["S1.cuda"], facts, want).status == "pass"
 
 
+def test_the_ranks_of_several_hosts_are_where_they_must_be_with_one_torch() -> None:
+    want, check = replace(WANT, hosts={"box": 1, "x": 1}), CHECKS["S4.ranks"]
+    facts = {0: sound(0), 1: sound(1)}
+    assert "ranks per host: box 2, x 0" in judged(check, facts, want).detail
+    facts[1]["identity"] |= {"host": "x", "boot_id": "x", "torch_path": "/elsewhere"}
+    assert judged(check, facts, want).detail == "2 ranks on 2 hosts, torch 2.13.0+cpu"
+    facts[1]["identity"] |= {"pid": 100}  # on another machine that is another process
+    assert judged(check, facts, want).status == "pass"
+    facts[1]["identity"] |= {"torch": "3"}
+    assert "x has torch 3" in judged(check, facts, want).detail
+
+
 def test_nvlink_carries_more_than_the_pcie_link() -> None:
     want = replace(WANT, gpu_host={**HOST, "links": ["NV18"]})
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}

@@ -61,21 +61,15 @@ def _losses(output: str) -> list[float]:
 
 
 @pytest.mark.torch
-def test_two_processes_train_one_model(trainer: Trainer) -> None:
+def test_two_processes_train_one_model_and_save_it(trainer: Trainer) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = ["train.py", "--steps", "30", "--batch-size", "8", "--device", "cpu"]
+    script = ["train.py", "--steps", "30", "--batch-size", "8", "--device", "cpu", "--sample", "20"]
     output = trainer.run(*torchrun, "--local-addr", "127.0.0.1", *script)
     losses = _losses(output)
     assert "2 process(es) on cpu" in output
     assert len(losses) == 4  # steps 1, 10, 20, 30, printed by one process only
     assert 3.5 < losses[0] < 4.2  # the logarithm of the alphabet's size
     assert losses[-1] < losses[0] - 0.5
-
-
-@pytest.mark.torch
-def test_one_process_trains_saves_and_writes(trainer: Trainer) -> None:
-    output = trainer.run("train.py", "--steps", "2", "--sample", "20")
-    assert len(_losses(output)) == 2
     names = {path.name for path in trainer.folder.iterdir()}
     assert "tiny-gpt.pt" in names
     assert "tiny-gpt.pt.tmp" not in names

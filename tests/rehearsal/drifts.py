@@ -17,31 +17,34 @@ export DEBIAN_FRONTEND=noninteractive
 K=$(uname -r) V=$(dpkg-query -W -f '${Version}' libcuda1)
 quiet() { "$@" >/tmp/inject.log 2>&1 || { cat /tmp/inject.log; exit 1; }; }
 force() { quiet apt-get install -y --allow-change-held-packages --allow-downgrades "$@"; }
+owner() { runuser -u ubuntu -- sh -c "$1"; }
 """
-"""`force` installs packages against pins and holds, as a determined person does."""
+"""`force` installs packages against pins and holds; `owner` runs a line as the owner does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One drift.
+    """One drift, or one thing that happened to a host.
 
     + inject: shell commands, after PRELUDE
+    + ids: the findings by which it must be seen; () where the host is as declared all the same
+    + effect: what `check` must say of the first of them; "" = it does not matter
     + publish: driver versions that the repository offers from then on
-    + id: the deviation by which it must be seen
-    + effect: what `check` must say of it; "report" is not repaired
     + newer_kernel: the distribution offers a newer kernel from then on
-    + undo: for what is only reported: how the person undoes it
-    + refused: the run after it stops this host with a sentence
+    + refused: the run after it stops this host, or a stage of it, with a sentence
+    + holds: shell that must succeed once a run has repaired it
+    + undo: shell by which a person takes back what no run repairs
     + reboots: how often the host may reboot in the repair
     """
 
     inject: str
-    id: str
+    ids: tuple[str, ...] = ()
+    effect: Literal["repair", "restart", "report", ""] = "repair"
     publish: tuple[str, ...] = ()
     newer_kernel: bool = False
-    effect: Literal["repair", "restart", "report"] = "repair"
-    undo: str = ""
     refused: bool = False
+    holds: str = "true"
+    undo: str = ""
     reboots: int = 0
 
 
@@ -57,7 +60,9 @@ COMPANION = """
 DRIFTS: dict[str, Drift] = {
     # First, while the host still has the older driver.
     "a companion package went ahead": Drift(
-        inject=COMPANION.format(version="580.105.08-1"), id="driver.version-differs", publish=R580
+        inject=COMPANION.format(version="580.105.08-1"),
+        ids=("driver.version-differs",),
+        publish=R580,
     ),
     "the driver was upgraded under the loaded module": Drift(
         inject="""
@@ -65,65 +70,51 @@ DRIFTS: dict[str, Drift] = {
             force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
               '$2 == v {print $1 "=580.105.08-1"}')
         """,
-        id="driver.module-differs",
+        ids=("driver.module-differs",),
         publish=R580,
         effect="restart",
     ),
     "the module is built for no kernel": Drift(
         inject="find /lib/modules -name 'nvidia*.ko*' -delete; depmod $K",
-        id="driver.module-not-built",
-    ),
-    "a power cut left the module without contents": Drift(
-        inject="for m in $(find /lib/modules/$K -name nvidia.ko); do : > $m; done",
-        id="driver.module-not-built",
+        ids=("driver.module-not-built",),
     ),
     # A kernel update without its headers: DKMS builds nothing, says nothing, exits with 0.
     "the module is not built for the newest kernel": Drift(
         inject="quiet apt-get update; quiet apt-get install -y linux-image-amd64",
-        id="driver.module-not-built",
+        ids=("driver.module-not-built",),
         newer_kernel=True,
     ),
     "the proprietary flavour is installed": Drift(
-        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.not-installed"
-    ),
-    "a companion package was left behind": Drift(
-        inject=COMPANION.format(version="580.82.07-1"), id="driver.version-differs"
+        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", ids=("driver.not-installed",)
     ),
     "the pins are removed": Drift(
-        inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
+        inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", ids=("driver.pins-differ",)
     ),
-    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-differs"),
+    "a hold is removed": Drift(
+        inject="quiet apt-mark unhold libcuda1", ids=("driver.hold-differs",)
+    ),
     "the repository's key is replaced": Drift(
         inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"
         " /usr/share/keyrings/pyinfra-gpu-nvidia.gpg",
-        id="driver.keyring-replaced",
+        ids=("driver.keyring-replaced",),
     ),
     "the source list points at another release": Drift(
         inject="sed -i s/debian12/debian11/ /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list",
-        id="driver.source-differs",
-    ),
-    "the repository is listed twice": Drift(
-        inject="sed 's/ \\[[^]]*\\]//' /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
-        " > /etc/apt/sources.list.d/cuda-debian12-x86_64.list",
-        id="driver.source-differs",
-    ),
-    "unattended-upgrades may move the driver": Drift(
-        inject="rm /etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades",
-        id="driver.pins-differ",
+        ids=("driver.source-differs",),
     ),
     "the blacklist is edited": Drift(
         inject="sed -i /nouveau/d /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
-        id="driver.blacklist-differs",
+        ids=("driver.blacklist-differs",),
     ),
     "the initramfs is older than the blacklist": Drift(
-        inject="touch -d '2020-01-01' /boot/initrd.img-*", id="driver.initramfs-stale"
+        inject="touch -d '2020-01-01' /boot/initrd.img-*", ids=("driver.initramfs-stale",)
     ),
     "nouveau is back": Drift(
         inject="""
             rm -f /etc/modprobe.d/*nvidia* /usr/lib/modprobe.d/*nvidia*
             quiet update-initramfs -u -k all
         """,
-        id="driver.module-differs",
+        ids=("driver.module-differs",),
         effect="restart",
         reboots=1,
     ),
@@ -132,15 +123,16 @@ DRIFTS: dict[str, Drift] = {
             systemctl stop nvidia-persistenced
             modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia
         """,
-        id="driver.module-differs",
+        ids=("driver.module-differs",),
         effect="restart",
     ),
     "persistenced is off": Drift(
-        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-differs"
+        inject="quiet systemctl disable --now nvidia-persistenced",
+        ids=("driver.persistenced-differs",),
     ),
     "persistenced is masked": Drift(
         inject="quiet systemctl mask --now nvidia-persistenced",
-        id="driver.persistenced-differs",
+        ids=("driver.persistenced-differs",),
         effect="report",
         undo="quiet systemctl unmask nvidia-persistenced; systemctl start nvidia-persistenced",
     ),
@@ -149,61 +141,50 @@ DRIFTS: dict[str, Drift] = {
             cd /tmp; quiet apt-get download nvidia-smi=$V
             quiet dpkg --unpack nvidia-smi_*.deb; rm nvidia-smi_*.deb
         """,
-        id="driver.files-damaged",
+        ids=("driver.files-damaged",),
     ),
     "the kernel headers are gone": Drift(
-        inject="quiet dpkg --force-depends --purge linux-headers-$K", id="driver.headers-missing"
+        inject="quiet dpkg --force-depends --purge linux-headers-$K",
+        ids=("driver.headers-missing",),
     ),
     "a runfile driver was installed": Drift(
         inject="""
             printf '#!/bin/sh\\n' > /usr/bin/nvidia-uninstall
             chmod 0755 /usr/bin/nvidia-uninstall
         """,
-        id="preflight.other-driver",
+        ids=("preflight.other-driver",),
         effect="report",
         undo="rm /usr/bin/nvidia-uninstall",
         refused=True,
     ),
-    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.link-differs"),
+    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", ids=("libcuda.link-differs",)),
     "a power cut left libcuda without contents": Drift(
-        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-differs"
-    ),
-    "libcuda.so points into stubs": Drift(
-        inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.link-differs",
-    ),
-    "libcuda.so points at a version": Drift(
-        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-differs"
+        inject=f": > {LIB}/libcuda.so.${{V%-*}}", ids=("libcuda.link-differs",)
     ),
     "another libcuda.so.1 comes first": Drift(
         inject=f"""
             mkdir -p /opt/foreign; cp {LIB}/libcuda.so.1 /opt/foreign/libcuda.so.1
             echo /opt/foreign > /etc/ld.so.conf.d/000-foreign.conf; ldconfig
         """,
-        id="libcuda.another",
+        ids=("libcuda.another",),
         effect="report",
         undo="rm -r /etc/ld.so.conf.d/000-foreign.conf /opt/foreign; ldconfig",
         refused=True,
     ),
     "somebody's newer libcuda lies beside the driver's": Drift(
         inject=f"cp {LIB}/libcuda.so.${{V%-*}} {LIB}/libcuda.so.999.01; ldconfig",
-        id="driver.files-damaged",
+        ids=("driver.files-damaged",),
     ),
-    "a clock that was wrong dated the blacklist": Drift(
-        inject="touch -d 2040-01-01 /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
-        id="driver.initramfs-stale",
-    ),
-    "the linker's cache is gone": Drift(inject="rm /etc/ld.so.cache", id="libcuda.cache-stale"),
     "the linker's cache is stale": Drift(
         inject=f"""
             mkdir /tmp/aside; mv {LIB}/libcuda.so* /tmp/aside; ldconfig; mv /tmp/aside/* {LIB}
             rmdir /tmp/aside
         """,
-        id="libcuda.cache-stale",
+        ids=("libcuda.cache-stale",),
     ),
     "the stubs are on the linker's path": Drift(
         inject="echo /usr/local/cuda-13.0/lib64/stubs > /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
-        id="libcuda.another",
+        ids=("libcuda.another",),
         effect="report",
         undo="rm /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
         refused=True,  # programs load the stub: nothing can work on the GPU
@@ -213,50 +194,43 @@ DRIFTS: dict[str, Drift] = {
             force --reinstall cuda-toolkit-13-1
             quiet update-alternatives --set cuda /usr/local/cuda-13.1
         """,
-        id="cuda.link-differs",
+        ids=("cuda.link-differs",),
     ),
     "/usr/local/cuda was made by hand": Drift(
         inject="quiet update-alternatives --remove-all cuda;"
         " ln -sfn /usr/local/cuda-13.0/ /usr/local/cuda",
-        id="cuda.link-differs",
+        ids=("cuda.link-differs",),
     ),
     "another nvcc comes first on PATH": Drift(
         inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
-        id="cuda.shell-path",
+        ids=("cuda.shell-path",),
         effect="report",
         undo="rm /usr/local/bin/nvcc",
     ),
     "the toolkit is half removed": Drift(
-        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.toolkit-differs"
-    ),
-    "a program of the toolkit may not be run": Drift(
-        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.toolkit-differs"
+        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", ids=("cuda.toolkit-differs",)
     ),
     "the compiler is out of range": Drift(
         inject="""
             mv /usr/bin/gcc /usr/bin/gcc.real
             printf '#!/bin/sh\\necho 16.1.0\\n' > /usr/bin/gcc; chmod 0755 /usr/bin/gcc
         """,
-        id="cuda.compiler-differs",
+        ids=("cuda.compiler-differs",),
         effect="report",
         undo="mv /usr/bin/gcc.real /usr/bin/gcc",
         refused=True,
     ),
     "the proof of the toolkit is gone": Drift(
-        inject=f"rm {PREFIX}/proofs/cuda.json", id="cuda.unproven"
+        inject=f"rm {PREFIX}/proofs/cuda.json", ids=("cuda.unproven",)
     ),
     "the proof of libcuda is of another driver": Drift(
         inject=f'sed -i \'s/"gcc": "/"gcc": "z/\' {PREFIX}/proofs/libcuda.json',
-        id="libcuda.unproven",
-    ),
-    "the env file is edited": Drift(
-        inject=f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env",
-        id="environment.file-differs",
+        ids=("libcuda.unproven",),
     ),
     "torch was swapped, as `uv sync` in a project does": Drift(
         inject=f"sed -i \"s/'2.13.0+cpu'/'2.12.0'/\""
         f" {PREFIX}/venv/lib/python3*/site-packages/torch/version.py",
-        id="pytorch.version-differs",
+        ids=("pytorch.version-differs",),
     ),
     # Comes last of the driver's: going back to the declared branch is a downgrade.
     "the branch moved": Drift(
@@ -266,7 +240,7 @@ DRIFTS: dict[str, Drift] = {
             force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
               '$2 == v {print $1 "=595.71.05-1"}')
         """,
-        id="driver.version-differs",
+        ids=("driver.version-differs",),
         publish=(*R580, "595.71.05"),
     ),
 }

@@ -1,53 +1,26 @@
 """What a host looks like after a year of users, as their reports tell it: one shell command each.
 
 Thought up beside `drifts`, whose table is what the product was written for; these were found by
-asking what else people do to a machine, and what a power cut leaves. Each is run as root on a host
-that is as declared; `K`, `V` and `owner` are set for the commands: the running kernel, the version
-of the installed driver, and what runs a line as the owner.
+asking what else people do to a machine, and what a power cut leaves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
-LIB = "/usr/lib/x86_64-linux-gnu"
-PREFIX = "/opt/pyinfra-gpu"
+from drifts import LIB, PREFIX, Drift
+
 VENV, TREE = f"{PREFIX}/venv", f"{PREFIX}/training/training"
 SITE = f"{VENV}/lib/python3.11/site-packages"
 ENV_FILE = f"{PREFIX}/env/training.env"
 CUDA = "/usr/local/cuda-13.0"
 FIRST = "$(git ls-files | grep py$ | head -1)"
-NOTHING = "true"
-OWNER = """
-owner() { runuser -u ubuntu -- sh -c "$1"; }
-"""
+Case = partial(Drift, effect="")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One thing that happened to a host.
-
-    + inject: shell commands, after the prelude of `drifts` and OWNER
-    + ids: what `check` must find, and nothing else; () where the host is as declared all the same
-    + repaired: whether the next deploy repairs all of it; else it leaves it, and says so
-    + refused: the deploy stops the host with a sentence, or a stage of it
-    + holds: shell that must succeed once it is repaired
-    + undo: shell by which a person takes it back
-    """
-
-    inject: str
-    ids: tuple[str, ...] = ()
-    repaired: bool = True
-    refused: bool = False
-    holds: str = "true"
-    undo: str = NOTHING
-
-
-OF_THE_DRIVER: dict[str, Case] = {
+OF_THE_DRIVER: dict[str, Drift] = {
     "an install line takes the module's place": Case(
         inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
         ids=("driver.module-name-differs",),
-        repaired=False,
         refused=True,
         undo="rm /etc/modprobe.d/mine.conf",
     ),
@@ -91,7 +64,6 @@ OF_THE_DRIVER: dict[str, Case] = {
             systemctl restart nvidia-persistenced || true
         """,
         ids=("driver.persistenced-differs",),
-        repaired=False,
         refused=True,
         undo="""
             rm -r /etc/systemd/system/nvidia-persistenced.service.d
@@ -105,7 +77,6 @@ OF_THE_DRIVER: dict[str, Case] = {
             echo 'Acquire::http::Proxy "http://127.0.0.1:9";' > /etc/apt/apt.conf.d/99proxy
         """,
         ids=("driver.files-damaged",),
-        repaired=False,
         refused=True,
         undo="rm /etc/apt/apt.conf.d/99proxy",
     ),
@@ -129,7 +100,6 @@ OF_THE_DRIVER: dict[str, Case] = {
     "root alone may open the devices": Case(
         inject="chmod 600 /dev/nvidia[0-9]* /dev/nvidiactl",
         ids=("driver.closed",),
-        repaired=False,
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
     ),
@@ -141,7 +111,6 @@ OF_THE_DRIVER: dict[str, Case] = {
     "somebody chose for good that root alone runs nvidia-smi": Case(
         inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
         ids=("driver.closed",),
-        repaired=False,
         undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
     ),
     "libcuda is a link to a copy of somebody's": Case(
@@ -156,7 +125,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
 }
 
-OF_APT: dict[str, Case] = {
+OF_APT: dict[str, Drift] = {
     "a pin of the user's prefers another driver": Case(
         inject="""
             printf 'Package: *nvidia* libcuda1\\nPin: version 580.105.08*\\n' > /tmp/pin
@@ -166,7 +135,6 @@ OF_APT: dict[str, Case] = {
     "an option of apt's cannot be read": Case(
         inject="echo 'APT::Get { broken' > /etc/apt/apt.conf.d/99broken",
         ids=("packages.settings-unreadable",),
-        repaired=False,
         undo="rm /etc/apt/apt.conf.d/99broken",
     ),
     "apt's lists are emptied": Case(inject="rm -rf /var/lib/apt/lists/*"),
@@ -184,12 +152,11 @@ OF_APT: dict[str, Case] = {
             dpkg -i /tmp/labthing.deb >/dev/null 2>&1 || true
         """,
         ids=("packages.unfinished",),
-        repaired=False,
         undo="quiet dpkg --purge --force-all labthing",
     ),
 }
 
-OF_CUDA: dict[str, Case] = {
+OF_CUDA: dict[str, Drift] = {
     "g++ leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/g++",
         ids=("cuda.compiler-differs",),
@@ -200,7 +167,7 @@ OF_CUDA: dict[str, Case] = {
 _ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
-OF_PYTHON: dict[str, Case] = {
+OF_PYTHON: dict[str, Drift] = {
     "sudo pip made a package root's": Case(
         inject=f"chown -R root:root {SITE}/numpy; chmod -R go-rwx {SITE}/numpy",
         ids=_ANEW,
@@ -213,7 +180,6 @@ OF_PYTHON: dict[str, Case] = {
             chown -R ubuntu /tmp/other {SITE}/aaa.pth
         """,
         ids=("pytorch.import-elsewhere",),
-        repaired=False,
         undo=f"rm -f {SITE}/aaa.pth; rm -rf /tmp/other",
     ),
     "a sitecustomize of the user's changes nothing of torch": Case(
@@ -222,7 +188,6 @@ OF_PYTHON: dict[str, Case] = {
     "the system's python3 leads to nothing": Case(
         inject="ln -sfn /nowhere /usr/bin/python3",
         ids=(),  # nothing there can look: the host is undetermined
-        repaired=False,
         refused=True,
         undo="ln -sfn python3.11 /usr/bin/python3",
     ),
@@ -258,11 +223,10 @@ OF_PYTHON: dict[str, Case] = {
     ),
 }
 
-OF_GIT: dict[str, Case] = {
+OF_GIT: dict[str, Drift] = {
     "torch.py beside train.py": Case(
         inject=f"owner 'echo x=1 > {TREE}/torch.py'",
         ids=("training.local-changes", "training.module-hidden"),
-        repaired=False,
         undo=f"rm {TREE}/torch.py",
     ),
     "git was killed and left its lock": Case(
@@ -281,12 +245,11 @@ OF_GIT: dict[str, Case] = {
     "the mode of a file changed": Case(
         inject=f"owner 'cd {TREE}; chmod 755 {FIRST}'",
         ids=("training.local-changes",),
-        repaired=False,
         undo=f"owner 'cd {TREE}; git checkout -q .'",
     ),
 }
 
-OF_THE_HOST: dict[str, Case] = {
+OF_THE_HOST: dict[str, Drift] = {
     "a file of ours cannot be changed": Case(
         inject=f"mount --bind {ENV_FILE} {ENV_FILE}; mount -o remount,bind,ro {ENV_FILE}",
         undo=f"umount {ENV_FILE}",
@@ -294,20 +257,17 @@ OF_THE_HOST: dict[str, Case] = {
     "every login gets one GPU and another Python path": Case(
         inject="printf 'CUDA_VISIBLE_DEVICES=0\nPYTHONPATH=/opt/lab\n' >> /etc/environment",
         ids=("environment.set-for-all",),
-        repaired=False,
         undo="sed -i '/CUDA_VISIBLE_DEVICES/d; /PYTHONPATH/d' /etc/environment",
     ),
     "every program loads what is gone": Case(
         inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
         ids=("preflight.preloaded",),
-        repaired=False,
         refused=True,
         undo="rm /etc/ld.so.preload",
     ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
         ids=("preflight.shared-memory-unfit",),
-        repaired=False,
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
     ),
@@ -319,7 +279,6 @@ OF_THE_HOST: dict[str, Case] = {
             rm -r /var/tmp/kept
         """,
         ids=("preflight.mount-unfit",),
-        repaired=False,
         undo=f"umount {TREE}",
     ),
     "/boot is read-only, and no initramfs is to be made": Case(
@@ -333,7 +292,6 @@ OF_THE_HOST: dict[str, Case] = {
     "the owner's user manager is masked": Case(
         inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
         ids=("training.manager-off",),
-        repaired=False,
         undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
     ),
     "somebody stopped the owner's user manager, and a login starts it again": Case(
@@ -349,7 +307,7 @@ OF_THE_HOST: dict[str, Case] = {
     ),
 }
 
-CASES: dict[str, Case] = {
+CASES: dict[str, Drift] = {
     **OF_THE_DRIVER,
     **OF_APT,
     **OF_CUDA,

@@ -95,9 +95,7 @@ def _attempts(lab: Lab, process: Process) -> Attempts:
 
 def _from_a_third_machine(host: LabHost, *words: str) -> dict[str, str]:
     """Connect from the lab's own machine, on the hosts' network and none of them."""
-    pid = host.bridge.only_process(comm="sleep", purpose="finding the third machine")
-    enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-    command = [*enter, sys.executable, "-I", str(CONNECT), *words]
+    command = [*host.subnet.inside(), sys.executable, "-I", str(CONNECT), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
@@ -200,7 +198,7 @@ def test_a_run_that_leaves_the_other_host_out_says_so_and_does_not_fail(
 def test_a_group_that_does_not_exist_is_refused(together: OnlySmoke) -> None:
     run = together.run("--dry", "--data", "smoke_across_hosts=gpus")
     assert run.code == 1
-    assert "names no group of this inventory" in run.output
+    assert "in no such group of this inventory" in run.output
 
 
 def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, float]:

@@ -24,7 +24,6 @@ REFUSALS = {
     "replaced-key": "a key that this host does not trust",
     "removes-desktop": "rehearsal-desktop",
     "pulls-kernel": "linux-image",
-    "down": "not reached or refused",
 }
 
 
@@ -33,7 +32,7 @@ def host(gpu_lab: Lab, gpu_converged: Callable[[], LabHost]) -> Iterator[LabHost
     """A host that is as declared, while the repository has a newer driver, and goes bad."""
     found = gpu_converged()
     found.run("apt-get update -qq && apt-get install -y -qq rehearsal-desktop >/dev/null")
-    gpu_lab.nvidia.publish(*R580)
+    gpu_lab.nvidia.offer(*R580)
     yield found
     usual_offer(gpu_lab)
 
@@ -50,9 +49,9 @@ def test_a_bad_repository_is_refused_before_dpkg_starts(
 ) -> None:
     host.run("apt-get clean")  # what was fetched before would hide a file that is gone
     before = installed(host)
-    gpu_lab.nvidia.go_bad(kind)
+    gpu_lab.nvidia.offer(*R580, bad=kind)
     run = gpu_deployer.deploy("--data", f"driver_version={R580[-1]}", limit=GPU_HOST)
-    gpu_lab.nvidia.restore()
+    gpu_lab.nvidia.offer(*R580)
     assert run.code == 1, run.output
     assert REFUSALS[kind] in " ".join(run.problems(GPU_HOST))
     assert installed(host) == before

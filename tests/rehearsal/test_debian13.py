@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import require
-from running import OnlyDriver, quietly
+from running import LOADED, OnlyDriver, quietly
 
 from pyinfra_gpu_rehearsal import Lab, available
 
@@ -25,7 +25,7 @@ def test_a_host_with_debian_13_gets_the_driver_of_its_repository(
         assert "VERSION_CODENAME=trixie" in host.run("cat /etc/os-release").stdout
         deployer = OnlyDriver(lab, tmp_path)
         deployer.converge()
-        assert host.gpu.loaded() == "595.71.05"
+        assert host.run(LOADED).stdout.strip() == "595.71.05"
         assert "595.71.05, " in host.run("dkms status").stdout
         assert deployer.converge().changed(host.name) == []
         found = deployer.check().deviations(host.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from running import GPU_HOST, PATIENCE_S, Deployer, hold_apt
+from running import GPU_HOST, PATIENCE_S, Deployer, busy_gpu, hold_apt
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -50,7 +50,7 @@ def test_somebody_at_work_with_apt_is_no_drift(host: LabHost, gpu_deployer: Depl
 
 
 def test_jobs_on_the_gpus_are_no_drift(host: LabHost, gpu_deployer: Deployer) -> None:
-    with host.gpu.busy():
+    with busy_gpu(host):
         quiet(gpu_deployer)
         assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
 

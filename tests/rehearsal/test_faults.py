@@ -77,6 +77,7 @@ def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost) -> No
     assert troubled.run("systemctl is-active held").stdout == "active\n"  # never killed
 
 
+@pytest.mark.night
 def test_a_changed_host_key_is_refused(deployer: Deployer, troubled: LabHost) -> None:
     change = (
         "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
@@ -113,7 +114,7 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
 ) -> None:
     host = proven("gpu2")
     host.run(f"rm -rf {PREFIX if moment == 'install' else STAMP}")
-    if (moment, how) == ("install", "controller killed"):  # a power cut shows the whole way
+    if moment == "install":
         deployer = without_smoke_test(deployer)
     process = deployer.start(limit="gpu2")
     try:

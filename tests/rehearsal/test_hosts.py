@@ -116,7 +116,7 @@ def test_a_power_cut_is_abrupt_and_what_was_written_is_there_in_another_boot(
     gpu1.power_off()
     assert not gpu1.is_on()
     assert [host.name for host in lab.hosts()] == ["gpu2"]
-    with pytest.raises(LabError, match=r"^gpu1 is off: .*power-on gpu1"):
+    with pytest.raises(LabError, match=r"^gpu1 is off: .*rehearsal up"):
         gpu1.run("true")
     lab.up(1, say=print)
     assert [host.name for host in lab.hosts()] == ["gpu1", "gpu2"]
@@ -132,11 +132,6 @@ def test_a_cut_network_is_silent_and_can_be_restored(gpu1: LabHost) -> None:
         banner(gpu1, timeout=1.5)
     gpu1.network("restore")
     assert answers(gpu1)
-    try:
-        gpu1.network("delay", 100)
-        assert answers(gpu1)
-    except LabError as error:  # not every kernel has it
-        assert "needs the kernel's netem, failed" in str(error)
 
 
 def test_a_full_disk_refuses_writes_below_opt_and_nothing_else(gpu1: LabHost) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import secrets
 import signal
 import subprocess
 import sys
@@ -12,14 +11,14 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
-from reaching import answers, ssh
+from reaching import ssh
 from running import PATIENCE_S, quietly, until
 
 from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
 from pyinfra_gpu_rehearsal.control_group import lab_group, labs
+from pyinfra_gpu_rehearsal.lab import LabRecord
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
-from pyinfra_gpu_rehearsal.state import LabRecord
 
 pytestmark = pytest.mark.rehearsal
 
@@ -93,7 +92,7 @@ def test_a_lab_beside_another_keeps_to_itself_and_down_leaves_nothing_of_it(
     host.network("cut")
     host.fill_disk()
     traces = Traces(other)
-    assert len(traces.processes) > 10
+    assert len(traces.processes) > 5
     assert traces.left() != []
     other.down(say=quietly)
     assert (traces.left(), other.hosts()) == ([], [])
@@ -143,32 +142,17 @@ def rehearsal(lab: Lab, *words: str, code: int = 0) -> str:
 def test_each_command_of_the_command_line_does_what_it_says(
     lab: Lab, gpu1: LabHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rehearsal(lab, "network", "gpu1", "cut")
-    assert not answers(gpu1)
-    assert rehearsal(lab, "network", "gpu1", "restore")
-    assert answers(gpu1)
-    rehearsal(lab, "disk", "gpu1", "full")
-    assert gpu1.run("echo x > /opt/x", check=False).returncode != 0
-    rehearsal(lab, "disk", "gpu1", "free")
     gpu1.run("echo x > /opt/x")
-    before = gpu1.boot_id()
-    rehearsal(lab, "reboot", "gpu1")
-    assert gpu1.boot_id() != before
     rehearsal(lab, "power-off", "gpu1")
     assert not gpu1.is_on()
-    head, one, two = rehearsal(lab, "list").splitlines()
-    assert head.split()[:3] == ["name", "address", "state"]
+    one, two = rehearsal(lab, "list").splitlines()
     assert one.split()[:3] == ["gpu1", gpu1.address, "off"]
     assert two.split()[2] == "running"
-    assert two.endswith(f"ssh -F {lab.ssh_config} gpu2")
-    rehearsal(lab, "power-on", "gpu1")
+    assert two.endswith(f"no GPU: ssh -F {lab.ssh_config} gpu2")
+    rehearsal(lab, "up", "1")
     assert gpu1.run("cat /opt/x").stdout == "x\n"
-    snapshot = f"told-{secrets.token_hex(4)}"
-    rehearsal(lab, "snapshot", "gpu1", snapshot)
     rehearsal(lab, "fresh", "gpu1")
     assert gpu1.run("ls /opt").stdout == ""
-    rehearsal(lab, "restore", "gpu1", snapshot)
-    assert gpu1.run("cat /opt/x").stdout == "x\n"
     capsys.readouterr()
-    assert rehearsal(lab, "reboot", "gpu7", code=1) == ""
-    assert capsys.readouterr().err == "there is no host 'gpu7': there are gpu1, gpu2\n"
+    assert rehearsal(lab, "fresh", "gpu7", code=1) == ""
+    assert capsys.readouterr().err == "Error: there is no host 'gpu7': there are gpu1, gpu2\n"

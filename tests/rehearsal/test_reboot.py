@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import GPU_HOST, ON_HOST, PATIENCE_S, PROJECT, usual_offer
+from running import BOUND, GPU_HOST, ON_HOST, PATIENCE_S, PROJECT, usual_offer
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, inventory
 
@@ -79,7 +79,7 @@ def test_a_slow_host_behind_a_jump_host_with_a_sudo_password_is_rebooted_once(
     host: LabHost, home: Path
 ) -> None:
     """nouveau holds the cards: only a reboot helps, one is enough, and `never` refuses it."""
-    assert host.gpu.nouveau()
+    assert host.run(BOUND).stdout.split() == ["nouveau"] * 2
     boot = host.boot_id()
     code, never = deployed(home, "--data", "driver_reboot=never")
     assert code == 1

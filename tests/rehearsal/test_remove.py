@@ -9,7 +9,7 @@ from running import GPU_HOST, Deployer
 
 from pyinfra_gpu_rehearsal import LabHost
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.rehearsal, pytest.mark.night]
 
 OURS = "find /etc /usr/share/keyrings /var/lib /var/cache /opt -xdev -name '*pyinfra-gpu*'"
 PREFIX = "/opt/pyinfra-gpu"

@@ -45,6 +45,7 @@ def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke,
     assert "run pyinfra INVENTORY deploy.py first" in run.problems("gpu2")[0]
 
 
+@pytest.mark.night
 def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(
     proven: Callable[[str], LabHost],
 ) -> None:

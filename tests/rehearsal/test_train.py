@@ -225,7 +225,7 @@ def test_a_run_of_two_hosts_tells_whose_rank_failed_first_and_goes_on_where_both
         each.until(lambda runs: runs[name]["state"] == "ended")
     why = " ".join(deployer.train("why").stdout.split())
     assert "was killed with SIGKILL" in why
-    assert "the ranks of gpu1 failed first, and the cause is told there" in why
+    assert "the ranks of gpu1 failed first; the cause is shown there" in why
     # Of what one has and the other has not, nothing goes on.
     common = min(len(saved(each, name)) for each in both)
     for each, kept in zip(both, (common, common - 1), strict=True):

@@ -329,7 +329,7 @@ def test_a_file_that_hides_an_installed_package_is_told() -> None:
 
 
 ROW = "0" * 40
-SUBMODULES, LFS = "training.submodule", "training.lfs"
+SUBMODULES, LFS = "training.submodules", "training.lfs"
 INCOMPLETE: list[tuple[dict[str, Any], str]] = [
     ({}, ""),
     (
@@ -350,6 +350,6 @@ INCOMPLETE: list[tuple[dict[str, Any], str]] = [
 def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> None:
     data = {key: value for key, value in changes.items() if "." not in key}
     lists = {key: value for key, value in changes.items() if key == SUBMODULES}
-    host = FakeHost(data={**DATA, **data}, lists=lists, plain={LFS: changes.get(LFS)})
+    host = FakeHost(data={**DATA, **data}, told={**lists, LFS: changes.get(LFS)})
     judged = training.judge(host.spec(), parse(host.probe_lines()))
     assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)

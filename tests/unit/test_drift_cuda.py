@@ -20,26 +20,26 @@ LINK, SHELL, META, UNPROVEN = "link-differs", "shell-path", "metapackage-install
 NO_TOOLKIT = {"cuda_toolkit": False}
 NO_LINK: dict[str, str | None] = {"cuda.link": None, "cuda.alternative": None}
 Lists = dict[str, list[str]]
-NONE = {"cuda.nvcc": None, **NO_LINK, "cuda.toolkit": [], "nvidia.package": []}
+NONE = {"cuda.nvcc": None, **NO_LINK, "cuda.toolkits": [], "nvidia.packages": []}
 
 
 def packages(*rows: str) -> Lists:
-    return {"nvidia.package": list(rows)}
+    return {"nvidia.packages": list(rows)}
 
 
 def lost(release: str) -> Lists:
     file = f"/usr/local/cuda-{release}/lib64/libcublas.so"
-    return {"nvidia.file": [f"libcublas-{release.replace('.', '-')} gone {file}"]}
+    return {"nvidia.lost": [f"libcublas-{release.replace('.', '-')} gone {file}"]}
 
 
 def shell(line: str) -> Lists:
-    return {"cuda.shell": [f"/home/u/.bashrc:{line}"]}
+    return {"cuda.shell_lines": [f"/home/u/.bashrc:{line}"]}
 
 
 # What changes the compiler, or a package of the release, is proven again as well.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing changed": ({}, ""),
-    "another toolkit stands beside it": ({"cuda.toolkit": ["13.0", "13.1"]}, ""),
+    "another toolkit stands beside it": ({"cuda.toolkits": ["13.0", "13.1"]}, ""),
     "the alternative ends in a slash": ({"cuda.alternative": f"{HOME}/"}, ""),
     "its own nvcc is on PATH": ({"cuda.nvcc_on_path": f"{HOME}/bin/nvcc"}, ""),
     "the version is the declared one": ({"cuda_version": "13.0.3"}, ""),
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"host_compiler": "gcc-13", "cuda.gcc": "16.1.0", "cuda.compiler": "13.2.0"}, UNPROVEN,
     ),
     "none is wanted, and none is there": (
-        {**NONE, "cuda_toolkit": False, "cuda.gxx": "0", "cuda.gcc": "16.1.0"}, "",
+        {**NONE, "cuda_toolkit": False, "cuda.gxx": False, "cuda.gcc": "16.1.0"}, "",
     ),
     "no toolkit at all": ({**NONE, "cuda.missing": ["bin/nvcc"]}, f"{MISSING} {UNPROVEN}"),
     "only the runtime of the release": (
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "the whole folder is gone": (
         {
             "cuda.nvcc": None, "cuda.link": "/etc/alternatives/cuda", "cuda.missing": ["bin/nvcc"],
-            "cuda.toolkit": [],
+            "cuda.toolkits": [],
         },
         f"{DIFFERS} {UNPROVEN}",
     ),
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "its folder is root's alone": ({"cuda.nvcc": None}, f"{DIFFERS}! {UNPROVEN}"),
     "its nvcc is another release's": (
-        {"cuda.nvcc": "Cuda compilation tools, release 13.1, V13.1.80"}, f"{DIFFERS} {UNPROVEN}",
+        {"cuda.nvcc": "13.1"}, f"{DIFFERS} {UNPROVEN}",
     ),
     "a library of it is gone": (lost("13.0"), DIFFERS),
     "a library of another toolkit is gone": (lost("12.9"), ""),
@@ -98,14 +98,14 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gcc is too new": ({"cuda.gcc": "16.1.0"}, f"{COMPILER}! {UNPROVEN}"),
     "gcc is too old": ({"cuda.gcc": "5.4.0"}, f"{COMPILER}! {UNPROVEN}"),
-    "there is no gcc": ({"cuda.gcc": None, "cuda.gxx": "0"}, f"{COMPILER} {UNPROVEN}"),
-    "there is no g++": ({"cuda.gxx": "0"}, COMPILER),
+    "there is no gcc": ({"cuda.gcc": None, "cuda.gxx": False}, f"{COMPILER} {UNPROVEN}"),
+    "there is no g++": ({"cuda.gxx": False}, COMPILER),
     "the declared compiler is not there": ({"host_compiler": "gcc-13"}, COMPILER),
     "no toolkit is wanted, and there is no gcc": (
-        {**NO_TOOLKIT, "cuda.gcc": None, "cuda.gxx": "0"}, COMPILER,
+        {**NO_TOOLKIT, "cuda.gcc": None, "cuda.gxx": False}, COMPILER,
     ),
     "nothing may be installed, and there is no gcc": (
-        {"privilege": "none", "prefix": "/home/u/p", "cuda.gcc": None, "cuda.gxx": "0"},
+        {"privilege": "none", "prefix": "/home/u/p", "cuda.gcc": None, "cuda.gxx": False},
         f"{COMPILER}!",
     ),
     "the package that pulls drivers": (
@@ -140,14 +140,14 @@ def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None
     assert (cuda.judge(without, record), cuda.judge.unread(without, record)) == ([], ())
 
 
-NO_GCC = {"cuda.gcc": None, "cuda.gxx": "0"}
+NO_GCC = {"cuda.gcc": None, "cuda.gxx": False}
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "packages"),
     [
         (NO_GCC, "g++", ["g++"]),
-        ({"cuda.gxx": "0"}, "g++", ["g++"]),
+        ({"cuda.gxx": False}, "g++", ["g++"]),
         ({}, "g++", []),
         ({"host_compiler": "gcc-13"}, "g++-13", ["gcc-13", "g++-13"]),
         ({"host_compiler": "gcc-13", "cuda.compiler": "13.2.0"}, "g++-13", []),

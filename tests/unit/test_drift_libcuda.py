@@ -29,7 +29,7 @@ def links(**changed: str) -> dict[str, list[str]]:
     for name, text in changed.items():
         kind, _, rest = text.partition(" ")
         rows[name] = f"{kind} {rows[name].split()[1]} => {rest or '- => -'}"
-    return {"libcuda.link": list(rows.values())}
+    return {"libcuda.links": list(rows.values())}
 
 
 def cache(*rows: str, so1: str = FILE, ml: str = ML) -> dict[str, list[str]]:
@@ -41,7 +41,7 @@ def cache(*rows: str, so1: str = FILE, ml: str = ML) -> dict[str, list[str]]:
 
 OPT, TOOLKIT_LINK = "libcuda.so.1 => /opt/x/libcuda.so.1 => ", {"libcuda_toolkit_link": True}
 TWO_PARTS = f"{LIB}/libcuda.so.580.142"
-PRESENT, NO_FILES = {"driver_source": "present"}, {"libcuda.file": [], "nvidia.package": []}
+PRESENT, NO_FILES = {"driver_source": "present"}, {"libcuda.files": [], "nvidia.packages": []}
 UPGRADED = cache(so1=f"{LIB}/libcuda.so.580.105.08", ml=f"{LIB}/libnvidia-ml.so.580.105.08")
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing changed": ({}, ""),
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                 dev=f"link /etc/alternatives/nvidia--libcuda.so => {DEEPER}",
                 so1=f"link /etc/alternatives/nvidia--libcuda.so.1 => {DEEPER}",
             ),
-            **cache(so1=DEEPER), "libcuda.file": [],
+            **cache(so1=DEEPER), "libcuda.files": [],
         },
         "",
     ),
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                 dev=f"link libcuda.so.1 => {TWO_PARTS}",
                 so1=f"link libcuda.so.580.142 => {TWO_PARTS}",
             ),
-            **cache(so1=TWO_PARTS), "libcuda.file": [TWO_PARTS],
+            **cache(so1=TWO_PARTS), "libcuda.files": [TWO_PARTS],
         },
         "",
     ),
@@ -83,10 +83,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a foreign library comes first": (cache(f"{OPT}/opt/x/l.so"), "another!"),
     "a compat folder on the loader's path": (
-        {"libcuda.loader_path": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"]}, "another!",
+        {"libcuda.loader_paths": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"]}, "another!",
     ),
     "a second library in a folder that a file sets, which is said once": (
-        {**cache(f"{OPT}{FILE}"), "libcuda.loader_path": ["/etc/ld.so.conf.d/x.conf: /opt/x"]},
+        {**cache(f"{OPT}{FILE}"), "libcuda.loader_paths": ["/etc/ld.so.conf.d/x.conf: /opt/x"]},
         "another!",
     ),
     "libcuda.so is missing": (links(dev="absent"), "link-differs"),
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "libcuda.so is a copy": (links(dev=f"file - => {LIB}/libcuda.so"), "link-differs"),
     "libnvidia-ml.so.1 is missing": (links(ml="absent"), "link-differs"),
     "the files are gone, the package says it is there": (
-        {**links(dev="absent", so1="absent"), **cache(so1=""), "libcuda.file": []},
+        {**links(dev="absent", so1="absent"), **cache(so1=""), "libcuda.files": []},
         "link-differs link-differs",
     ),
     "the cache lacks libcuda": (cache(so1=""), "cache-stale"),
@@ -120,7 +120,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a driver of somebody else's, wherever it is": (
         {
-            **PRESENT, **NO_FILES, "libcuda.link": [],
+            **PRESENT, **NO_FILES, "libcuda.links": [],
             **cache(f"{OPT}/opt/x/libcuda.so.{VERSION}", so1="", ml=""),
         },
         "",
@@ -202,7 +202,7 @@ def test_the_remedy_names_the_package_or_the_file() -> None:
     ):
         row = f"/etc/ld.so.conf.d/my.conf: {HOME}/{folder}"
         there = [*packages, "libcuda1 580.95.05-1 1 1"]
-        found = judged({"libcuda.loader_path": [row], "nvidia.package": there})
+        found = judged({"libcuda.loader_paths": [row], "nvidia.packages": there})
         assert [each.command for each in found if "another" in each.id] == [command]
 
 

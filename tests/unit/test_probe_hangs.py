@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal  # its pause is what pyinfra's command line does not replace
 import subprocess
 import sys
 import time
@@ -29,19 +28,12 @@ from probing import (  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe.frame import TOO_LATE as LATE
-from pyinfra_gpu.on_host.probe.frame import Facts, Host, answer, ask
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 
 PROJECT = Path(__file__).resolve().parents[2]
 LATE_FOR_GIT = Unknown("git: it did not answer in time")
 YES = f"{shutil.which('yes')} 0123456789"  # more than may be kept, long before its time is over
 DEAF = "trap '' TERM INT HUP\nn=0\nwhile [ $n -lt 25 ]; do n=$((n + 1)); sleep 1; done"
-
-
-def hang(*_: object) -> None:
-    """Wait for ever: a signal that is handled, as that of a child's end, ends one pause only."""
-    while True:
-        signal.pause()
 
 
 def impatient(tree: Tree, seconds: float = 1) -> None:
@@ -92,38 +84,58 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
     assert still_running(tree) == []
 
 
-def answered(seconds: float, *tables: Facts) -> dict[str, str]:
-    until = time.monotonic() + seconds
-    return answer([(table, ask(Host("", {}), table)) for table in tables], until)
+PARTS = """
+import json, os, signal, sys, time
+from contextlib import suppress
+from pyinfra_gpu.on_host.probe.frame import Host, answer, ask
+
+def hang(_):
+    while True:
+        signal.pause()  # a signal that is handled, as that of a child's end, ends one pause only
+
+def forge(_):
+    # Write what the owner might, who owns the process, to whatever is open.
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            os.write(int(each), b'system.ram_mib 0\\nowner "x"\\n')
+
+PARTS = {
+    "hangs": {"a.b": lambda _: 1, "a.c b.d": hang},
+    "tells": {"c.d": lambda _: "x"},
+    "dies": {"dies.now": lambda _: os._exit(1)},
+    "floods": {f"floods.{n}": lambda _: "x" * 1000 for n in range(5000)},
+}
+first = forge if sys.argv[1] == "forged" else None
+tables = [PARTS[name] for name in sys.argv[2:]]
+asked = [(table, ask(Host("", {}), table, first)) for table in tables]
+print(json.dumps(answer(asked, time.monotonic() + 3)))
+"""
+
+
+def answered(how: str, *parts: str) -> dict[str, str]:
+    """What parts of a look tell, apart from gevent, which takes what the probe waits with."""
+    words = [sys.executable, "-c", PARTS, how, *parts]
+    more = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(words, env=more, capture_output=True, text=True, check=True)
+    told: dict[str, str] = json.loads(done.stdout)
+    return told
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
-    tables = [{"a.b": lambda _: 1, "a.c b.d": hang}, {"c.d": lambda _: "x"}]
-    told = answered(3, *tables)
     late = f'{{"?":"{LATE}"}}'
+    told = answered("plain", "hangs", "tells")
     assert told == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
 
 
 def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
-    dies = {"dies.now": lambda _: os._exit(1)}
-    floods = {f"floods.{n}": lambda _: "x" * 1000 for n in range(5000)}
-    told = answered(5, dies, floods)
+    told = answered("plain", "dies", "floods")
     early = '{"?":"the look at it ended too early"}'
     assert told["dies.now"] == told["floods.4999"] == early
     assert sum(each != early for each in told.values()) < 1200
 
 
-def forge(_: Host) -> None:
-    """Write what the owner might, who owns the process, to whatever is open."""
-    for each in [*Path("/proc/self/fd").iterdir()]:
-        with suppress(OSError):
-            os.write(int(each.name), b'system.ram_mib 0\nowner "x"\n')
-
-
 def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:
-    table: Facts = {"a.b": lambda _: 1}
-    asked = [(table, ask(Host("", {}), table, forge))]
-    assert answer(asked, time.monotonic() + 5) == {"a.b": "1"}
+    assert answered("forged", "tells") == {"c.d": '"x"'}
 
 
 HANGING = """

@@ -5,20 +5,17 @@ from __future__ import annotations
 import fcntl
 import getpass
 import hashlib
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
-import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Entry
-from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 
 def look_at(tree: Tree, *paths: Path) -> list[Entry | Unknown]:
@@ -70,18 +67,6 @@ def test_an_owner_without_a_name_is_told_by_number(tree: Tree) -> None:
     (entry,) = look_at(tree, file)
     assert isinstance(entry, Entry)
     assert entry.owner == "54321"
-
-
-def test_the_smoke_tests_documents_are_told_whole(tree: Tree) -> None:
-    label = "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n\tpyinfra-gpu-probe end"
-    documents = verdicts.stamp(across=verdicts.across_stamp()), verdicts.document(label=label)
-    write(Path(tree.paths.stamp), json.dumps(documents[0], indent=1))
-    write(Path(tree.paths.verdict), json.dumps(documents[1], ensure_ascii=False))
-    record = tree.look()
-    assert isinstance(record.smoke.stamp, Stamp)
-    assert isinstance(record.smoke.verdict, Verdict)
-    assert record.smoke.stamp.as_json() == documents[0]
-    assert record.smoke.verdict.as_json() == documents[1]
 
 
 def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree) -> None:

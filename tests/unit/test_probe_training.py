@@ -101,7 +101,7 @@ def test_a_broken_repository_is_unknown_in_gits_own_words(tree: Tree) -> None:
 
 def test_without_a_training_repository_nothing_is_looked_at(tree: Tree) -> None:
     checkout(tree)
-    training = tree.look(checkout="").training
+    training = tree.look(training="", requirements="").training
     assert training.commit is None
     assert training.requirements_sha256 is None
 

@@ -46,6 +46,6 @@ def test_it_is_kept_with_the_state_that_was_asked_for_and_no_other(
     assert json.loads(file.content) == reported
     text = file.content.decode()
     (finding,) = libcuda.judge(
-        spec, record_of(proven_host(plain={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))
+        spec, record_of(proven_host(told={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))
     )
     assert finding.found.endswith(": gcc changed since the last proof")

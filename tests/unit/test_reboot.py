@@ -163,7 +163,7 @@ ANSWERS: dict[str, tuple[dict[str, object], str]] = {
     "busy with many": ({"against": ["a", "b", "c", "d", "e"]}, "in use by a, b, c, d: run"),
     "busy, who knows": ({"against": 7}, "in use by "),
     "again": ({"at": 1763777520}, "the reboot of 2025-11-22 02:12 UTC did not help"),
-    "again, in a year that is none": ({"at": 9999999999999}, "the reboot of before did not"),
+    "again, in a year that is none": ({"at": 9999999999999}, "the reboot did not"),
     "refused": ({"why": "it does not tell its boot_id"}, "does not tell its boot_id"),
     "odd": ({}, "it did not answer ("),
 }
@@ -180,7 +180,7 @@ def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
     assert clock.now == 0
     assert words in host.logged[-1]
     assert (
-        "a reboot is owed (nouveau is bound to the GPUs; loading it failed (busy)), and "
+        "a reboot is required (nouveau is bound to the GPUs; loading it failed (busy)), and "
         in host.logged[-1]
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe import system
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
 from pyinfra_gpu_rehearsal import LabError
-from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
-from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
+from pyinfra_gpu_rehearsal.apt_repository import ensure_key
+from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     NEEDS,
     Kernel,
@@ -25,7 +24,13 @@ from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     rmmod,
 )
 from pyinfra_gpu_rehearsal.nvidia.packages import newer_release
-from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository, State, carries, offered
+from pyinfra_gpu_rehearsal.nvidia.repository import (
+    NvidiaRepository,
+    Offer,
+    carries,
+    first_offer,
+)
+from pyinfra_gpu_rehearsal.own_layer import write_hardware
 
 RELEASE = "6.1.0-1"
 
@@ -44,7 +49,7 @@ class KernelInAFolder(Kernel):
 
 def machine(folder: Path, name: str = "2x RTX 5090") -> KernelInAFolder:
     """Return the kernel of the machine NAME in FOLDER, without any module."""
-    write_hardware(MACHINES[name], folder / "hardware")
+    write_hardware(machine_named(name), folder / "hardware")
     for path in ("sys/bus/pci", "sys/module", "proc/driver", "dev", "boot", "var/log"):
         (folder / path).mkdir(parents=True)
     (folder / "hardware/pci").rename(folder / "sys/bus/pci/devices")
@@ -148,9 +153,18 @@ def test_what_counts_as_a_blacklist(text: str, expected: bool) -> None:
     assert blacklisted(text, "nouveau") is expected
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
-    kernel, wanted = machine(tmp_path, name), MACHINES[name]
+@pytest.mark.parametrize(
+    ("name", "device", "bar1_mib"),
+    [
+        ("2x RTX 5090", "0x2b85", 32768),
+        ("8x H200", "0x2335", 262144),
+        ("1x GTX 1080 Ti", "0x1b06", 16384),
+    ],
+)
+def test_a_machine_is_what_the_probe_reads(
+    tmp_path: Path, name: str, device: str, bar1_mib: int
+) -> None:
+    kernel, count = machine(tmp_path, name), int(name[0])
     rows = []
     for card in kernel.cards():
         words = {part: (card / part).read_text().strip() for part in ("vendor", "device")}
@@ -160,8 +174,13 @@ def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
     text = json.dumps({"gpus.devices": rows})
     seen = parse([FIRST_LINE, text, LAST_LINE]).gpus.devices
     assert isinstance(seen, tuple)
-    assert [gpu.bar1_mib for gpu in seen] == [wanted.card.bar1_mib or None] * wanted.count
-    assert {gpu.device for gpu in seen} == {wanted.card.device}
+    assert [(gpu.device, gpu.bar1_mib) for gpu in seen] == [(device, bar1_mib)] * count
+
+
+@pytest.mark.parametrize("name", ["abacus", "9x RTX 5090", "2x GB10", "2x rtx 5090"])
+def test_a_machine_that_cannot_be_simulated_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match=f"there is no simulated machine '{name}': it is one to"):
+        machine_named(name)
 
 
 def test_a_newer_kernel_is_newer() -> None:
@@ -178,7 +197,7 @@ def test_a_newer_kernel_is_newer() -> None:
 def test_a_repository_offers_the_branches_of_its_release(
     distribution: str, versions: tuple[str, ...]
 ) -> None:
-    assert offered(distribution) == versions
+    assert first_offer(distribution) == versions
     assert carries(distribution, "595.71.05")
     assert carries(distribution, "580.95.05") == (distribution == "debian12")
 
@@ -201,10 +220,10 @@ def repository(tmp_path: Path) -> NvidiaRepository:
     (archive / "cuda").mkdir()
     made = NvidiaRepository(folder=tmp_path / "lab", www=tmp_path / "www", server="http://h")
     made.folder.mkdir()
-    made._key.ensure("a test")
-    first = State(distribution="debian12", archive=str(archive), server="http://h")
-    made._file.write_text(json.dumps(asdict(first)))
-    made.publish("580.95.05")
+    ensure_key(made._key, "a test")
+    first = Offer(distribution="debian12", archive=archive, server="http://h", versions=())
+    made._file.write_text(first.model_dump_json())
+    made.offer("580.95.05")
     return made
 
 
@@ -215,20 +234,18 @@ def test_what_is_on_offer_already_is_not_signed_again(repository: NvidiaReposito
     """A repository that was signed anew is new to every host."""
 
     def signed() -> list[int]:
-        places = (repository.place, repository.www / "kernels")
+        places = (repository.www / "nvidia/debian12/x86_64", repository.www / "kernels")
         return [(place / "Release").stat().st_mtime_ns for place in places]
 
     first = signed()
-    repository.publish("580.95.05")
-    repository.restore()
-    repository.offer_newer_kernel(False)
+    repository.offer("580.95.05")
     assert signed() == first
-    repository.publish("580.105.08")
+    repository.offer("580.105.08")
     driver, kernels = signed()
     assert driver > first[0] and kernels == first[1]
-    assert repository.publish_newer() == "595.71.05"
+    assert repository.offer_newer() == "595.71.05"
     with pytest.raises(LabError, match=r"newer than 595\.71\.05"):
-        repository.publish_newer()
-    repository.offer_newer_kernel()
+        repository.offer_newer()
+    repository.offer("580.95.05", newer_kernel=True)
     assert signed()[1] > first[1]
     assert "linux-image-amd64_1-1" in (repository.www / "kernels/Packages").read_text()

@@ -10,7 +10,6 @@ from product_code import attributes_read
 from pydantic import SecretStr
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.facts.probe import asked_by
 from pyinfra_gpu.spec import KEYS, Paths
 from pyinfra_gpu.spec.presets import Preset
 
@@ -186,6 +185,12 @@ FOLLOWS: list[tuple[dict[str, object], dict[str, object]]] = [
     ({"gpu_model": "B300"}, {"cuda.archs": (103,)}),
     ({"gpu_model": "B300", "stack": "r580-cu128"}, {"cuda.archs": (100,)}),  # 12.8 knows no 10.3
     ({"gpu_model": "RTX 5090", "cuda_archs": ["9.0"]}, {"cuda.archs": (90,)}),
+    # the Python that an environment is made from, where data names its place or version
+    ({}, {"pytorch.interpreter": ""}),
+    ({"pytorch_python": "3.12"}, {"pytorch.interpreter": "/usr/bin/python3.12"}),
+    ({"pytorch_python": "python3.12"}, {"pytorch.interpreter": "/usr/bin/python3.12"}),
+    ({"pytorch_python": "3.12.3"}, {"pytorch.interpreter": "/usr/bin/python3.12"}),
+    ({"pytorch_python": "/opt/python"}, {"pytorch.interpreter": "/opt/python"}),
     # a build: the GPU's architecture, and room for the tree on who may build
     (SOURCE, {"pytorch.building.archs": ("12.0",), "preflight.min_disk_gib": 65.0}),
     ({**SOURCE, "pytorch_builder": "other"}, {"preflight.min_disk_gib": 15.0}),
@@ -244,17 +249,3 @@ def test_the_repository_of_a_release_and_machine_fills_the_placeholders() -> Non
     flat = resolve({"driver_repository_url": "http://10.0.0.1:8080/cuda/"}, "h").driver.repository
     assert flat is not None
     assert flat.url_for("debian12", "x86_64") == "http://10.0.0.1:8080/cuda"
-
-
-@pytest.mark.parametrize(
-    ("python", "path"),
-    [
-        ("python3", ""),
-        ("3.12", "/usr/bin/python3.12"),
-        ("python3.12", "/usr/bin/python3.12"),
-        ("3.12.3", "/usr/bin/python3.12"),
-        ("/opt/python", "/opt/python"),
-    ],
-)
-def test_a_host_is_asked_for_the_python_that_an_environment_needs(python: str, path: str) -> None:
-    assert asked_by(resolve({"pytorch_python": python}, "h"))["python"] == path

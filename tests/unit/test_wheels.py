@@ -23,8 +23,8 @@ NOBODY: dict[str, Any] = {"_sudo": False}
 
 def manifest(fingerprint: str = "ab" * 32, content: bytes = CONTENT) -> Manifest:
     return Manifest(
-        fingerprint=fingerprint, ingredients={}, file=FILE, size=len(content), built="b",
-        sha256=hashlib.sha256(content).hexdigest(), stand_in=False, observed={}, proven={},
+        fingerprint=fingerprint, ingredients={}, file=FILE, size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(), proven={},
     )  # fmt: skip
 
 

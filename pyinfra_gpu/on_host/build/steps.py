@@ -41,9 +41,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT = 100_000
 """Lines that are kept of what a program printed, to find its first error in."""
 
-_TOLD = 12  # of them, from the first error on
+_LINES = 12  # of them, from the first error on
 _ERROR = re.compile(
-    r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find|fatal)\b"
+    r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find"
+    r"|could not find|fatal)\b"
     r"|^(?-i:[\w.]{0,80}(?:Error|Exception)): "  # what ends a traceback of Python's
 )
 _NO_ERROR = re.compile(r"^(-- |ninja: build stopped|FAILED: |subprocess\.CalledProcessError)")
@@ -166,7 +167,7 @@ def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
         for number in range(step, len(lines))
         if _ERROR.search(lines[number]) and not _NO_ERROR.match(lines[number])
     )
-    shown = lines[next(errors, max(len(lines) - _TOLD, 0)) :][:_TOLD]
+    shown = lines[next(errors, max(len(lines) - _LINES, 0)) :][:_LINES]
     return BuildError(f"{what} failed" if shown else f"{what} ended with status {status}", shown)
 
 
@@ -314,18 +315,15 @@ class Build:
     def environment_with(self, folder: Path, what: str, *wanted: str) -> None:
         """Make a virtual environment of the declared Python with requirements, or wheels."""
         self.run(what, *self.plan.venv, str(folder))
-        self._install(folder, what, *wanted)
-
-    def _install(self, folder: Path, what: str, *wanted: str) -> None:
         self.run(what, *self.plan.install, "--python", f"{folder}/bin/python", *wanted)
 
     def install_tools(self) -> None:
         """Have CMake, ninja and what the tree asks for in an environment of their own."""
         self.configured.unlink(missing_ok=True)  # from here on nothing is
-        what = "installing what builds torch"
+        what, python = "installing what builds torch", f"{self.tools}/bin/python"
         self.environment_with(self.tools, what, *self.plan.tools)
-        asks = self.run(what, f"{self.tools}/bin/python", "-c", _REQUIRES, str(self.source))
-        self._install(self.tools, what, *asks)
+        asks = self.run(what, python, "-c", _REQUIRES, str(self.source))
+        self.run(what, *self.plan.install, "--python", python, *asks)
 
     def configure(self) -> None:
         """Have a build folder made by this very plan, from the tree as it was fetched.
@@ -449,7 +447,7 @@ def build(folder: Path, prove: Callable[[Build], None]) -> int:
             for phase, work in steps.items():
                 if phase in ("requirements", "configure") and text_of(of.configured) == of.current:
                     continue
-                # In place, always as long: whoever reads it meanwhile reads the one or the other.
+                # In place, always as long: a reader sees the one phase or the next.
                 os.pwrite(held.fileno(), f"{of.plan.fingerprint} {phase:<12}\n".encode(), 0)
                 say(phase)
                 work()
@@ -457,7 +455,7 @@ def build(folder: Path, prove: Callable[[Build], None]) -> int:
         if not isinstance(error, BuildError):
             error = BuildError(f"the build cannot go on: {type(error).__name__}: {error}")
         say(f"{FAILED}{phase}: {error.sentence}"[:1000])
-        for line in error.lines[:_TOLD]:
+        for line in error.lines[:_LINES]:
             say(f"{PRINTED}{line[:400]}")
         return 1
     return 0

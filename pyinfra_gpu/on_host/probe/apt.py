@@ -7,7 +7,19 @@ import re
 import stat
 from functools import cache
 
-from .frame import TEXT_LIMIT, Any, Facts, Host, Iterator, Mapping, NotTold, content, decoded, why
+from .frame import (
+    TEXT_LIMIT,
+    Any,
+    Facts,
+    Host,
+    Iterator,
+    Mapping,
+    NotTold,
+    content,
+    decoded,
+    hashed,
+    why,
+)
 
 _NVIDIAS = (
     r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|firmware-nvidia|libxnvctrl|libnccl"
@@ -151,8 +163,7 @@ def lock_holder(host: Host) -> str | None:
 
 def _sources(host: Host) -> list[dict[str, Any]]:
     folder = "/etc/apt/sources.list.d"
-    there = [each for end in (".list", ".sources") for each in host.paths(folder, end=end)]
-    files = filter(host.is_file, ("/etc/apt/sources.list", *there))
+    files = host.files("/etc/apt/sources.list", f"{folder}/*.list", f"{folder}/*.sources")
     found = (each for path in files for each in listed(path, host.rows(path)))
     return [each for each in found if matters(each, host.asked["repository"])]
 
@@ -165,7 +176,8 @@ def matters(source: Mapping[str, Any], declared: str) -> bool:
     named = f"{source['file'].rpartition('/')[2]} {source['uri']}".lower()
     words = re.split(r"\{distro\}|\{arch\}", declared.rstrip("/"))
     is_declared = re.fullmatch("[^/]+".join(map(re.escape, words)), source["uri"].rstrip("/"))
-    return "nvidia" in named or "cuda/repos" in named or bool(declared and is_declared)
+    carriers = ("nvidia", "cuda/repos", "cuda-repo", "graphics-drivers")
+    return any(each in named for each in carriers) or bool(declared and is_declared)
 
 
 def listed(path: str, lines: list[str]) -> Iterator[dict[str, Any]]:
@@ -331,16 +343,10 @@ def _state(path: str, overridden: bool, noted: float) -> str:
 
 
 def _same(path: str, digest: str) -> bool:
-    import hashlib
-
-    found = hashlib.md5(usedforsecurity=False)
     try:
-        with open(path, "rb") as file:
-            while part := file.read(1 << 20):
-                found.update(part)
+        return bool(hashed(path, "md5").hexdigest() == digest)
     except OSError:
         return False
-    return found.hexdigest() == digest
 
 
 def _brings_files(host: Host, path: str) -> bool:

@@ -6,12 +6,12 @@ import os
 import re
 from functools import cache
 
-from .frame import GONE, Any, Facts, Host, NotTold, pairs, why
+from .frame import GONE, Any, Facts, Host, NotTold, attempt, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
-_UNINSTALLER = "nvidia-uninstall"
-_LINE_OF_VERSION = "/proc/driver/nvidia/version"
 _MODPROBE = "/etc/modprobe.d"
+_DRIVERS = "/proc/driver/nvidia/version"
+_ON_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 def _is_loaded(host: Host, module: str) -> bool:
@@ -20,31 +20,22 @@ def _is_loaded(host: Host, module: str) -> bool:
     return host.is_dir(f"/sys/module/{module}")
 
 
-def _loaded_version(host: Host) -> str | None:
+def _loaded(host: Host) -> str | None:
     return host.line("/sys/module/nvidia/version") if _is_loaded(host, "nvidia") else None
 
 
-def _open_modules(host: Host) -> bool | None:
-    line = host.first_line(_LINE_OF_VERSION)
-    return None if line is None else flavour(line)
-
-
-def flavour(line: str) -> bool:
-    """Tell whether it is the open module, by the first line of /proc/driver/nvidia/version.
+def _loaded_is_open(host: Host) -> bool | None:
+    """Tell whether it is the open module.
 
     Open: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...";
     proprietary: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05 ...".
     """
+    if not host.there(_DRIVERS):
+        return None
+    line = host.line(_DRIVERS)
     if "Kernel Module" not in line:
-        raise NotTold(f"{_LINE_OF_VERSION} begins with {line[:60]!r}")
+        raise NotTold(f"{_DRIVERS} begins with {line[:60]!r}")
     return "Open Kernel Module" in line
-
-
-def is_open(licence: str) -> bool:
-    """Read the flavour off the module's licence, which only the open one shares with the kernel."""
-    if licence not in ("NVIDIA", "Dual MIT/GPL"):
-        raise NotTold(f"its licence is {licence[:60]!r}")
-    return licence == "Dual MIT/GPL"
 
 
 @cache
@@ -55,26 +46,21 @@ def _rule(host: Host) -> str | None:
     nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves "nothing"
     to load.
     """
-    for folder in (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d"):
-        for path in host.paths(folder, end=".conf"):
-            for words in map(str.split, host.rows_if_any(path)):
-                if words[:3] == ["alias", "nvidia", "off"]:
-                    return f"nothing {path}"
-                if words[:2] == ["install", "nvidia"] and len(words) > 2:
-                    return f"{_installs(words[2:])} {path}"
+    folders = (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d")
+    for path in host.files(*(f"{each}/*.conf" for each in folders)):
+        for words in map(str.split, host.rows_if_any(path)):
+            if words[:3] == ["alias", "nvidia", "off"]:
+                return f"nothing {path}"
+            if words[:2] == ["install", "nvidia"] and len(words) > 2:
+                rest = " ".join(words[2:])
+                ignoring = re.match(r"modprobe .*?(?:-i|--ignore-install) (\S+)", rest)
+                return f"{ignoring[1] if ignoring else words[2]} {path}"
     return None
 
 
-def _installs(words: list[str]) -> str:
-    for mark in ("-i", "--ignore-install"):
-        if words[0] == "modprobe" and mark in words[1:-1]:
-            return words[words.index(mark) + 1]
-    return words[0]
-
-
 @cache
-def _module(host: Host, *kernel: str) -> tuple[str, str] | None:
-    """Return version and licence of the module that `modprobe nvidia` would load.
+def _module(host: Host, *kernel: str) -> tuple[str | None, Any]:
+    """Return the version of the module that `modprobe nvidia` would load, and whether it is open.
 
     + kernel: into which kernel; the running one where none is given
     """
@@ -85,24 +71,20 @@ def _module(host: Host, *kernel: str) -> tuple[str, str] | None:
     if status:
         there_is_none = "not found" in said or "could not get modinfo" in said
         if there_is_none and "ermission denied" not in said:
-            return None
+            return None, None
         raise NotTold(f"modinfo: {why(status, said)}")
-    found: dict[str, str] = {}
-    for row in said.split("\n"):
-        key, _, value = row.partition(":")
-        found.setdefault(key, value.strip())
-    if not found.get("version"):
+    version = re.search(r"(?m)^version: *(\S.*?) *$", said)
+    if not version:
         raise NotTold("modinfo finds a module nvidia without a version")
-    return found["version"], found.get("license", "")
+    licence = re.search(r"(?m)^license: *(.*?) *$", said)
+    return version[1], attempt(_is_open, licence[1] if licence else "")
 
 
-def _version(found: tuple[str, str] | None) -> str | None:
-    return found and found[0]
-
-
-def _on_disk_open(host: Host) -> bool | None:
-    found = _module(host)
-    return found and is_open(found[1])
+def _is_open(licence: str) -> bool:
+    # Only the open one shares its licence with the kernel.
+    if licence not in ("NVIDIA", "Dual MIT/GPL"):
+        raise NotTold(f"its licence is {licence[:60]!r}")
+    return licence == "Dual MIT/GPL"
 
 
 @cache
@@ -138,25 +120,19 @@ def users(host: Host) -> list[str]:
         return found
     for pid in sorted((each for each in host.names("/proc") if each.isdigit()), key=int):
         try:
-            links = [f"{host.root}{each}" for each in host.paths(f"/proc/{pid}/fd")]
+            links = host.paths(f"/proc/{pid}/fd")
         except PermissionError:
             raise NotTold("it may not see what other users' processes have open") from None
         except OSError:
             continue
-        if any(map(_leads_to_gpu, links)):
+        targets = (attempt(os.readlink, host.at(each)) for each in links)
+        if any(isinstance(each, str) and each.startswith("/dev/nvidia") for each in targets):
             found.append(host.process(pid))
     # The kernel keeps 15 characters of a name.
     return [each for each in found if "(nvidia-persiste" not in each]
 
 
-def _leads_to_gpu(link: str) -> bool:
-    try:
-        return os.readlink(link).startswith("/dev/nvidia")
-    except OSError:
-        return False
-
-
-def _persistenced(host: Host) -> tuple[str | None, Any]:
+def _persistenced(host: Host) -> tuple[str | None, bool | None]:
     """Return the state of nvidia-persistenced and whether it starts with the machine."""
     if not host.is_dir("/run/systemd/system"):
         return None, None
@@ -170,13 +146,8 @@ def _persistenced(host: Host) -> tuple[str | None, Any]:
     # "masked": somebody forbade it to start, which `enable` cannot change.
     state = "masked" if unit["LoadState"] == "masked" else unit["ActiveState"]
     # A unit that was removed while it ran has a state and no file.
-    word = unit.get("UnitFileState")
-    return state, enabled(word) if word else None
-
-
-def enabled(word: str) -> bool:
-    """Tell whether systemd starts a unit with the machine, from its UnitFileState."""
-    return word.replace("-runtime", "") in ("enabled", "alias")
+    word = unit.get("UnitFileState", "").replace("-runtime", "")
+    return state, word in ("enabled", "alias") if word else None
 
 
 def _runfile(host: Host) -> bool:
@@ -184,8 +155,7 @@ def _runfile(host: Host) -> bool:
 
     It leaves its uninstaller; a package may bring a program of that name, too.
     """
-    folders = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
-    there = {path for path in (f"/{each}/{_UNINSTALLER}" for each in folders) if host.there(path)}
+    there = set(filter(host.there, (f"{each}/nvidia-uninstall" for each in _ON_PATH[:4])))
     for path in host.paths("/var/lib/dpkg/info", end=".list") if there else ():
         there -= set(host.rows(path))
     return bool(there)
@@ -195,18 +165,19 @@ def _running(host: Host) -> str:
     return host.line("/proc/sys/kernel/osrelease")
 
 
+def _newest(host: Host) -> str:
+    return (installed(host) or [_running(host)])[-1]
+
+
 def _modules(host: Host) -> dict[str, str | None]:
     """Return the module's version for the running and the newest kernel."""
-    running = _running(host)
-    found = {running: _version(_module(host))}
-    for newest in installed(host)[-1:]:
-        if newest != running:
-            found[newest] = _version(_module(host, newest))
-    return found
+    running, newest = _running(host), _newest(host)
+    found = {running: _module(host)[0]}
+    return found if newest == running else {**found, newest: _module(host, newest)[0]}
 
 
 def _headers(host: Host) -> dict[str, bool]:
-    both = (_running(host), *installed(host)[-1:])
+    both = (_running(host), _newest(host))
     return {each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both}
 
 
@@ -239,8 +210,7 @@ def initramfs(host: Host) -> str:
 
     "fresh", "stale", "absent". A rule against the free drivers works at boot only from inside it.
     """
-    newest = (installed(host) or [_running(host)])[-1]
-    image = host.at(f"/boot/initrd.img-{newest}")
+    image = host.at(f"/boot/initrd.img-{_newest(host)}")
     if not os.path.exists(image):
         return "absent"
     rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
@@ -292,8 +262,7 @@ def _libcuda_files(host: Host) -> list[str]:
 def _loader_paths(host: Host) -> list[str]:
     """Return folders of stubs and compat libraries that the loader is told to search."""
     found = []
-    more = host.paths("/etc/ld.so.conf.d", end=".conf")
-    for path in filter(host.is_file, ("/etc/ld.so.conf", *more)):
+    for path in host.files("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf"):
         words = (row.split()[0] for row in host.rows(path) if row.strip())
         found += [f"{path}: {e}" for e in words if e[0] != "#" and re.search("stubs|compat", e)]
     return found
@@ -306,9 +275,9 @@ def _target(host: Host, path: str) -> str | None:
 
 def _toolkits(host: Host) -> list[str]:
     """Return releases in the order of their numbers; folders that name none are somebody's own."""
-    named = (re.fullmatch(r"cuda-(\d{1,4})\.(\d{1,4})", e, re.A) for e in host.names("/usr/local"))
-    found = [each for each in named if each and host.is_dir(f"/usr/local/{each[0]}")]
-    return [each[0][5:] for each in sorted(found, key=lambda each: (int(each[1]), int(each[2])))]
+    named = (re.fullmatch(r"cuda-(\d{1,4}\.\d{1,4})", e, re.A) for e in host.names("/usr/local"))
+    found = [each[1] for each in named if each and host.is_dir(f"/usr/local/{each[0]}")]
+    return sorted(found, key=lambda release: [*map(int, release.split("."))])
 
 
 def _missing(host: Host) -> list[str]:
@@ -328,20 +297,16 @@ def _cuda_link(host: Host) -> str | None:
 
 
 def _nvcc_on_path(host: Host) -> str | None:
-    folders = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-    for path in filter(host.is_file, (f"/{folder}/nvcc" for folder in folders)):
-        if os.access(host.at(path), os.X_OK):
-            return host.real(path)
-    return None
+    there = (path for path in (f"{each}/nvcc" for each in _ON_PATH) if host.is_file(path))
+    return next((host.real(e) for e in there if os.access(host.at(e), os.X_OK)), None)
 
 
 FACTS: Facts = {
-    "driver.loaded": _loaded_version,
+    "driver.loaded": _loaded,
     "driver.nouveau": lambda host: _is_loaded(host, "nouveau"),
     "driver.nova": lambda host: _is_loaded(host, "nova_core"),
-    "driver.open_modules": _open_modules,
-    "driver.on_disk": lambda host: _version(_module(host)),
-    "driver.on_disk_open": _on_disk_open,
+    "driver.open_modules": _loaded_is_open,
+    "driver.on_disk driver.on_disk_open": _module,
     "driver.libcuda": lambda host: _library(host, "libcuda.so.1"),
     "driver.libml": lambda host: _library(host, "libnvidia-ml.so.1"),
 }

@@ -148,15 +148,6 @@ def believed(host: Host, name: str) -> str | None:
     return document(path)
 
 
-def size(path: str) -> int:
-    """Return a file's size, 0 where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-
 def masked(host: Host, units: Iterable[str]) -> list[str]:
     """Return which of these units somebody forbade to start: an empty file, a link to /dev/null."""
-    return [each for each in units if host.there(each) and not size(host.at(each))]
+    return [each for each in units if host.there(each) and not host.is_filled(each)]

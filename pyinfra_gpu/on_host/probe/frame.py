@@ -101,8 +101,8 @@ class Host:
         self.path = os.environ.get("PATH", "") + asked.get("sbin", _SBIN)
         self.environment = {**os.environ, "LC_ALL": "C", "PATH": self.path}
         self.uid = os.getuid()
-        arch = self.first_line("/proc/sys/kernel/arch")  # since Linux 6.1
-        self.machine: str = arch or os.uname().machine
+        arch = attempt(self.line, "/proc/sys/kernel/arch")  # since Linux 6.1
+        self.machine: str = arch if isinstance(arch, str) else os.uname().machine
         # The architecture as Debian's packages are named for it.
         self.native = {"x86_64": "amd64", "aarch64": "arm64"}.get(self.machine, self.machine)
 
@@ -146,6 +146,14 @@ class Host:
         """Return the same as paths of the system's."""
         return [f"{folder}/{each}" for each in self.names(folder, begin, end)]
 
+    def files(self, *places: str) -> list[str]:
+        """Return the plain files at these places; FOLDER/*END stands for those that end so."""
+        found: list[str] = []
+        for place in places:
+            folder, star, end = place.partition("/*")
+            found += self.paths(folder, end=end) if star else [place]
+        return [each for each in found if self.is_file(each)]
+
     def rows(self, path: str) -> list[str]:
         """Return the lines of a file of the system's."""
         return rows(self.root + path)
@@ -157,25 +165,16 @@ class Host:
         except (OSError, NotTold):
             return []
 
-    def first_line(self, path: str) -> str | None:
-        """Return the first line of a file of the kernel's; None where it is not there."""
+    def line(self, path: str) -> str:
+        """Return the first line of a file of the kernel's."""
         try:
             with open(self.root + path, "rb") as file:
                 row = decoded(file.readline(TEXT_LIMIT)).strip()
-        except GONE:
-            return None
         except OSError:
             row = ""
         if not row:
-            raise NotTold(f"{self.root}{path} is empty or may not be read")
+            raise NotTold(f"{self.root}{path} is empty, or the host does not show it")
         return row
-
-    def line(self, path: str) -> str:
-        """Return the same; `NotTold` where it is not there."""
-        found = self.first_line(path)
-        if found is None:
-            raise NotTold("the host does not show it")
-        return found
 
     def process(self, pid: str) -> str:
         """Return how a process is named to people, e.g. "pid 812 (python3)"."""
@@ -370,6 +369,17 @@ def content(path: str, most: int, *, follow: bool = True) -> bytes:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise NotTold(f"{path} is no file")
         return file.read(most)
+
+
+def hashed(path: str | bytes, kind: str) -> Any:
+    """Return the digest of a whole file, as hashlib has it."""
+    import hashlib
+
+    found = hashlib.new(kind, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found
 
 
 def rows(path: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .files import believed, open_place, size
-from .frame import GONE, Facts, Host, Iterable, NotTold
+from .files import believed, open_place
+from .frame import GONE, Facts, Host, NotTold
 
 _IN_MEMORY = ("tmpfs", "ramfs", "rootfs")
 
@@ -30,8 +30,9 @@ def _near(host: Host) -> str:
 
 
 def _largest_initrd(host: Host) -> int:
-    images = (host.at(each) for each in host.paths("/boot", "initrd.img-"))
-    return -(-max(map(size, images), default=0) // 2**20)
+    images = filter(host.is_file, host.paths("/boot", "initrd.img-"))
+    largest = max((os.stat(host.at(each)).st_size for each in images), default=0)
+    return -(-largest // 2**20)
 
 
 def inodes(host: Host) -> dict[str, int]:
@@ -43,48 +44,35 @@ def inodes(host: Host) -> dict[str, int]:
     return {name: each.f_ffree for name, each in found.items() if each.f_files}
 
 
-def _ours(host: Host) -> list[str]:
-    return [host.asked[each] for each in ("prefix", "venv", "build")]
-
-
-def _written(host: Host) -> list[str]:
-    """Return where a run writes: as root, to the system as well."""
-    system = () if host.asked["owner"] == "-" else ("/", "/etc", "/usr", "/var")
-    return [*_ours(host), host.asked["training"], *system]
-
-
-def _readonly(host: Host) -> str | None:
-    written = _written(host)
-    boot = ["/boot"] if "/" in written and host.asked["nvidia"] and host.is_dir("/boot") else []
-    return mounted(host, "ro", written + boot)
-
-
-def mounted(host: Host, option: str, paths: Iterable[str]) -> str | None:
-    """Return where the first of their file systems that has the option is mounted.
-
-    "memory" counts as an option of what a reboot empties.
-    """
-    mounts = [row.split(" ") for row in host.rows_if_any("/proc/self/mounts")]
-    mounts = [words for words in mounts if len(words) > 3]
+def _mounted(host: Host) -> tuple[str | None, ...]:
+    """Return where what a run writes is mounted read-only, or in memory; ours without programs."""
+    rows = (row.split(" ") for row in host.rows_if_any("/proc/self/mounts"))
+    mounts = [words for words in rows if len(words) > 3]
     if not mounts:
         raise NotTold("/proc/self/mounts may not be read")
-    for path in filter(None, paths):
-        longest, how = "", [""]
-        for _, place, kind, options, *_ in mounts:
-            if f"{path}/".startswith(f"{place.rstrip('/')}/") and len(place) >= len(longest):
-                longest, how = place, ["memory" if kind in _IN_MEMORY else kind]
-                how += options.split(",")
-        if option in how:
-            return longest
-    return None
+
+    def first(option: str, paths: list[str]) -> str | None:
+        for path in filter(None, paths):
+            longest, how = "", [""]
+            for _, place, kind, options, *_ in mounts:
+                if f"{path}/".startswith(f"{place.rstrip('/')}/") and len(place) >= len(longest):
+                    longest, how = place, ["memory"] * (kind in _IN_MEMORY) + options.split(",")
+            if option in how:
+                return longest
+        return None
+
+    ours = [host.asked[each] for each in ("prefix", "venv", "build")]
+    # As root, a run writes to the system as well.
+    roots = [] if host.asked["owner"] == "-" else ["/", "/etc", "/usr", "/var"]
+    boot = ["/boot"] if roots and host.asked["nvidia"] and host.is_dir("/boot") else []
+    written = [*ours, host.asked["training"], *roots]
+    return first("ro", written + boot), first("memory", written), first("noexec", ours)
 
 
 FACTS: Facts = {
     "storage.shm_mib": lambda host: _mib(host.at("/dev/shm"), "f_blocks"),
     "storage.shm_free_mib": lambda host: _mib(host.at("/dev/shm")),
-    "storage.noexec": lambda host: mounted(host, "noexec", _ours(host)),
-    "storage.volatile": lambda host: mounted(host, "memory", _written(host)),
-    "storage.readonly": _readonly,
+    "storage.readonly storage.volatile storage.noexec": _mounted,
 }
 NVIDIA: Facts = {
     "storage.usr_mib": lambda host: _mib(host.at("/usr")),

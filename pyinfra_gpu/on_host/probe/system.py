@@ -7,20 +7,7 @@ import re
 import sys
 
 from .files import document, masked, user_name
-from .frame import (
-    Any,
-    Facts,
-    Host,
-    Iterable,
-    NotTold,
-    attempt,
-    content,
-    decoded,
-    only,
-    pairs,
-    text,
-    unknown,
-)
+from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
 
 _PRELOAD = "/etc/ld.so.preload"
 _GROUPS = "/sys/fs/cgroup"
@@ -34,15 +21,12 @@ def user_of(host: Host) -> str:
 
 
 def _release(host: Host) -> tuple[str | None, ...]:
-    for place in ("/etc/os-release", "/usr/lib/os-release"):
-        if os.access(host.at(place), os.R_OK):
-            return release(host.rows(place))
-    raise NotTold("/etc/os-release may not be read or is not there")
-
-
-def release(lines: Iterable[str]) -> tuple[str | None, ...]:
     """Return ID, VERSION_ID and PRETTY_NAME of os-release."""
-    found = pairs(row.strip() for row in lines)
+    places = ("/etc/os-release", "/usr/lib/os-release")
+    there = [each for each in places if os.access(host.at(each), os.R_OK)]
+    if not there:
+        raise NotTold("/etc/os-release may not be read or is not there")
+    found = pairs(map(str.strip, host.rows(there[0])))
     names = ("ID", "VERSION_ID", "PRETTY_NAME")
     return tuple(found.get(name, "").strip("\"'") or None for name in names)
 
@@ -58,11 +42,7 @@ def _python(host: Host) -> str | None:
         return None
     if os.path.realpath(program) == os.path.realpath(sys.executable):
         return sys.version.split()[0]
-    return python_version(host.said(program, "-V", seconds=10))
-
-
-def python_version(said: str) -> str:
-    """Read what `python3 -V` says."""
+    said = host.said(program, "-V", seconds=10)
     return only(r"^Python ([1-9]\S*\.\S*\.\S*)$", said, "python3 -V")
 
 
@@ -95,30 +75,19 @@ def _enrolled(host: Host) -> bool | None:
     if not os.access(key, os.R_OK):
         raise NotTold(f"no permission to read {key}")
     # Its status differs between versions for the same answer.
-    said = host.run("mokutil", "--test-key", key, seconds=5)[1]
-    return enrolled(said.rpartition("\n")[2])
-
-
-def enrolled(last: str) -> bool:
-    """Read mokutil's sentence on a key; a request to enrol it is not yet an enrolment."""
+    last = host.run("mokutil", "--test-key", key, seconds=5)[1].rpartition("\n")[2]
     if last.endswith(("is already enrolled", "is already in db")):
         return True
+    # A request to enrol it is not yet an enrolment.
     if last.endswith(("is not enrolled", "is already in the enrollment request")):
         return False
     raise NotTold(f"mokutil said {last[:80]!r}")
 
 
 def _preloads(host: Host) -> list[str]:
-    """Return what /etc/ld.so.preload has every program load: "1 NAME" where it is there, else 0.
-
-    "-" where only the loader knows. Names end at blanks and colons, lines at "#".
-    """
-    found = []
-    for row in host.rows(_PRELOAD) if host.there(_PRELOAD) else ():
-        for name in row.partition("#")[0].replace(":", " ").split():
-            known = name[0] == "/" and "$" not in name
-            found.append(f"{int(host.is_file(name)) if known else '-'} {name}")
-    return found
+    """Return what /etc/ld.so.preload has every program load; names end at blanks and colons."""
+    rows = host.rows(_PRELOAD) if host.there(_PRELOAD) else []
+    return [e for row in rows for e in row.partition("#")[0].replace(":", " ").split()]
 
 
 def preload_problem(host: Host) -> str | None:
@@ -138,37 +107,34 @@ def _gpus(host: Host) -> list[dict[str, Any]]:
         raise NotTold("/sys/bus is not there")
     found = []
     for device in host.paths("/sys/bus/pci/devices"):
-        told = {
-            name: next(iter(host.rows_if_any(f"{device}/{name.rstrip('_')}")), "")
-            for name in ("vendor", "device", "class_")
-        }
-        if told["vendor"] != "0x10de":
+        read = (host.rows_if_any(f"{device}/{name}")[:1] for name in ("vendor", "device", "class"))
+        vendor, model, class_ = ("".join(each) for each in read)
+        if vendor != "0x10de":
             continue
-        if not all(told.values()):
+        if not model or not class_:
             raise NotTold(f"{host.at(device)} could not be read")
-        if told["class_"][:6] in ("0x0300", "0x0302"):
-            link = host.at(f"{device}/driver")
-            name = attempt(os.readlink, link)
-            name = os.path.basename(name) if isinstance(name, str) else name
-            window = bar1(host.rows_if_any(f"{device}/resource"))
-            told["address"] = device.rpartition("/")[2]
-            found.append({**told, "driver": name, "bar1_mib": window})
+        if class_[:6] in ("0x0300", "0x0302"):
+            told = {"address": device.rpartition("/")[2], "vendor": vendor, "device": model}
+            name = attempt(os.readlink, host.at(f"{device}/driver"))
+            told["driver"] = os.path.basename(name) if isinstance(name, str) else name
+            window = attempt(bar1, host.rows_if_any(f"{device}/resource"))
+            found.append({**told, "class_": class_, "bar1_mib": window})
     return found
 
 
-def bar1(lines: list[str]) -> Any:
+def bar1(lines: list[str]) -> int | None:
     """Read a device's memory windows, its kernel file "resource": MiB, None if it has none.
 
     Register windows of GeForce cards have 32 bits and take one of the kernel's six rows; those of
     Hopper and later take two, and BAR1 then stands in the third row.
     """
     if len(lines) < 3:
-        return unknown("the device's resource file could not be read")
+        raise NotTold("the device's resource file could not be read")
     for row in lines[1:3]:
         try:
             first, last = (int(each, 16) for each in row.split()[:2])
         except ValueError:
-            return unknown(f"{text(row)[:60]!r} is not a range of addresses")
+            raise NotTold(f"{row[:60]!r} is not a range of addresses") from None
         if last > first:
             return (last - first + 1) >> 20
     return None

@@ -21,11 +21,11 @@ from .frame import (
     Callable,
     Facts,
     Host,
-    Iterable,
     Iterator,
     NotTold,
     content,
     decoded,
+    hashed,
     names,
     only,
     rows,
@@ -38,15 +38,12 @@ _MOST_FOLDERS = 5000
 _MOST_OTHERS = 100
 _MOST_OF_A_LIST = 32 << 20  # bytes
 _DIGESTS_S = 3  # before the end of the time for comparing: no digest is begun any more
-# The version, what is behind the environment, its folder of packages, the C library: one a line.
-_TELL = """
-import os, sys
-abi = "t" if "t" in sys.abiflags else ""
-print(sys.version.split()[0])
-print(os.path.realpath(sys._base_executable))
-print("python%d.%d%s" % (*sys.version_info[:2], abi))
-"""
 _BEHIND = "import os, sys; print(os.path.realpath(sys._base_executable))"
+# What is behind the environment, its version, its folder of packages: one a line.
+_TELL = f"""{_BEHIND}
+print(sys.version.split()[0])
+print("python%d.%d%s" % (*sys.version_info[:2], "t" if "t" in sys.abiflags else ""))
+"""
 _IDENTITY = (
     r"""(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
 )
@@ -60,28 +57,17 @@ class Environment:
         self.venv: str = host.asked["venv"]
         self.python = self.base = None
         self.problem: str | None = None
-        self.absent = self._is_absent()
-        if self.absent:
-            return
-        self.installing = os.path.lexists(f"{self.venv}/.pyinfra-gpu-installing")
+        if os.path.isdir(self.venv) and not os.access(self.venv, os.R_OK | os.X_OK):
+            raise NotTold(f"no permission to read {self.venv}")
+        # A folder may be made for the owner, and not filled yet.
+        self.absent = not names(self.venv)
         try:
-            self.python, self.base, folder = self._asked()
+            self.base, self.python, folder = (None, None, "") if self.absent else self._asked()
         except NotTold as error:
             self.problem = str(error)
-            found = [e for e in names(f"{self.venv}/lib") if e.startswith("python3")]
+            found = [each for each in names(f"{self.venv}/lib") if each.startswith("python3")]
             folder = (found or ["python3"])[-1]
         self.site = f"{self.venv}/lib/{folder}/site-packages"
-
-    def _is_absent(self) -> bool:
-        """Tell whether there is none: a folder may be made for the owner, and not filled yet."""
-        try:
-            if not stat.S_ISDIR(os.stat(self.venv).st_mode):
-                return True
-        except GONE:
-            return True
-        if not os.access(self.venv, os.R_OK | os.X_OK):
-            raise NotTold(f"no permission to read {self.venv}")
-        return not os.listdir(self.venv)
 
     def _asked(self) -> tuple[Any, ...]:
         python = f"{self.venv}/bin/python"
@@ -109,18 +95,12 @@ environment = cache(Environment)
 """The environment as it is found when it is first asked for."""
 
 
-def _told(find: Callable[[Environment], Any], empty: Any = None) -> Callable[[Host], Any]:
-    """Return what finds something out where there is an environment."""
-    return lambda host: empty if environment(host).absent else find(environment(host))
-
-
-def _or_problem(name: str) -> Callable[[Host], Any]:
-    def find(found: Environment) -> Any:
-        if found.problem:
-            raise NotTold(found.problem)
-        return getattr(found, name)
-
-    return _told(find)
+def _python(host: Host) -> tuple[Any, Any, bool]:
+    """Return version, base, and whether an installation was begun and not finished."""
+    found = environment(host)
+    begun = os.path.lexists(f"{found.venv}/.pyinfra-gpu-installing")
+    told = unknown(found.problem) if found.problem else None
+    return told or found.python, told or found.base, begun
 
 
 def _declared(host: Host) -> str | None:
@@ -144,35 +124,38 @@ def uv_version(said: str) -> str:
     return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
 
 
-def _identity(found: Environment) -> tuple[Any, Any, Any]:
+def _identity(host: Host) -> tuple[Any, Any, Any]:
     """Return version, commit and CUDA as torch/version.py has them."""
-    return identity(rows(f"{found.site}/torch/version.py")[:100])
+    return identity(rows(f"{environment(host).site}/torch/version.py")[:100])
 
 
 def identity(lines: list[str]) -> tuple[Any, Any, Any]:
     """Read the lines of torch/version.py: plain strings or None, with or without a type."""
     keys = ("__version__", "git_version", "cuda")
-    found: dict[str, Any] = {
-        key: unknown(f"torch/version.py has no plain line for {key}") for key in keys
-    }
-    lines = [row for row in lines if row.startswith(keys)]
-    for row in reversed(lines):
-        plain = re.fullmatch(_IDENTITY, row)
-        if plain and (plain[3] is None or plain[3].isprintable()):
-            found[plain[1]] = plain[3]
-    # A line that is none was read, and is as good as no line: the file is damaged.
-    version = found["__version__"] if isinstance(found["__version__"], str) else None
-    return (version, found["git_version"], found["cuda"]) if lines else (None, None, None)
+    if not any(row.startswith(keys) for row in lines):
+        return None, None, None
+    plain = filter(None, (re.fullmatch(_IDENTITY, row) for row in reversed(lines)))
+    found = {each[1]: each[3] for each in plain if (each[3] or "").isprintable()}
+    # Of a version in another form than wheels have it, nothing is known: the file is damaged.
+    missing = (unknown(f"torch/version.py has no plain line for {key}") for key in keys[1:])
+    commit, cuda = (found.get(key, reason) for key, reason in zip(keys[1:], missing))
+    return found.get("__version__"), commit, cuda
 
 
-def _distributions(found: Environment) -> dict[str, str]:
-    folders = [e for e in names(found.site) if e.endswith(".dist-info")]
-    if len(folders) > _MOST_FOLDERS:
-        raise NotTold(f"{found.site} holds more than {_MOST_FOLDERS}")
-    return distributions(e for e in folders if os.path.isdir(f"{found.site}/{e}"))
+def _distributions(host: Host) -> dict[str, str]:
+    site = environment(host).site
+    folders = _infos(site)
+    return distributions(e for e in folders if os.path.isdir(f"{site}/{e}"))
 
 
-def distributions(folders: Iterable[str]) -> dict[str, str]:
+def _infos(site: str) -> list[str]:
+    found = [each for each in names(site) if each.endswith(".dist-info")]
+    if len(found) > _MOST_FOLDERS:
+        raise NotTold(f"{os.path.realpath(site)} holds more than {_MOST_FOLDERS}")
+    return found
+
+
+def distributions(folders: Iterator[str]) -> dict[str, str]:
     """Return names and versions, from the names of the folders of metadata.
 
     A name that begins with "~" is what pip leaves of a package that it could not remove; one that
@@ -192,27 +175,34 @@ def plain_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _compared(found: Environment) -> tuple[Any, ...]:
+def _compared(host: Host) -> tuple[Any, ...]:
+    """Return what the comparison finds, and behind it why the owner cannot use the environment."""
+    found = environment(host)
+    why_not = "the environment's python does not run, so its files were not compared"
     if not found.problem:
         try:
-            return Comparison(found).result()
+            return (*Comparison(found).result(), None)
+        except NotTold as error:
+            return (*(unknown(str(error)),) * 6, None)
         except PermissionError as error:
             where = text(os.fsdecode(error.filename))
             if os.stat(found.venv).st_uid != os.getuid():
-                raise NotTold(f"no permission to look at {where}") from None
+                return (*(unknown(f"no permission to look at {where}"),) * 6, None)
             found.problem = f"for its owner, who may not look at {where}"
-    raise NotTold("the environment's python does not run, so its files were not compared")
+    return (*(unknown(why_not),) * 6, found.problem)
 
 
 class Comparison:
-    """The files of an environment, held against the lists that their wheels brought."""
+    """The files of an environment, held against the lists that their wheels brought.
+
+    A file that nobody touched since the smoke test passed has to have its size; one that was, its
+    digest, too. Touched means the time of the kernel's, which nobody can set.
+    """
 
     def __init__(self, found: Environment) -> None:
         self.host, self.venv, self.site = found.host, found.venv, found.site
         self.end = time.monotonic() + self.host.asked["compare_s"]
-        self.libraries: set[bytes] = set()
-        self.later: list[tuple[float, bytes, bytes, list[str]]] = []
-        self.touched = 0
+        self.touched: list[tuple[float, bytes, bytes, list[str]]] = []
         try:
             self.proven, self.stamped = os.stat(self.host.asked["stamp"]).st_mtime, True
         except OSError:
@@ -221,30 +211,24 @@ class Comparison:
     def result(self) -> tuple[Any, ...]:
         """Return damaged, foreign, damaged_others, needs, touched and elsewhere of the record."""
         if not os.path.isdir(self.site):
-            return _EMPTY
+            return [], [], {}, [], 0, None
         os.chdir(self.site)
         elsewhere = self._elsewhere()
-        infos = [each for each in names(".") if each.endswith(".dist-info") and "-" in each]
+        infos = [each for each in _infos(".") if "-" in each]
         own = [each for each in infos if each.lower().startswith("torch-")]
-        bad: list[str] = []
-        if not own and os.path.isdir("torch"):
-            bad.append("torch-*.dist-info/RECORD")
+        bad = ["torch-*.dist-info/RECORD"] if not own and os.path.isdir("torch") else []
         for info in own:
             self._compare(f"{info}/RECORD", bad, 5)
-            rows = self._listed(f"{info}/RECORD")
-            self.libraries.update(row.rsplit(b",", 2)[0] for row in rows if b".so" in row)
         others: dict[str, list[str]] = {}
-        if len(infos) > _MOST_FOLDERS:
-            raise NotTold(f"{self.site} holds more than {_MOST_FOLDERS}")
         for info in (each for each in infos if each not in own):
             name = plain_name(info.partition("-")[0])
             if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name, re.ASCII):
                 self._compare(f"{info}/RECORD", others.setdefault(name, []), 1)
-        self._digests()
+        left = self._digests()
         lost = [(name, bad[0]) for name, bad in others.items() if bad]
         needs = sorted(_needed(infos)) if lost else []
-        foreign = [] if bad else self._foreign()
-        return bad[:5], foreign, dict(lost[:_MOST_OTHERS]), needs, self.touched, elsewhere
+        foreign = [] if bad else self._foreign(own)
+        return bad[:5], foreign, dict(lost[:_MOST_OTHERS]), needs, left, elsewhere
 
     def _compare(self, record: str, bad: list[str], most: int) -> None:
         """Hold the files of one list against it; note those that differ, that many at most."""
@@ -282,57 +266,49 @@ class Comparison:
         return whole.split(b"\n") if len(whole) <= _MOST_OF_A_LIST else []
 
     def _same(self, path: bytes, digest: bytes, size: bytes, bad: list[str]) -> bool:
+        """Tell whether a file is as listed, as far as a glance shows; else its digest is due."""
         try:
             found = os.lstat(path)
             since = found.st_ctime
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(found.st_mode):  # which no wheel brings
                 found = os.stat(path)
                 since = max(since, found.st_ctime) if self.stamped else float("inf")
         except GONE:
             return False
-        except PermissionError:
-            if os.stat(self.venv).st_uid != os.getuid():
-                raise NotTold("whoever looks may not look at all of its files") from None
-            raise
         if not found.st_mode & 4 and not os.access(path, os.R_OK):
             return False
         fits = size.isdigit() and found.st_size == int(size)
-        if not fits or since <= self.proven or not digest.startswith(b"sha256="):
-            return fits
-        self.later.append((since, path, digest[7:], bad))
-        return True
+        if fits and since > self.proven and digest.startswith(b"sha256="):
+            self.touched.append((since, path, digest[7:], bad))
+        return fits
 
-    def _digests(self) -> None:
-        """Make digests, the last touched first: of what was installed again none has changed."""
-        if not self.later:
-            return
+    def _digests(self) -> int:
+        """Make digests, the last touched first: of what was installed again none has changed.
+
+        Returns of how many files there was no time to.
+        """
         import base64
-        import hashlib
 
-        self.later.sort(key=lambda each: each[:2], reverse=True)
-        for number, (_, path, digest, bad) in enumerate(self.later):
+        self.touched.sort(key=lambda each: each[:2], reverse=True)
+        for number, (_, path, digest, bad) in enumerate(self.touched):
             if time.monotonic() > self.end - _DIGESTS_S:
-                self.touched = len(self.later) - number
-                return
-            now = hashlib.sha256()
+                return len(self.touched) - number
             try:
-                with open(path, "rb") as file:
-                    while part := file.read(1 << 20):
-                        now.update(part)
+                now = base64.urlsafe_b64encode(hashed(path, "sha256").digest()).rstrip(b"=")
             except GONE:
-                pass
-            if digest != base64.urlsafe_b64encode(now.digest()).rstrip(b"="):
+                now = b""
+            if now != digest:
                 bad.append(text(os.fsdecode(path)))
+        return 0
 
-    def _foreign(self) -> list[str]:
+    def _foreign(self, own: list[str]) -> list[str]:
         """Return the first libraries in torch's folders that no wheel of its brought there."""
-        found = []
-        for folder in ("torch", "torch/lib"):
-            for name in names(folder):
-                path = f"{folder}/{name}"
-                ours = os.fsencode(path) in self.libraries or name.endswith(".before-pyinfra-gpu")
-                if ".so" in name and not ours and not os.path.isdir(path):
-                    found.append(path)
+        listed = [row for info in own for row in self._listed(f"{info}/RECORD") if b".so" in row]
+        ours, found = {row.rsplit(b",", 2)[0] for row in listed}, []
+        for path in (f"{each}/{name}" for each in ("torch", "torch/lib") for name in names(each)):
+            apart = path.endswith(".before-pyinfra-gpu") or os.path.isdir(path)
+            if ".so" in path and not apart and os.fsencode(path) not in ours:
+                found.append(path)
         return found[:5]
 
     def _elsewhere(self) -> str | None:
@@ -383,53 +359,40 @@ def _required(metadata: str, extras: str) -> Iterator[tuple[str, str]]:
             yield plain_name(name), more
 
 
-def _of_build(name: str) -> Callable[[Host], str | None]:
-    """Return what reads a document in the folder of builds; none where no build is declared."""
-    return lambda host: document(host.asked["build"] and f"{host.asked['build']}/{name}")
-
-
-def _build_stamp(host: Host) -> str | None:
-    return (
-        document(f"{host.asked['venv']}/.pyinfra-gpu-build.json") if host.asked["build"] else None
-    )
+def _of_build(folder: str, name: str) -> Callable[[Host], str | None]:
+    """Return what reads a document of a build; None where no build is declared."""
+    return lambda host: document(f"{host.asked[folder]}/{name}") if host.asked["build"] else None
 
 
 def _building(host: Host) -> dict[str, Any] | None:
     """What the last build says of itself, and whether it is at work: its program holds a lock."""
-    said = _of_build("building")(host)
+    said = _of_build("build", "building")(host)
     if said is None:
         return None
     if len(words := said.split()) != 2:
         raise NotTold("it does not say which build it is")
     from fcntl import LOCK_NB, LOCK_SH, flock
 
-    told = {"fingerprint": words[0], "phase": words[1], "running": False}
-
     file = os.open(f"{host.asked['build']}/building", os.O_RDONLY | os.O_NONBLOCK)
     try:
         flock(file, LOCK_SH | LOCK_NB)
+        running = False
     except BlockingIOError:
-        return {**told, "running": True}
+        running = True
     finally:
         os.close(file)
-    return told
+    return {"fingerprint": words[0], "phase": words[1], "running": running}
 
 
-_EMPTY: tuple[Any, ...] = ([], [], {}, [], 0, None)
 FACTS: Facts = {
-    "build.stamp": _build_stamp,
-    "build.wheel": _of_build("wheel.json"),
+    "build.stamp": _of_build("venv", ".pyinfra-gpu-build.json"),
+    "build.wheel": _of_build("build", "wheel.json"),
     "build.state": _building,
-    "torch.python": _or_problem("python"),
-    "torch.base": _or_problem("base"),
-    "torch.installing": _told(lambda each: each.installing, empty=False),
-    "torch.version torch.git_version torch.cuda": _told(_identity),
-    "torch.distributions": _told(_distributions, empty={}),
+    "torch.python torch.base torch.installing": _python,
+    "torch.version torch.git_version torch.cuda": _identity,
+    "torch.distributions": _distributions,
     "torch.declared": _declared,
     "torch.uv": _uv,
-    "torch.damaged torch.foreign torch.damaged_others torch.needs torch.touched torch.elsewhere": (
-        _told(_compared, empty=_EMPTY)
-    ),
-    # Behind the comparison, which may find that the owner cannot use it.
-    "torch.python_problem": _told(lambda each: each.problem),
+    "torch.damaged torch.foreign torch.damaged_others torch.needs torch.touched torch.elsewhere"
+    " torch.python_problem": _compared,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import digest, document, is_file, masked
-from .frame import GONE, Any, Callable, Facts, Host, Iterable, NotTold, rows, why
+from .frame import GONE, Any, Callable, Facts, Host, NotTold, rows, why
 
 _MOST = 20
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
@@ -29,23 +29,17 @@ _DAMAGED = (
     *("not a git repository", "index file", "bad signature", "packfile", "object file"),
     *("loose object", "bad object", "unable to read", "corrupt", "bad tree"),
 )
+_FIELDS = {"1 ": 7, "2 ": 8, "u ": 9}  # before the path, by what begins the row
 
 
-class GitError(NotTold):
-    """Git said why it could not."""
-
-
-def _git(host: Host, *words: str) -> tuple[int, str]:
+def _git(host: Host, *words: str) -> str:
     """Ask git of this repository and of no other."""
     folder = host.asked["training"]
     before = ("git", "-c", f"safe.directory={folder}", "-C", folder, *_SETTINGS)
-    return host.run(*before, *words, seconds=10, environment={**_APART, "PATH": host.path})
-
-
-def _git_said(host: Host, *words: str) -> str:
-    status, said = _git(host, *words)
+    environment = {**_APART, "PATH": host.path}
+    status, said = host.run(*before, *words, seconds=10, environment=environment)
     if status:
-        raise GitError(f"git: {why(status, said)}")
+        raise NotTold(f"git: {why(status, said)}")
     return said
 
 
@@ -61,12 +55,12 @@ def _checkout(host: Host) -> tuple[Any, ...]:
     except PermissionError:
         raise NotTold(f"no permission to look at {host.asked['training']}") from None
     try:
-        said = _git_said(host, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
-    except GitError as error:
+        said = _git(host, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
+    except NotTold as error:
         reason = str(error)
         damage = reason if any(each in reason for each in _DAMAGED) else None
         return (*({"?": reason},) * 4, damage)
-    commit, changes, changed = changes_in(said.split("\n"))
+    commit, changes, changed = _changes_in(said)
     changes += _unwatched(host)
     first = changes[:_MOST]
     few = [each for each in changed if any(row[3:] == each for row in first)]
@@ -78,8 +72,7 @@ def _unwatched(host: Host) -> list[str]:
 
     What stands in them is not what is recorded, or nobody knows.
     """
-    status, said = _git(host, "ls-files", "-v")
-    lines = said.split("\n") if status == 0 else []
+    lines = _git(host, "ls-files", "-v").split("\n")
     return [f"?? {row[2:]}" for row in lines if row[:2] == "S " or row[:1].islower()]
 
 
@@ -88,7 +81,7 @@ def _submodules(host: Host) -> list[str]:
     folder = host.asked["training"]
     if not folder or not os.path.exists(f"{folder}/.gitmodules"):
         return []
-    said = _git_said(host, "submodule", "status", "--recursive")
+    said = _git(host, "submodule", "status", "--recursive")
     return [row for row in said.split("\n") if row[:1] in ("-", "+", "U") and row][:_MOST]
 
 
@@ -100,46 +93,32 @@ def _large_files(host: Host) -> str | None:
         return None
     if host.which("git-lfs") is None:
         return "-"
-    pointers = (row for row in _git_said(host, "lfs", "ls-files").split("\n") if " - " in row)
+    pointers = (row for row in _git(host, "lfs", "ls-files").split("\n") if " - " in row)
     return str(sum(row[:1] in "0123456789abcdef" for row in pointers))
 
 
-def changes_in(lines: Iterable[str]) -> tuple[str | None, list[str], list[str]]:
-    """Return commit, changes and changed submodules, of what `git status --porcelain=v2` says."""
+def _changes_in(said: str) -> tuple[str | None, list[str], list[str]]:
+    """Return commit, changes and changed submodules, of what `git status --porcelain=v2` says.
+
+    That format carries HEAD's commit in the same answer; changes are told in the form of the first
+    one, which is what people know.
+    """
     commit: str | None = None
     changes: list[str] = []
     changed: list[str] = []
-    for row in lines:
-        if row.startswith("# branch.oid "):
-            word = row.split(" ", 2)[2]
-            commit = None if word.startswith("(") else word
-        elif row.startswith("1 .M SC.. "):
-            continue  # a submodule at another commit and nothing else: `git submodule` tells of it
-        elif row[:2] in ("1 ", "2 ", "u ", "? "):
-            changes.append(_change(row))
-            submodule = row.split(" ")[2] if row[0] == "1" else ""
-            if submodule[:1] == "S" and (submodule[2:3] == "M" or submodule[3:] == "U"):
-                changed.append(changes[-1][3:])
+    for row in said.split("\n"):
+        if row.startswith("# branch.oid ") and "(" not in row:
+            commit = row.split(" ", 2)[2]
+        elif row.startswith("? "):
+            changes.append(f"?? {row[2:]}")
+        # A submodule at another commit and nothing else: `git submodule` tells of it.
+        elif row[:2] in _FIELDS and not row.startswith("1 .M SC.. "):
+            state, submodule, *_, path = row[2:].split(" ", _FIELDS[row[:2]])
+            new, renamed, old = path.partition("\t")
+            changes.append(f"{state.replace('.', ' ')} {f'{old} -> {new}' if renamed else path}")
+            if submodule[0] == "S" and (submodule[2] == "M" or submodule[3] == "U"):
+                changed.append(path)
     return commit, changes, changed
-
-
-def _change(row: str) -> str:
-    """Return a change of git's second porcelain format in the form of the first.
-
-    The second format carries HEAD's commit in the same answer; the first is what people know.
-    """
-    kind, _, rest = row.partition(" ")
-    if kind == "?":
-        return f"?? {rest}"
-    words = {"1": 7, "2": 8, "u": 9}[kind]
-    parts = rest.split(" ", words)
-    if len(parts) <= words:
-        return row
-    state, path = parts[0].replace(".", " "), parts[-1]
-    if kind == "2":
-        new, _, old = path.partition("\t")
-        path = f"{old} -> {new}"
-    return f"{state} {path}"
 
 
 def _of(name: str) -> Callable[[Host], str | None]:

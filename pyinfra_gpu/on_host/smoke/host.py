@@ -212,7 +212,7 @@ def kernel_log(facts: Facts, _: Want) -> str:
     if kernel["own"]:
         fail(f"the kernel reports that a process of this test was killed: {kernel['own'][0]}")
     if kernel["hardware"]:
-        warn(f"the kernel reported a hardware error meanwhile: {kernel['hardware'][0]}")
+        warn(f"the kernel reported a hardware error during the test: {kernel['hardware'][0]}")
     return f"{len(kernel['lines'])} new lines, none about this test"
 
 

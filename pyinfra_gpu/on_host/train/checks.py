@@ -116,7 +116,7 @@ def _room(site: Site, run: Run, preset: Preset) -> Problems:
     for folder, (what, gib) in needs.items():
         if (free := shutil.disk_usage(above(folder)).free / _GIB) < gib:
             need = f"{free:.1f} GiB are free below {above(folder)}, and {what} need {gib:g}"
-            yield need, "delete what nobody needs there"
+            yield need, "delete files there"
 
 
 def _memory(site: Site, run: Run, preset: Preset) -> Problems:

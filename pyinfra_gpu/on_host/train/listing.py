@@ -87,7 +87,7 @@ def state_words(run: Run) -> str:
         words = f"stalled: no step for {duration(run.stalled)}"
     if run.outcome == "lost":
         reboot = run.boot_id != host.boot_id()
-        words = f"lost: {'the host was started anew' if reboot else 'its supervisor was ended'}"
+        words = f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
     if run.last is not None and (began := moment(run.last.started)) is not None:
         took = duration((moment(run.last.ended) or time.time()) - began)
         words += f", {'after' if run.last.ended else 'for'} {took}"

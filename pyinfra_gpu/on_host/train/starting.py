@@ -189,7 +189,7 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
 
 def _point(run: Run, part: Part | None) -> Path:
     """Return from where a run goes on; raise TrainError with what can be done instead."""
-    anew = f"start it anew with `train start --like {run.run}`"
+    anew = f"start it again with `train start --like {run.run}`"
     if {*(run.across or ())} != {*(part["hosts"] if part else ())}:
         of = f"run {run.run} is of {', '.join(run.across or ['this host alone'])}"
         remedy = (

@@ -266,7 +266,7 @@ class Supervisor:
         try:
             return explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher(f"train: why it failed cannot be told: {error!r}")
+            self.launcher(f"train: why it failed is not known: {error!r}")
             return None
 
     def notify(self, event: str, why: str | None = None) -> None:

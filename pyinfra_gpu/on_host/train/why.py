@@ -145,7 +145,7 @@ def _own_words(run: Run, until: float) -> Iterator[str]:
     if outcome == "failed" and run.last and run.last.exit in (-9, 128 + 9):
         yield "train: the program was killed by SIGKILL"
     if outcome == "lost" and run.boot_id != host.boot_id():
-        yield f"train: the host was started anew while run {run.run} was on"
+        yield f"train: the host was restarted while run {run.run} was on"
     elif outcome == "lost":
         yield f"train: the supervisor of run {run.run} was ended before the run was"
     if history.not_finite:

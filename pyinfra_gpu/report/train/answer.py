@@ -192,7 +192,7 @@ def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for _, ended in groupby(ends, key=itemgetter(0)):
         (_, _, first, became), *others = ended
-        text = f"the ranks of {first} failed first, and the cause is told there"
+        text = f"the ranks of {first} failed first; the cause is shown there"
         if became == "stopped":
             text = f"it was stopped on {first}, and its ranks here lost those"
         found |= {name: text for _, _, name, outcome in others if outcome != "stopped"}

@@ -20,7 +20,7 @@ from pyinfra_gpu.text import columns, draws, some
 
 VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
-    "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
+    "exit code: 0 well; 1 a host's launcher refused, or could not be asked; 2 a run"
     " failed, is stalled or has a NaN or infinite loss, or a usage error. 1 takes"
     " precedence over 2."
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +26,11 @@ TURING, BLACKWELL = (7, 5), (10, 0)  # compute capabilities: the first each flav
 
 class RefusedError(Exception):
     """The kernel does not do it; the text is what it says."""
+
+
+def said_by(*command: str | Path) -> str:
+    """Return what a program prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def normal(name: str) -> str:
@@ -60,16 +64,12 @@ class Kernel:
 
     def file(self, name: str) -> Path | None:
         """Return the file of the module NAME for the running kernel, None where there is none."""
-        path = self._modinfo("-b", str(self.root), "-k", self.release, "-n", name)
+        path = said_by("modinfo", "-b", self.root, "-k", self.release, "-n", name).strip()
         return Path(path) if path.startswith("/") else None
 
     def field(self, path: Path, name: str) -> str:
         """Return what the module file PATH says in its field NAME."""
-        return self._modinfo("-F", name, str(path))
-
-    def _modinfo(self, *words: str) -> str:
-        command = ["modinfo", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return said_by("modinfo", "-F", name, path).strip()
 
     def cards(self) -> list[Path]:
         """Return the folders of the simulated cards on the bus, in the order of their addresses."""
@@ -113,13 +113,14 @@ class Kernel:
         if name == "nvidia":
             self._load_nvidia(path)
         elif name == "nouveau":
-            self._bind([card for card in self.cards() if not self.driver_of(card)], name)
+            self._drive([card for card in self.cards() if not self.driver_of(card)], name)
         folder = self.modules / name
         folder.mkdir()
         (folder / "initstate").write_text("live\n")
         if version := self.field(path, "version"):
             (folder / "version").write_text(f"{version}\n")
-        self._make_devices(DEVICES.get(name, ()))
+        for device in DEVICES.get(name, ()):
+            self._make_device(device)
 
     def _load_nvidia(self, path: Path) -> None:
         is_open, able = self.field(path, "license") != "NVIDIA", []
@@ -132,30 +133,20 @@ class Kernel:
         if not free or (is_open and not able):
             raise RefusedError("ERROR: could not insert 'nvidia': No such device")
         kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
-        build = "Release Build  (rehearsal)  Thu Jan  1 00:00:00 UTC 1970"
         self.proc.mkdir(parents=True)
-        (self.proc / "version").write_text(
-            f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  {build}\n"
-            "GCC version:  rehearsal: this driver drives simulated GPUs\n"
-        )
-        for card in able:
-            name, uuid, *_ = (card / "rehearsal").read_text().split("|")
-            folder = self.proc / "gpus" / card.name
-            folder.mkdir(parents=True)
-            lines = {"Model": name, "GPU UUID": uuid, "Bus Type": "PCIe", "Bus Location": card.name}
-            text = "".join(f"{key + ':':<17}{value}\n" for key, value in lines.items())
-            (folder / "information").write_text(f"{text}{'Note:':<17}rehearsal\n")
-        self._bind(able, "nvidia")
-        self._make_devices(("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))))
+        text = f"NVRM version: NVIDIA UNIX {kind}  {self.field(path, 'version')}  (rehearsal)\n"
+        (self.proc / "version").write_text(text)
+        self._drive(able, "nvidia")
+        for device in ("nvidiactl", *(f"nvidia{index}" for index in range(len(able)))):
+            self._make_device(device)
 
-    def _bind(self, cards: list[Path], driver: str) -> None:
+    def _drive(self, cards: list[Path], driver: str) -> None:
         for card in cards:
             (card / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
 
-    def _make_devices(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            (self.dev / name).touch()
-            (self.dev / name).chmod(0o666)
+    def _make_device(self, name: str) -> None:
+        (self.dev / name).touch()
+        (self.dev / name).chmod(0o666)
 
     def unload(self, name: str) -> None:
         """Unload the module NAME, which is loaded. Raises RefusedError where it is in use."""
@@ -187,10 +178,9 @@ class Kernel:
             return
         tree = self.root / "usr/lib/modules" / self.release
         if not (tree / "modules.dep").exists():
-            subprocess.run(["depmod", self.release], check=False)
+            said_by("depmod", self.release)
         # The configuration as it was when the initramfs was last written.
-        command = ["tar", "-xzOf", str(self.root / f"boot/initrd.img-{self.release}")]
-        at_boot = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        at_boot = said_by("tar", "-xzOf", self.root / f"boot/initrd.img-{self.release}")
         wanted = [] if blacklisted(at_boot, "nouveau") else ["nouveau"]
         wanted += [name for name in NEEDS if not blacklisted(self.configuration(), name)]
         for name in wanted:
@@ -199,23 +189,15 @@ class Kernel:
 
 
 def modprobe(kernel: Kernel, words: list[str]) -> int:
-    """Do what modprobe does with the command line WORDS; return its exit code."""
-    flags = {word for word in words if word.startswith("-")}
-    names = [normal(word) for word in words if not word.startswith("-") and "=" not in word]
-    letters = set("".join(flag[1:] for flag in flags if re.match(r"-[a-z]", flag)))
-    remove = "r" in letters or "--remove" in flags
-    listens = not remove and ("b" in letters or "--use-blacklist" in flags)
-    if "a" not in letters and "--all" not in flags and not remove:
-        names = names[:1]  # the rest are parameters of the module
-    for name in names:
-        if listens and blacklisted(kernel.configuration(), name):
-            continue
-        try:
+    """Do what modprobe does with the command line WORDS, of whose options -r alone counts."""
+    names = [normal(word) for word in words if not word.startswith("-")]
+    remove = "-r" in words
+    try:
+        for name in names if remove else names[:1]:  # the rest are parameters of the module
             _remove_chain(kernel, name) if remove else kernel.load(name)
-        except RefusedError as refused:
-            if "q" not in letters and "--quiet" not in flags:
-                sys.stderr.write(f"modprobe: {'FATAL: ' * remove}{refused}{'.' * remove}\n")
-            return 1
+    except RefusedError as refused:
+        sys.stderr.write(f"modprobe: {'FATAL: ' * remove}{refused}{'.' * remove}\n")
+        return 1
     return 0
 
 

@@ -560,7 +560,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     assert f"`train resume {NAME}` continues from step-40" in text
     on.add(f"{NAME}-5")
     for number, fields, lines, words in (
-        (2, {"outcome": "lost", "boot_id": "another"}, [], "lost: the host was started anew"),
+        (2, {"outcome": "lost", "boot_id": "another"}, [], "lost: the host was restarted"),
         (3, {"outcome": "finished"}, [NAN], "loss NaN since step 1"),
         (4, {"attempts": [], "refused": "git failed"}, [], "not started: git failed"),
         (5, {"state": "running", "outcome": None}, HANG, "stalled: no step for 1"),
