@@ -192,7 +192,7 @@ class Supervisor:
         variables = {**host.plain_variables(), **declared}
         if run.part:
             at = command.index("--nproc-per-node")
-            command[at:at], found = together(run.part, run.run)
+            command[at:at], found = rendezvous(run.part, run.run)
             variables = {**found, **variables}
         gpus = [each for each in run.gpus if each != host.CPU]
         variables |= {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
@@ -278,7 +278,7 @@ class Supervisor:
             threading.Thread(target=notified, args=words).start()
 
 
-def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
+def rendezvous(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's words and variables for a run that several hosts train together.
 
     + part: of this host, see `starting.part_of`; all meet at the first one's address

@@ -165,9 +165,9 @@ def printed(answer: TrainAnswer) -> str:
     named = len(answer.hosts) > 1 or any(not host.ok or host.reason for host in answer.hosts)
     for host in answer.hosts:
         said = [*host.lines]
-        if told := host.explained:
-            text = f"{told.what}; {elsewhere[host.name]}" if host.name in elsewhere else told.text
-            said = [indented(line) for line in text.splitlines() or [told.what]]
+        if why := host.explained:
+            text = f"{why.what}; {elsewhere[host.name]}" if host.name in elsewhere else why.text
+            said = [indented(line) for line in text.splitlines() or [why.what]]
         said += [f"! {host.reason}"] if host.reason else []
         blocks.setdefault(tuple(said), []).append(host.name)
     texts = [

@@ -512,7 +512,7 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
 def test_hosts_meet_where_the_first_one_is() -> None:
     part = {**BOTH, "address": "127.0.0.1", "port": 41235}
     for name, leads in (("a", "true"), ("b", "false")):
-        words, found = supervise.together({**part, "host": name}, NAME)
+        words, found = supervise.rendezvous({**part, "host": name}, NAME)
         assert words[words.index("--rdzv-endpoint") + 1] == "127.0.0.1:41235"
         assert words[words.index("--local-addr") + 1] == "127.0.0.1"
         assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
