@@ -27,24 +27,21 @@ Shown = Annotated[Text, AfterValidator(one_line)]
 
 
 class Run(Note):
-    """One run, as its launcher judges it.
+    """One run, as its launcher judges it; the rest is passed on.
 
     + outcome: the word for what it does, or became; + wrong: whether somebody should look at it
-    + last: its last step, as its log has it; + words: the same to be shown
+    + words: what its last step says, to be shown
     + losses: the curve as few points, where the launcher was asked for it
     + unresolved: whether it failed of late, and nobody has taken it up again
     """
+
+    model_config = ConfigDict(extra="allow")
 
     run: Name
     state: Word
     outcome: Word
     wrong: bool = False
-    preset: Text | None = None
-    created: Text = ""
-    gpus: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
-    last: dict[str, Any] | None = None
     words: dict[Word, Shown] = Field(default_factory=dict)
-    stalled_seconds: Number | None = None
     losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
     unresolved: bool = False
 

@@ -118,10 +118,8 @@ def _part(lines: Sequence[str]) -> dict[str, Any]:
 def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
     names = members(request, request.limit[0], "--across")
-    if isinstance(names, str) or len(names) < 2:
-        only = f"only {', '.join(names)} is among the hosts that are to train together"
-        reason = names if isinstance(names, str) else only
-        return TrainAnswer(inventory=request.inventory, reasons=(reason,))
+    if isinstance(names, str):
+        return TrainAnswer(inventory=request.inventory, reasons=(names,))
     at = words.index("--") if "--" in words else len(words)
     further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
     part: dict[str, Any] = {"hosts": names}
