@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from ..terminal import columns
+from ..terminal import columns, table
 from . import host, listing, presets, runs, starting
 from .host import NoRunError, TrainError
 from .metrics import sampled
@@ -194,7 +194,7 @@ def _row(run: Run) -> list[str]:
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
-    for line in listing.table(head, rows, columns()):
+    for line in table(head, rows, columns()):
         print(line)
 
 

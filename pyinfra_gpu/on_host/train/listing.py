@@ -1,7 +1,4 @@
-"""What is known of a run, in words, as a table, a line, or a screen.
-
-The table is the controller's as well.
-"""
+"""What is known of a run, in words, as a document, a line, or a screen."""
 
 from __future__ import annotations
 
@@ -66,15 +63,6 @@ def document(run: Run) -> dict[str, Any]:
     more = {name: getattr(run, name) for name in ("across", "outcome", "wrong", "nproc")}
     last = {"last": run.history.last or None, "words": words(run.history.last)}
     return {**own, **more, **last, "stalled_seconds": run.stalled}
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield a table's lines; one row after the other where the terminal is too narrow for it."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    for row in (head, *rows) if rows and fits else rows:
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-        yield "  ".join(cells if fits else filter(None, row)).rstrip()
 
 
 # -- one run

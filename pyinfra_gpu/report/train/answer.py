@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
 from pyinfra_gpu.facts.document import LARGEST, Note
-from pyinfra_gpu.on_host.train.listing import table
+from pyinfra_gpu.on_host.terminal import table
 from pyinfra_gpu.text import WIDTH, one_line
 
 SCHEMA_VERSION = 1
