@@ -37,10 +37,9 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,openssh-server,sudo,ca-certificates,python3-minimal,iproute2,"
     "procps,netbase,libpam-systemd,kmod,less,util-linux,curl,busybox"
 )
-# What a deploy may install on a host, offline: in the repository, not in the image.
-INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev", "ccache")
-# The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
-INSTALLABLE_ALONE = "dkms"
+# What a deploy may install on a host, offline and without what it recommends: in the repository,
+# not in the image.
+INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "make", "python3-dev", "ccache", "dkms")
 
 # Units that need a real machine (devices, an uplink, a console) or would wake up by the clock.
 MASKED = (
@@ -176,7 +175,7 @@ def ensure_base_image(archives: Archives, say: Say) -> BaseImage:
 
 
 def _build(archives: Archives, folder: Path) -> None:
-    words = shlex.join((MASKED, INSTALLABLE_ALONE, *INSTALLABLE))
+    words = shlex.join((MASKED, *INSTALLABLE))
     command: list[str | Path] = [
         *ALONE,
         "mmdebstrap",

@@ -30,6 +30,7 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.together import together
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
@@ -119,9 +120,15 @@ def answer(
 
     + compare_s: as in `request_text`
 
-    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
+    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept. Of a
+    machine that the run has under two names the second one is not answered for.
     """
-    return reach(host, lambda: _asked(state, host, spec, compare_s), seconds=spec.look_timeout_s)
+    seen = reach(host, lambda: _asked(state, host, spec, compare_s), seconds=spec.look_timeout_s)
+    if isinstance(seen, Record) and isinstance(seen.system.boot_id, str):
+        machine = (seen.system.boot_id, str(seen.system.hostname))
+        if (name := together().machines.setdefault(machine, host.name)) != host.name:
+            return Unanswered(reason=f"is the same machine as {name}: declare it by one name")
+    return seen
 
 
 def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswered:

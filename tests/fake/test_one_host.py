@@ -122,3 +122,11 @@ def test_a_report_that_breaks_for_one_host_tells_of_the_others(
     assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
     assert result["hosts"]["@fake/odd"]["status"] == "failed"
     assert "@fake/odd: its report failed (RecursionError: too deep)" in text
+
+
+def test_one_machine_under_two_names_is_said_before_anything_is_written() -> None:
+    box = {"system.hostname": "box"}
+    run = FakeRun(*(FakeHost(name=name, told=box, bare=True) for name in ("good", "odd")))
+    book = kept(run)
+    run.prepare()
+    assert "is the same machine as @fake/good: declare it by one name" in problem_of(book)

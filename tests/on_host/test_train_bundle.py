@@ -113,7 +113,6 @@ def test_the_supervisor_writes_down_how_a_run_ends(
         assert "No cause found" in here.train("why").stdout
     else:
         assert "has finished, nothing of it is left to do" in here.train("resume").stderr
-    assert "is of this host alone" in here.train("stop", "--across", folder.name).stderr
 
 
 # A training that fails at its first start and not at its second, after what the argument says.

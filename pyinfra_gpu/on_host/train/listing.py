@@ -42,17 +42,9 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def loss_words(known: Mapping[str, Any]) -> str:
-    """Return the loss of a step."""
-    value = known.get("loss")
-    if "not_finite" in known or value is None:
-        return _NOT_FINITE.get(known.get("not_finite", ""), "")
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
-
-
 def words(known: Mapping[str, Any]) -> dict[str, str]:
     """Return what a step says, by its names; what it does not say is left out."""
-    step, steps, speed = known.get("step"), known.get("steps"), []
+    step, steps, loss, speed = known.get("step"), known.get("steps"), known.get("loss"), []
     for name, unit in (("tokens_per_second", ""), ("tokens_per_second_per_gpu", " a GPU")):
         if (value := known.get(name)) is not None:
             speed.append((f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" tokens/s{unit}")
@@ -60,9 +52,11 @@ def words(known: Mapping[str, Any]) -> dict[str, str]:
         speed.append(f"MFU {mfu:.1f} %")
     found = {
         "step": "" if step is None else f"{step:,}" + (f"/{steps:,}" if steps else ""),
-        "loss": loss_words(known),
+        "loss": _NOT_FINITE.get(known.get("not_finite", ""), ""),
         "speed": ", ".join(speed),
     }
+    if loss is not None:
+        found["loss"] = f"{loss:.4f}" if loss == 0 or 1e-3 <= abs(loss) < 1e5 else f"{loss:.3e}"
     return {name: text for name, text in found.items() if text}
 
 
@@ -87,13 +81,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Ite
 
 
 def state_words(run: Run) -> str:
-    """Return what a run does or became, in a few words."""
+    """Return what a run does or became, and for how long it did."""
+    words = f"{run.outcome}: {run.refused}" if run.refused else run.outcome
     if run.stalled is not None:
-        return f"stalled: no step for {duration(run.stalled)}"
+        words = f"stalled: no step for {duration(run.stalled)}"
     if run.outcome == "lost":
         reboot = run.boot_id != host.boot_id()
-        return f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
-    return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
+        words = f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
+    if run.last is not None and (began := moment(run.last.started)) is not None:
+        took = duration((moment(run.last.ended) or time.time()) - began)
+        words += f", {'after' if run.last.ended else 'for'} {took}"
+    return words
 
 
 def told(run: Run) -> Iterator[tuple[str, str]]:
@@ -141,9 +139,6 @@ def line(run: Run) -> str:
 
 def screen(run: Run, width: int) -> str:
     """Return a run on lines of at most so many columns."""
-    last, head = run.last, [run.run, state_words(run)]
-    if last is not None and (began := moment(last.started)) is not None:
-        head.append(duration((moment(last.ended) or time.time()) - began))
     about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
     about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
     about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
@@ -152,7 +147,16 @@ def screen(run: Run, width: int) -> str:
     hint = f"train {'why' if run.failed else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
     curve = chart(run.history.losses, width - 2)
-    lines = ["  ".join(head), " · ".join(about), "", *rows, *curve, "", *machine(run), hint]
+    lines = [
+        f"{run.run}  {state_words(run)}",
+        " · ".join(about),
+        "",
+        *rows,
+        *curve,
+        "",
+        *machine(run),
+        hint,
+    ]
     return "\n".join(text if text in curve else one_line(text)[:width] for text in lines)
 
 

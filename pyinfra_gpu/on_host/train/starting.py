@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -54,8 +53,7 @@ def start(
         run.overrides = {**old.overrides, **run.overrides}
     if dry and not presets.secret_in(words):
         run.begin_from(site, None)
-        devices = f"on {run.ranks} of: {', '.join(run.devices)}"
-        print(f"in a worktree of {site.checkout}", devices, shlex.join(run.command), sep="\n")
+        print(shlex.join(run.command))
     checks.refuse(site, run)
     if run.settings.checkpoints is None:
         say(f"warning: preset {run.preset} names no checkpoints, so this run cannot be resumed")
@@ -224,14 +222,12 @@ def _as_asked(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
 
 def go_on(site: Site, run: Run, point: Path | None, **more: Any) -> Run:
     """Start a run again, from a checkpoint or the beginning."""
-    with claims.bound(f"resume/{run.run}") or contextlib.nullcontext() as alone:
-        as_it_is = runs.read(run.folder)
-        if alone is None or not (as_it_is.over or as_it_is.waits_for_boot):
-            on = "being resumed" if alone is None else as_it_is.state
-            raise TrainError(f"run {run.run} is {on} already: see `train list`")
-        asked = _as_asked(site, run, **more)
-        checks.refuse(site, asked)
-        _launch(site, asked, point)
+    as_it_is = runs.read(run.folder)
+    if not (as_it_is.over or as_it_is.waits_for_boot):
+        raise TrainError(f"run {run.run} is {as_it_is.state} already: see `train list`")
+    asked = _as_asked(site, run, **more)
+    checks.refuse(site, asked)
+    _launch(site, asked, point)
     return asked
 
 
@@ -259,8 +255,6 @@ def again(site: Site) -> int:
 def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     """End a run with all that it started; a damaged record keeps nobody from that."""
     run = runs.chosen(site, name, going=True, across=across)
-    if across and not run.across and not run.damaged:
-        raise TrainError(f"run {run.run} is of this host alone: leave out --across")
     if run.over:
         raise NoRunError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
     if run.across and not across:

@@ -150,7 +150,7 @@ def test_settings_keep_the_kind_of_what_stood_there(before: object, text: str, v
         ("rate=fast", "--set rate=fast: in preset a it is 0.5; give such a number"),
         ("fast=maybe", "--set fast=maybe: in preset a it is True; give on or off"),
         ("save={rnu}/x", "{rnu}, which stands for nothing: the places are"),
-        ("momentum=0.9", "what it does not know goes behind --, as -- --momentum=0.9"),
+        ("momentum=0.9", "(others go behind --, as -- --momentum=0.9"),
     ],
 )
 def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
