@@ -12,10 +12,10 @@ rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
 
 # In two calls, since importing pyinfra's command line, as unit and fake do, has gevent replace the
-# parts of Python that start and watch processes, which is what the other folders test.
-PYTEST = $(BIN)/python -m pytest -q -n 2 --durations=50
-# Three at a time, also on two cores: hosts boot, and wait, for half of the time.
-ON_HOSTS = -n 3 tests/on_host tests/rehearsal tests/gpu
+# parts of Python that start and watch processes, which is what the other folders test. Three at a
+# time, also on two cores: what hangs, boots or answers late is waited for.
+PYTEST = $(BIN)/python -m pytest -q -n 3 --durations=50
+ON_HOSTS = tests/on_host tests/rehearsal tests/gpu
 
 # Types are checked while torch is unpacked: each keeps one core busy, for half a minute.
 test: $(VENV)/installed

@@ -20,15 +20,6 @@ PROGRAMS = {
     "git": "git",
     "gpg": "gnupg",
 }
-# What a host's boot does, in namespaces that are gone at once.
-_TRY = "unshare --mount --net --pid --ipc --uts --cgroup --time --fork --mount-proc sh -e -c"
-_MOUNTS = """
-mount -t sysfs -o ro sysfs /sys
-mount -t tmpfs try /tmp
-mkdir /tmp/low /tmp/up /tmp/work /tmp/root
-cd /tmp
-mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work,volatile,redirect_dir=on root
-"""
 
 
 def missing_packages(*, gpu: bool = False) -> list[str]:
@@ -86,9 +77,8 @@ def available() -> str | None:
         return "throwaway hosts need root: use sudo"
     try:
         lab_group("")
-        run([*_TRY.split(), _MOUNTS], purpose="trying namespaces")
     except LabError as error:
-        return f"throwaway hosts cannot be made here ({error})"
+        return str(error)
     return None
 
 

@@ -146,7 +146,7 @@ class DriverRecord:
     # whether the key that DKMS signs modules with is enrolled in the firmware; None where Secure
     # Boot is off, or there is no such key, or no mokutil to ask
     mok: MaybeFlag = None
-    closed: Rows  # what the owner may not open, or run: devices, libraries, nvidia-smi
+    closed: Rows = ()  # what the owner may not open, or run: devices, libraries, nvidia-smi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

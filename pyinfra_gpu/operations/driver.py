@@ -11,6 +11,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
+from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift import driver as drift
 from pyinfra_gpu.drift.driver import SERVICES, UNIT, users
 from pyinfra_gpu.drift.driver_inventory import (
@@ -88,6 +89,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
             yield write(STAGE, ours, root)
     if renewed:
         yield FunctionCommand(update, (STAGE, spec), {})
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
 
 
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
@@ -101,12 +103,24 @@ def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list
 
 
 def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Refuse a version that nobody offers; what apt cannot tell, the transaction will."""
-    version = spec.driver.version
-    if version is None:
+    """Refuse a version, or a toolkit for later, that nobody offers, while the driver is as it was.
+
+    What apt cannot tell, the transaction will.
+    """
+    version, toolkit = spec.driver.version, cuda.package(spec) if cuda.declared(spec) else ""
+    lacks = toolkit and record.nvidia.package(toolkit) is None
+    if not (version or lacks):
         return True
     if not update(state, host, STAGE, spec):
         return False
+    if lacks:
+        answer = ask(state, host, apt.on_offer([toolkit]), as_root(spec), seconds=deadlines.SERVICE)
+        if answer.ok and not apt.on_offer_in(answer.stdout):
+            said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
+            fix = "choose another `stack`, or declare `cuda_toolkit = False`"
+            return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
+    if version is None:
+        return True
     offered = _on_offer(state, host, spec, packages(spec, record))
     if version in offered or not offered:
         return True

@@ -38,15 +38,11 @@ class Machine:
         """Return the kernel's files of the GPU in SLOT, and the one that simulated programs read.
 
         `resource` has six windows of memory and the ROM, each "first last flags": registers first,
-        the window onto the memory second; a window of 64 bits takes two rows. Registers of GeForce
-        cards have 32 bits, those of others 64.
+        the window onto the memory second, which has 64 bits and takes two rows.
         """
         geforce = re.match(r"[GR]TX (?!PRO)", self.model) is not None
-        start, none = 0x80000000 + slot * (64 << 20), [(0, 1, 0)]
-        registers = [(start, 16 << 20, 0x40200)] + ([] if geforce else none)
-        memory = [((slot + 1) << 40, self.bar1_mib << 20, 0x14220C), *none]
-        rows = [*registers, *memory, (((slot + 1) << 40) + (1 << 39), 32 << 20, 0x14220C)]
-        rows += none * (7 - len(rows))
+        rows = [(0x80000000 + slot * (64 << 20), 16 << 20, 0x40200)]
+        rows += [((slot + 1) << 40, self.bar1_mib << 20, 0x14220C), *[(0, 1, 0)] * 5]
         uuid = f"GPU-{uuid5(NAMESPACE_OID, f'{self.model} {slot}')}"
         name = f"NVIDIA {'GeForce ' if geforce else ''}{self.model}"
         return {

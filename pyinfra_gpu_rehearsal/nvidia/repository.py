@@ -28,7 +28,6 @@ from pyinfra_gpu_rehearsal.nvidia.packages import (
     newer_release,
 )
 
-DEFAULT = ("580.82.07", "580.95.05")
 ARCHITECTURE = "x86_64"
 KEYRING = "usr/share/keyrings/cuda-archive-keyring.gpg"
 NEXT_BRANCH = "595.71.05"
@@ -74,8 +73,7 @@ def first_offer(distribution: str) -> tuple[str, ...]:
 
     A repository begins with the branch of its day: that for Debian 13 has no 580.
     """
-    fit = [version for version in DEFAULT if carries(distribution, version)]
-    return tuple(fit or [version for version in DRIVERS if carries(distribution, version)])
+    return tuple(version for version in DRIVERS if carries(distribution, version))[:2]
 
 
 def newest(versions: Iterable[str]) -> str:

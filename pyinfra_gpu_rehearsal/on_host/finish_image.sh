@@ -1,16 +1,13 @@
 # Makes a base image of a tree into which its packages were installed; mmdebstrap runs it.
-#   sh finish_image.sh TREE MASKED ALONE PACKAGE...
+#   sh finish_image.sh TREE MASKED PACKAGE...
 # MASKED    units that are masked, in one word
-# ALONE     packages to download without what they recommend, in one word
-# PACKAGE   packages to download with what they recommend
+# PACKAGE   packages to download
 set -eu
-here=$(dirname "$0") root=$1 masked=$2 alone=$3
-shift 3
+here=$(dirname "$0") root=$1 masked=$2
+shift 2
 rm -f "$root"/var/cache/apt/archives/*.deb
 APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
-  apt-get --yes -o APT::Install-Recommends=true --download-only install "$@" >/dev/null
-APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
-  apt-get --yes -o APT::Install-Recommends=false --download-only install $alone >/dev/null
+  apt-get --yes --no-install-recommends --download-only install "$@" >/dev/null
 mkdir "$root/installable"
 mv "$root"/var/cache/apt/archives/*.deb "$root/installable/"
 for folder in "$root"/usr/lib/python3.*/; do

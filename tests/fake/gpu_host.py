@@ -236,7 +236,8 @@ class GpuRun(FakeRun):
     def _data(host: FakeHost) -> dict[str, Any]:
         data = FakeRun._data(host)
         told = host.responses if isinstance(host, GpuHost) else {}
-        data["fake_responses"] = {**data["fake_responses"], **told}
+        offer = {"apt-cache madison cuda-toolkit": {"stdout": ["cuda-toolkit-13-0 | 13.0.3-1 | x"]}}
+        data["fake_responses"] = {**data["fake_responses"], **offer, **told}
         return data
 
     def prepare(self) -> GpuRun:

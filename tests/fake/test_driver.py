@@ -130,6 +130,13 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
             assert said in told.problem
 
 
+def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced() -> None:
+    nothing = {"apt-cache madison cuda-toolkit": {"stdout": []}}
+    made, told = executed(GpuHost(texts=PINS, told=packages(), responses=nothing))
+    assert "no package source has cuda-toolkit-13-0" in told.problem
+    assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+
+
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
 

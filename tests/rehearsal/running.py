@@ -53,7 +53,6 @@ class Run:
     code: int
     output: str
     report: dict[str, Any]
-    seconds: float
 
     def status(self, host: str) -> str:
         return str(self.report["hosts"][host]["status"])
@@ -158,9 +157,9 @@ class Deployer:
             "XDG_STATE_HOME": str(self.folder),  # where `check` keeps what it found before
         }
 
-    def command(self, *arguments: str, inventory: str = INVENTORY) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         program = str(Path(sys.executable).parent / "pyinfra")
-        return [program, *arguments, *self.declared, inventory, self.file]
+        return [program, *arguments, *self.declared, INVENTORY, self.file]
 
     @property
     def declared(self) -> list[str]:
@@ -172,10 +171,9 @@ class Deployer:
 
     def start(self, *, limit: str | None = None) -> Process:
         """Start a deploy in the background, as `deploy` runs it."""
-        self._cut_off.unlink(missing_ok=True)
         chosen = ("--limit", limit) if limit else ()
         command = self.command("-y", *self.arguments, *chosen)
-        environment = self.environment(self._cut_off)
+        environment = self.environment(self.folder / "cut-off.json")
         if self.forks:
             return forked.Forked(command, environment, folder=self.project)
         return subprocess.Popen(
@@ -188,42 +186,19 @@ class Deployer:
             text=True,
         )
 
-    def ended(self, process: Process) -> Run:
-        """Wait for the end of a run that was started, and return what it said and did."""
-        output = process.communicate(timeout=PATIENCE_S)[0]
-        content = json.loads(self._cut_off.read_text()) if self._cut_off.exists() else {"hosts": {}}
-        assert process.returncode is not None
-        return Run(process.returncode, output, content, seconds=0.0)
-
-    @property
-    def _cut_off(self) -> Path:
-        return self.folder / "cut-off.json"
-
-    def run(
-        self,
-        *arguments: str,
-        limit: str | None = None,
-        inventory: str = INVENTORY,
-        timeout: float = PATIENCE_S,
-    ) -> Run:
+    def run(self, *arguments: str, limit: str | None = None) -> Run:
         report = self.folder / f"report-{time.monotonic_ns()}.json"
         chosen = ("--limit", limit) if limit else ()
-        started = time.monotonic()
-        done = self._done(
-            self.command(*self.arguments, *arguments, *chosen, inventory=inventory),
-            self.environment(report),
-            timeout,
-        )
-        seconds = time.monotonic() - started
-        text = done.stdout + done.stderr
+        command = self.command(*self.arguments, *arguments, *chosen)
+        done = self._done(command, self.environment(report))
         content = json.loads(report.read_text()) if report.exists() else {"hosts": {}}
-        return Run(done.returncode, text, content, seconds)
+        return Run(done.returncode, done.stdout + done.stderr, content)
 
     def _done(
-        self, command: list[str], environment: dict[str, str], timeout: float
+        self, command: list[str], environment: dict[str, str]
     ) -> subprocess.CompletedProcess[str]:
         if self.forks:
-            return forked.run(command, environment, timeout, folder=self.project)
+            return forked.run(command, environment, PATIENCE_S, folder=self.project)
         return subprocess.run(
             command,
             cwd=self.project,
@@ -231,7 +206,7 @@ class Deployer:
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=timeout,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -248,7 +223,6 @@ class Deployer:
         done = self._done(
             [program, "check", INVENTORY, "--json", *self.declared, *chosen],
             self.environment(self.folder / "unused.json"),
-            timeout=PATIENCE_S,
         )
         assert done.stdout, done.stderr
         return Check(done.returncode, json.loads(done.stdout))
@@ -267,7 +241,7 @@ class Deployer:
         """Run one of `pyinfra-gpu`'s verbs, which takes the inventory and these words."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
         environment = self.environment(self.folder / "unused.json")
-        return self._done([program, name, INVENTORY, *words], environment, timeout=PATIENCE_S)
+        return self._done([program, name, INVENTORY, *words], environment)
 
     def converge(self, limit: str | None = None) -> Run:
         """Deploy and insist that it worked."""

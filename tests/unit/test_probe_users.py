@@ -151,17 +151,6 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(tree
     assert {path.read_text().strip() for path in trace.iterdir()} == {str(NOBODY)}
 
 
-def test_root_runs_a_users_python_and_installer_as_that_user(tree: Tree) -> None:
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    write(python, "#!/bin/sh\nid -u >&2\nexit 1\n", 0o755)
-    write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
-    given(tree)
-    torch = tree.look(owner="nobody").torch
-    assert (torch.python_problem, torch.uv) == (str(NOBODY), f"0.0.{NOBODY}")
-
-
 def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(tree: Tree) -> None:
     furnish_nvidia(tree)
     for tool in ("systemctl", "mokutil", "gcc"):

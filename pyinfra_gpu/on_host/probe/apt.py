@@ -163,8 +163,7 @@ def lock_holder(host: Host) -> str | None:
 
 def _sources(host: Host) -> list[dict[str, Any]]:
     folder = "/etc/apt/sources.list.d"
-    there = [each for end in (".list", ".sources") for each in host.paths(folder, end=end)]
-    files = filter(host.is_file, ("/etc/apt/sources.list", *there))
+    files = host.files("/etc/apt/sources.list", f"{folder}/*.list", f"{folder}/*.sources")
     found = (each for path in files for each in listed(path, host.rows(path)))
     return [each for each in found if matters(each, host.asked["repository"])]
 

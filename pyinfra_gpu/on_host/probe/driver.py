@@ -46,15 +46,15 @@ def _rule(host: Host) -> str | None:
     nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves "nothing"
     to load.
     """
-    for folder in (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d"):
-        for path in host.paths(folder, end=".conf"):
-            for words in map(str.split, host.rows_if_any(path)):
-                if words[:3] == ["alias", "nvidia", "off"]:
-                    return f"nothing {path}"
-                if words[:2] == ["install", "nvidia"] and len(words) > 2:
-                    rest = " ".join(words[2:])
-                    ignoring = re.match(r"modprobe .*?(?:-i|--ignore-install) (\S+)", rest)
-                    return f"{ignoring[1] if ignoring else words[2]} {path}"
+    folders = (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d")
+    for path in host.files(*(f"{each}/*.conf" for each in folders)):
+        for words in map(str.split, host.rows_if_any(path)):
+            if words[:3] == ["alias", "nvidia", "off"]:
+                return f"nothing {path}"
+            if words[:2] == ["install", "nvidia"] and len(words) > 2:
+                rest = " ".join(words[2:])
+                ignoring = re.match(r"modprobe .*?(?:-i|--ignore-install) (\S+)", rest)
+                return f"{ignoring[1] if ignoring else words[2]} {path}"
     return None
 
 
@@ -262,8 +262,7 @@ def _libcuda_files(host: Host) -> list[str]:
 def _loader_paths(host: Host) -> list[str]:
     """Return folders of stubs and compat libraries that the loader is told to search."""
     found = []
-    more = host.paths("/etc/ld.so.conf.d", end=".conf")
-    for path in filter(host.is_file, ("/etc/ld.so.conf", *more)):
+    for path in host.files("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf"):
         words = (row.split()[0] for row in host.rows(path) if row.strip())
         found += [f"{path}: {e}" for e in words if e[0] != "#" and re.search("stubs|compat", e)]
     return found

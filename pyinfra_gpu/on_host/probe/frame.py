@@ -101,8 +101,8 @@ class Host:
         self.path = os.environ.get("PATH", "") + asked.get("sbin", _SBIN)
         self.environment = {**os.environ, "LC_ALL": "C", "PATH": self.path}
         self.uid = os.getuid()
-        arch = self.rows_if_any("/proc/sys/kernel/arch")  # since Linux 6.1
-        self.machine: str = arch[0] if arch else os.uname().machine
+        arch = attempt(self.line, "/proc/sys/kernel/arch")  # since Linux 6.1
+        self.machine: str = arch if isinstance(arch, str) else os.uname().machine
         # The architecture as Debian's packages are named for it.
         self.native = {"x86_64": "amd64", "aarch64": "arm64"}.get(self.machine, self.machine)
 
@@ -146,6 +146,14 @@ class Host:
         """Return the same as paths of the system's."""
         return [f"{folder}/{each}" for each in self.names(folder, begin, end)]
 
+    def files(self, *places: str) -> list[str]:
+        """Return the plain files at these places; FOLDER/*END stands for those that end so."""
+        found: list[str] = []
+        for place in places:
+            folder, star, end = place.partition("/*")
+            found += self.paths(folder, end=end) if star else [place]
+        return [each for each in found if self.is_file(each)]
+
     def rows(self, path: str) -> list[str]:
         """Return the lines of a file of the system's."""
         return rows(self.root + path)
@@ -159,7 +167,11 @@ class Host:
 
     def line(self, path: str) -> str:
         """Return the first line of a file of the kernel's."""
-        row = "".join(self.rows_if_any(path)[:1]).strip()
+        try:
+            with open(self.root + path, "rb") as file:
+                row = decoded(file.readline(TEXT_LIMIT)).strip()
+        except OSError:
+            row = ""
         if not row:
             raise NotTold(f"{self.root}{path} is empty, or the host does not show it")
         return row

@@ -23,8 +23,6 @@ def _shm_closed(host: Host) -> bool:
 
 def _closed(host: Host) -> list[str]:
     """Return what the owner may not open of the driver, or not run."""
-    if not host.asked["nvidia"]:
-        return []
     devices = [e for e in host.paths("/dev", "nvidia") if e[11:12].isdigit()]
     devices += ["/dev/nvidiactl", "/dev/nvidia-uvm"]
     needed = [(each, os.R_OK | os.W_OK) for each in devices]
@@ -36,16 +34,11 @@ def _closed(host: Host) -> list[str]:
 
 
 def _found(host: Host, form: str, *places: str) -> list[tuple[str, str]]:
-    """Return (FILE, what the form's group finds in a line), at most 9 of a file.
-
-    A folder stands for what is in it and ends as said.
-    """
+    """Return (FILE, what the form's group finds in a line), at most 9 of a file."""
     found: list[tuple[str, str]] = []
-    for place in places:
-        folder, star, end = place.partition("/*")
-        for path in filter(host.is_file, host.paths(folder, end=end) if star else [place]):
-            matches = filter(None, map(re.compile(form).match, host.rows_if_any(path)))
-            found += [(path, each[1]) for each in matches][:_MOST]
+    for path in host.files(*places):
+        matches = filter(None, map(re.compile(form).match, host.rows_if_any(path)))
+        found += [(path, each[1]) for each in matches][:_MOST]
     return found
 
 
@@ -84,10 +77,10 @@ def _nvcc(host: Host) -> str | None:
 FACTS: Facts = {
     "system.preload_problem": preload_problem,
     "storage.shm_closed": _shm_closed,
-    "driver.closed": _closed,
     "environment.for_all": _for_all,
 }
 NVIDIA: Facts = {
+    "driver.closed": _closed,
     "cuda.shell_lines": _shell_lines,
     "cuda.gxx": lambda host: host.which("g++") is not None,
     "cuda.gcc": lambda host: _compiler(host, "gcc"),

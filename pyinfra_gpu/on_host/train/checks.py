@@ -74,14 +74,11 @@ def _several(run: Run, preset: Preset) -> Problems:
             yield "hosts cannot wait for each other", f"leave out --{option}"
 
 
-def _proven(site: Site, run: Run, preset: Preset) -> Problems:
+def _host(site: Site, run: Run, preset: Preset) -> Problems:
     if not run.unproven and (why := host.unproven(site)):
         yield why, f"{PROVE}, or give --unproven"
     if found := units.problem():
         yield found
-
-
-def _code(site: Site, run: Run, preset: Preset) -> Problems:
     for path in (site.python, site.env_file):
         if not os.access(path, os.R_OK):
             yield f"{path} cannot be read", AGAIN
@@ -162,4 +159,4 @@ def taken_remedy(names: list[str], run: Run) -> str:
     return ", or ".join(ways) or "start it when they have ended"
 
 
-_CHECKS = (_proven, _code, _arguments, _room, _memory, _taken)
+_CHECKS = (_host, _arguments, _room, _memory, _taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
-from ..terminal import columns
+from ..terminal import columns, table
 from . import host, listing, presets, runs, starting
 from .host import NoRunError, TrainError
 from .metrics import sampled
@@ -32,11 +33,9 @@ def main(words: Sequence[str]) -> int:
     at = words.index("--") if "--" in words else len(words)
     own, further = [*words[:at]], [*words[at + 1 :]]
     try:
-        if os.environ.get(_COMPLETES):
-            train.main([], prog_name="train", complete_var=_COMPLETES)
         if further and own[:1] != ["start"]:
             raise click.UsageError("nothing goes behind -- but what `train start` gives a program")
-        code = train.main(own, prog_name="train", standalone_mode=False, obj=further)
+        code = train.main(own, "train", _COMPLETES, standalone_mode=False, obj=further)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
@@ -62,26 +61,22 @@ def main(words: Sequence[str]) -> int:
 # -- what a shell completes, and options of several commands
 
 
-def _offers(words: Callable[[click.Context], Iterable[str]]) -> Any:
+def _offers(words: Callable[[host.Site], Iterable[str]]) -> Any:
     """Return what offers words; none where the host cannot be asked."""
 
-    def offers(context: click.Context, parameter: object, begun: str) -> list[CompletionItem]:
-        try:
-            return [CompletionItem(word) for word in words(context) if word.startswith(begun)]
-        except (TrainError, OSError):
-            return []
+    def offers(context: click.Context, parameter: object, begun: str) -> list[str]:
+        with contextlib.suppress(TrainError, OSError):
+            return [word for word in words(host.load()) if word.startswith(begun)]
+        return []
 
     return offers
 
 
-_presets = _offers(lambda _: host.load().presets)
-_runs = _offers(lambda _: runs.names(host.load())[:-50:-1])
+_presets = _offers(lambda site: site.presets)
+_runs = _offers(lambda site: runs.names(site)[:-50:-1])
 
 
-def _run_argument(command: Any) -> Any:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)(command)
-
-
+_RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="K=V",
     help="Another value of an argument; may be given again for others.",
@@ -148,7 +143,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 
 
 @train.command("resume")
-@_run_argument
+@_RUN
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_PART
@@ -159,7 +154,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument
+@_RUN
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -169,13 +164,12 @@ def _stop(run: str | None, across: bool) -> int:
 @train.command("list")
 @_JSON
 @click.option("--curves", is_flag=True, help="With --json: the losses as well.")
-@click.option("--all", "everything", is_flag=True, help="Not only the last twenty.")
-def _list(as_json: bool, curves: bool, everything: bool) -> int:
-    """Show the runs of this host."""
+def _list(as_json: bool, curves: bool) -> int:
+    """Show the last twenty runs of this host, and those that are on or failed of late."""
     site = host.load()
     known = runs.all_of(site)
     failed = runs.unresolved(known)
-    newest = known if everything else known[-_SHOWN:]
+    newest = known[-_SHOWN:]
     shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
         documents = [{**listing.document(run), "unresolved": run.run in failed} for run in shown]
@@ -185,9 +179,7 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
         return 0
     if not shown:
         print(f"there is no run yet: {runs.begin_one(site)}")
-    _print(["run", "state", "step", "loss", "devices", "started"], [*map(_row, shown)])
-    if len(shown) < len(known):
-        print(f"{len(known) - len(shown)} more: `train list --all`")
+    _print(["run", "state", "step", "loss", "devices"], [*map(_row, shown)])
     return 0
 
 
@@ -198,11 +190,11 @@ def _row(run: Run) -> list[str]:
     state += ", a try" if run.trial else ""
     on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
     shown = [run.run, state, words.get("step"), words.get("loss"), on]
-    return [*(each or "-" for each in shown), run.created[:16].replace("T", " ")]
+    return [each or "-" for each in shown]
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
-    for line in listing.table(head, rows, columns()):
+    for line in table(head, rows, columns()):
         print(line)
 
 
@@ -220,7 +212,7 @@ def _declared() -> int:
 
 
 @train.command("watch")
-@_run_argument
+@_RUN
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
@@ -229,19 +221,20 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 
 
 @train.command("why")
-@_run_argument
+@_RUN
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
-    from .why import why
+    from .why import explain
 
-    found = why(host.load(), run)
+    site = host.load()
+    found = explain(site, runs.chosen(site, run))
     print(json.dumps(found.as_json()) if as_json else found.text(columns()))
     return 0
 
 
 @train.command("logs")
-@_run_argument
+@_RUN
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")

@@ -1,7 +1,4 @@
-"""What is known of a run, in words, as a table, a line, or a screen.
-
-The table is the controller's as well.
-"""
+"""What is known of a run, in words, as a document, a line, or a screen."""
 
 from __future__ import annotations
 
@@ -42,17 +39,9 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def loss_words(known: Mapping[str, Any]) -> str:
-    """Return the loss of a step."""
-    value = known.get("loss")
-    if "not_finite" in known or value is None:
-        return _NOT_FINITE.get(known.get("not_finite", ""), "")
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
-
-
 def words(known: Mapping[str, Any]) -> dict[str, str]:
     """Return what a step says, by its names; what it does not say is left out."""
-    step, steps, speed = known.get("step"), known.get("steps"), []
+    step, steps, loss, speed = known.get("step"), known.get("steps"), known.get("loss"), []
     for name, unit in (("tokens_per_second", ""), ("tokens_per_second_per_gpu", " a GPU")):
         if (value := known.get(name)) is not None:
             speed.append((f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" tokens/s{unit}")
@@ -60,9 +49,11 @@ def words(known: Mapping[str, Any]) -> dict[str, str]:
         speed.append(f"MFU {mfu:.1f} %")
     found = {
         "step": "" if step is None else f"{step:,}" + (f"/{steps:,}" if steps else ""),
-        "loss": loss_words(known),
+        "loss": _NOT_FINITE.get(known.get("not_finite", ""), ""),
         "speed": ", ".join(speed),
     }
+    if loss is not None:
+        found["loss"] = f"{loss:.4f}" if loss == 0 or 1e-3 <= abs(loss) < 1e5 else f"{loss:.3e}"
     return {name: text for name, text in found.items() if text}
 
 
@@ -74,29 +65,24 @@ def document(run: Run) -> dict[str, Any]:
     return {**own, **more, **last, "stalled_seconds": run.stalled}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield a table's lines; one row after the other where the terminal is too narrow for it."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    for row in (head, *rows) if rows and fits else rows:
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-        yield "  ".join(cells if fits else filter(None, row)).rstrip()
-
-
 # -- one run
 
 
 def state_words(run: Run) -> str:
-    """Return what a run does or became, in a few words."""
+    """Return what a run does or became, and for how long it did."""
+    words = f"{run.outcome}: {run.refused}" if run.refused else run.outcome
     if run.stalled is not None:
-        return f"stalled: no step for {duration(run.stalled)}"
+        words = f"stalled: no step for {duration(run.stalled)}"
     if run.outcome == "lost":
         reboot = run.boot_id != host.boot_id()
-        return f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
-    return f"{run.outcome}: {run.refused}" if run.refused else run.outcome
+        words = f"lost: {'the host was restarted' if reboot else 'its supervisor was ended'}"
+    if run.last is not None and (began := moment(run.last.started)) is not None:
+        took = duration((moment(run.last.ended) or time.time()) - began)
+        words += f", {'after' if run.last.ended else 'for'} {took}"
+    return words
 
 
-def told(run: Run) -> Iterator[tuple[str, str]]:
+def rows_of(run: Run) -> Iterator[tuple[str, str]]:
     """Yield (name, words) of what is known of a run, for a line or a screen."""
     known, history = run.history.last, run.history
     if run.waits:
@@ -135,24 +121,30 @@ def machine(run: Run) -> Iterator[str]:
 
 def line(run: Run) -> str:
     """Return a run on one line."""
-    parts = (text if name == "speed" else f"{name} {text}" for name, text in told(run))
+    parts = (text if name == "speed" else f"{name} {text}" for name, text in rows_of(run))
     return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
 
 
 def screen(run: Run, width: int) -> str:
     """Return a run on lines of at most so many columns."""
-    last, head = run.last, [run.run, state_words(run)]
-    if last is not None and (began := moment(last.started)) is not None:
-        head.append(duration((moment(last.ended) or time.time()) - began))
     about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
     about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
     about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
     about += ["unproven host"] if run.unproven else []
-    rows = (f"{name:5}  {text}" for name, text in told(run))
+    rows = (f"{name:5}  {text}" for name, text in rows_of(run))
     hint = f"train {'why' if run.failed else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
     curve = chart(run.history.losses, width - 2)
-    lines = ["  ".join(head), " · ".join(about), "", *rows, *curve, "", *machine(run), hint]
+    lines = [
+        f"{run.run}  {state_words(run)}",
+        " · ".join(about),
+        "",
+        *rows,
+        *curve,
+        "",
+        *machine(run),
+        hint,
+    ]
     return "\n".join(text if text in curve else one_line(text)[:width] for text in lines)
 
 

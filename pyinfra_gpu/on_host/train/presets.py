@@ -96,8 +96,8 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
             raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
         else:
             hint = nearest(name, arguments, "arguments are")
-            further = f"what it does not know goes behind --, as -- --{name}={text}"
-            raise TrainError(f"preset {preset.name} has no argument {name!r}: {hint}; {further}")
+            what = f"preset {preset.name} has no argument {name!r}: {hint}"
+            raise TrainError(f"{what} (others go behind --, as -- --{name}={text})")
     return replace(preset, arguments=arguments, ranks=ranks)
 
 

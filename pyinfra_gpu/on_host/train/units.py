@@ -19,9 +19,6 @@ def unit(run: str) -> str:
 def problem() -> tuple[str, str] | None:
     """Return why no run would outlive this login, and the remedy."""
     user = getpass.getuser()
-    if not Path("/run/systemd/system").is_dir():
-        text = "systemd does not run this machine, and a run is a unit of systemd's"
-        return text, "use `torchrun` beside this program"
     linger = Path("/var/lib/systemd/linger") / user
     if not linger.exists():
         call("loginctl", "enable-linger")

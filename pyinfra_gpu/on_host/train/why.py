@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..terminal import columns, paragraph
-from . import checks, host, runs, starting
+from . import checks, host, starting
 from .host import Site, above, moment
-from .listing import duration, loss_words, state_words
+from .listing import rows_of, state_words
 from .runs import Run, rank_of, tail_of
 
 if TYPE_CHECKING:
@@ -62,18 +62,6 @@ class Explanation:
         return "\n".join(lines)
 
 
-def why(site: Site, name: str | None) -> Explanation:
-    """Explain a run; without a name the newest, or the newest unresolved one where that is well."""
-    run = runs.chosen(site, name)
-    known = runs.all_of(site) if name is None and not run.wrong else []
-    failed = runs.unresolved(known)
-    for older in (each for each in reversed(known) if each.run in failed):
-        explanation = explain(site, older)
-        explanation.facts.append(f"{run.run}, which is newer, is {run.outcome}")
-        return explanation
-    return explain(site, run)
-
-
 def explain(site: Site, run: Run) -> Explanation:
     """Explain one run, as far as its logs and the host say."""
     if run.damaged:
@@ -83,7 +71,7 @@ def explain(site: Site, run: Run) -> Explanation:
         ended = last.failed_at or moment(last.ended)
     found = Explanation(
         run=run.run,
-        what=_what(run, ended),
+        what=f"run {run.run}: {state_words(run)}",
         outcome=run.outcome,
         rank=last.first_failed_rank if last else None,
         facts=[*_facts(site, run)],
@@ -123,36 +111,18 @@ def _diagnose(run: Run, found: Explanation, ours: str) -> None:
         found.facts.append(f"`train resume {run.run}{where}` continues from {point.name}")
 
 
-def _what(run: Run, ended: float | None) -> str:
-    """Return what a run does or became, in one sentence."""
-    step, odd, words = run.history.last.get("step"), run.history.not_finite, [state_words(run)]
-    if run.failed or run.outcome in ("stalled", "stopped"):
-        before = [] if run.across else ["before its first step"]
-        words += before if step is None else [f"at step {step:,.0f}"]
-    began = moment(run.last.started) if run.last else None
-    if run.over and began and ended:
-        words.append(f"after {duration(ended - began)}")
-    if odd:
-        words.append(f"its loss is {loss_words(run.history.last)} since step {odd[0] or 0}")
-    elif run.outcome in ("queued", "waiting", "running", "finished") and not run.failed:
-        words.append("nothing has failed")
-    return f"run {run.run}: {', '.join(words)}"
-
-
 def _facts(site: Site, run: Run) -> Iterator[str]:
     last = run.last
+    yield from (f"{name} {words}" for name, words in rows_of(run))
     if run.state == "queued":
         yield f"it {starting.waits_for(site, run)}"
+    if run.waits_for_boot and not run.unproven and (unproven := host.unproven(site)):
+        yield f"{unproven}: {checks.PROVE}"
     if len(run.attempts) > 1 and last is not None:
         point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
         yield f"attempt {last.number} began from {point}"
     if last is not None and last.stopped_by:
         yield f"it was stopped by {last.stopped_by}"
-    if run.waits:
-        until = time.strftime("%F %T", time.localtime(moment(run.waits["until"])))
-        unproven = host.unproven(site) if run.waits_for_boot and not run.unproven else ""
-        what = f"{unproven}: {checks.PROVE}" if unproven else run.waits["for"]
-        yield f"it waits until {until} for {what}"
     if last is not None and last.first_failed_rank is not None and run.nproc > 1:
         yield f"rank {last.first_failed_rank} of {run.nproc} failed first; the others were ended"
     if last is not None and last.exit not in (None, 0, 1):

@@ -44,7 +44,7 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
     def one(state: State, host: Host) -> HostRuns:
         try:
             with ctx_host.use(host):
-                return _asked(request, state, host, declared(host), verb, words)
+                return _answer_of(request, state, host, declared(host), verb, words)
         except Exception as error:
             reason = f"it could not be asked ({type(error).__name__}: {error})"
             return HostRuns(name=host.name, reason=shortened(reason, 300))
@@ -54,7 +54,7 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
-def _asked(
+def _answer_of(
     request: Request, state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]
 ) -> HostRuns:
     name, program, lists = host.name, spec.paths.train, verb in LISTS
@@ -72,11 +72,11 @@ def _asked(
         variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
     form: type[Runs | Why] | None = Runs if lists else Why if verb == "why" else None
     own = ["list" if lists else verb, *(["--json"] if form else []), *words]
-    told = [f"{key}={value}" for key, value in variables.items()]
+    environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
     text = StringCommand(
         f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
-        f" exec {shlex.join(['env', *told, program, *own])}"
+        f" exec {shlex.join(['env', *environment, program, *own])}"
     )
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
@@ -118,10 +118,8 @@ def _part(lines: Sequence[str]) -> dict[str, Any]:
 def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
     names = members(request, request.limit[0], "--across")
-    if isinstance(names, str) or len(names) < 2:
-        only = f"only {', '.join(names)} is among the hosts that are to train together"
-        reason = names if isinstance(names, str) else only
-        return TrainAnswer(inventory=request.inventory, reasons=(reason,))
+    if isinstance(names, str):
+        return TrainAnswer(inventory=request.inventory, reasons=(names,))
     at = words.index("--") if "--" in words else len(words)
     further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
     part: dict[str, Any] = {"hosts": names}

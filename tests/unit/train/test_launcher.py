@@ -225,17 +225,6 @@ def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(site: Site) -> No
     assert history(path, 1).not_finite is None
 
 
-def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
-    summary = (
-        "[0]:\n  time      : 2026-11-22_20:00:00\n  rank      : 0 (local_rank: 0)\n"
-        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-22_19:00:00\n"
-        "  host      : ws1\n  rank      : 5 (local_rank: 1)\n  exitcode  : -9\n"
-    )
-    found = supervise._FIRST.search(summary)
-    assert found is not None
-    assert found.groups() == ("2026-11-22_19:00:00", "5")
-
-
 # -- who has what
 
 
@@ -244,22 +233,22 @@ def test_devices_are_claimed_all_or_none_and_a_gpu_is_one_for_all_prefixes_of_a_
 ) -> None:
     """Two owners, each with a prefix, trained on the same two GPUs at once."""
     other = changed(site, state=str(tmp_path))
-    first = claims.claim(site, "one", [GPUS[0], CPU], 2, None)
+    first = claims.claim(site, "one", [GPUS[0], CPU], 2, claims.Held())
     assert isinstance(first, claims.Held)
-    assert claims.claim(other, "two", GPUS, 2, None) == ["one"]
+    assert claims.claim(other, "two", GPUS, 2, claims.Held()) == ["one"]
     assert claims.holders(site, GPUS) == {GPUS[0]: "one"}
-    assert isinstance(claims.claim(other, "two", [CPU], 1, None), claims.Held)
+    assert isinstance(claims.claim(other, "two", [CPU], 1, claims.Held()), claims.Held)
     first.release()
     assert claims.holders(site, GPUS) == {}
 
 
 def test_who_waits_comes_first_and_in_order(site: Site) -> None:
-    held = claims.claim(site, "zero", GPUS, 2, None)
+    held = claims.claim(site, "zero", GPUS, 2, claims.Held())
     assert isinstance(held, claims.Held)
     one, two = claims.wait(site, "one", GPUS), claims.wait(site, "two", GPUS)
     held.release()
     assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
-    assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
+    assert claims.claim(site, "jumper", GPUS, 1, claims.Held()) == ["one", "two"]
     got = claims.claim(site, "one", GPUS, 1, one)
     assert isinstance(got, claims.Held)
     one.release()
@@ -268,7 +257,7 @@ def test_who_waits_comes_first_and_in_order(site: Site) -> None:
 
 
 def _race(site: Site, number: int, results: Any, over: Any) -> None:
-    got = claims.claim(site, f"run{number}", GPUS, 1, None)
+    got = claims.claim(site, f"run{number}", GPUS, 1, claims.Held())
     results.put(got.devices if isinstance(got, claims.Held) else [])
     over.wait(60)
 
@@ -293,7 +282,7 @@ def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
 ) -> None:
     """Looking removed tickets, and `why` of a queued run ended with EROFS."""
     on.add(NAME)
-    held = claims.claim(site, "one", GPUS, 2, None)
+    held = claims.claim(site, "one", GPUS, 2, claims.Held())
     queued = written(site, state="queued", outcome=None, devices=GPUS, ranks=1)
     opened = os.open
 
@@ -369,7 +358,7 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     unproven = written(site, f"{NAME}-3", **{**waits, "unproven": False})
     assert (unproven.state, unproven.over, unproven.waits_for_boot) == ("waiting", False, True)
     facts = " ".join(why.explain(site, unproven).facts)
-    assert "for no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in facts
+    assert "no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in facts
     over = [
         {"after_reboot": 0}, {"after_reboot": 1e-9}, {"outcome": "failed"},
         {"boot_id": host.boot_id()},
@@ -396,14 +385,6 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     assert starting.stop(site, first.run) == 0
     assert capsys.readouterr().out == f"{first.run} lost, and waits no more\n"
     assert runs.read(first.folder).outcome == "lost"
-
-
-def test_a_run_is_resumed_by_one_only(site: Site) -> None:
-    run = written(site, outcome="lost")
-    with claims.bound(f"resume/{NAME}") as alone:
-        assert alone is not None
-        with pytest.raises(TrainError, match=f"run {NAME} is being resumed already"):
-            starting.go_on(site, run, None, gpus=None)
 
 
 def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
@@ -482,12 +463,8 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_that_there_are_not_are_refused(site: Site) -> None:
     preset = presets.from_json("a", {"file": "a.py"})
     assert checks.devices(site, preset, f"{GPUS[1]},0") == ([GPUS[1], GPUS[0]], 2)
-    for given, words in (
-        ("2", "GPUs of this host, each once, of 0, 1"),
-        ("0,0", "each once"),
-        (",", "each once"),
-    ):
-        with pytest.raises(TrainError, match=words):
+    for given in ("2", "0,0", ","):
+        with pytest.raises(TrainError, match="give GPUs of this host, each once, of 0, 1"):
             checks.devices(site, preset, given)
     large = presets.from_json("a", {"file": "a.py", "ranks": 3})
     with pytest.raises(TrainError, match="there are 2: give --set ranks=2"):
@@ -497,41 +474,32 @@ def test_gpus_that_there_are_not_are_refused(site: Site) -> None:
 A, BOTH = {"file": "a.py"}, {"hosts": ["a", "b"]}
 SUM = {"arguments": {"total": 6}, "multiples": {"total": ["ranks"]}}
 # A run's record -> what is in its way, and what is not.
-IN_THE_WAY: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    (
-        {"spec": {**A, "gpu_gib": 1.5}, "ranks": 2},
-        (
-            "1 of 2 GPUs are taken by other\n    give --queue to wait, or end what has it",
-            "GPU 1 is in use by pid 712 (python)\n    end it",
-            "GPU 1 has 1.0 GiB free of 2.0, and preset tiny needs 1.5",
-        ),
-    ),
-    (
-        {"spec": {**A, "arguments": {"out": "{run}/x"}}, "part": BOTH, "queue": True},
-        ("give --set out=FOLDER", "leave out --queue"),
-    ),
-    ({"spec": {**A, **SUM}, "part": BOTH, "ranks": 2}, ("no multiple of ranks 4 = 4",)),
-    ({"spec": {**A, "wandb": True}}, ("there is no key for it",)),
-    ({"spec": {**A, "checkpoints": "~/out/step-*"}}, ("only a shell replaces the ~",)),
-    (
-        {"spec": {**A, "checkpoints": "/dev/shm/x/step-*", "checkpoint_gib": 1 << 19}},
-        ("GiB are free below /dev/shm, and two checkpoints need",),
-    ),
-    (
-        {"spec": {**A, "checkpoints": "/dev/null/out/step-*"}},
-        ("nothing can be written in /dev/null/out: /dev/null is no folder",),
-    ),
-]
+IN_THE_WAY: list[tuple[dict[str, Any], list[str]]] = [
+    ({"spec": {**A, "gpu_gib": 1.5}, "ranks": 2}, [
+        "1 of 2 GPUs are taken by other\n    give --queue to wait, or end what has it",
+        "GPU 1 is in use by pid 712 (python)\n    end it",
+        "GPU 1 has 1.0 GiB free of 2.0, and preset tiny needs 1.5",
+    ]),
+    ({"spec": {**A, "arguments": {"out": "{run}/x"}}, "part": BOTH, "queue": True},
+     ["give --set out=FOLDER", "leave out --queue"]),
+    ({"spec": {**A, **SUM}, "part": BOTH, "ranks": 2}, ["no multiple of ranks 4 = 4"]),
+    ({"spec": {**A, "wandb": True}}, ["there is no key for it"]),
+    ({"spec": {**A, "checkpoints": "~/out/step-*"}}, ["only a shell replaces the ~"]),
+    ({"spec": {**A, "checkpoints": "/dev/shm/x/step-*", "checkpoint_gib": 1 << 19}},
+     ["GiB are free below /dev/shm, and two checkpoints need"]),
+    ({"spec": {**A, "checkpoints": "/dev/null/out/step-*"}},
+     ["nothing can be written in /dev/null/out: /dev/null is no folder"]),
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize(("fields", "words"), IN_THE_WAY)
 def test_what_is_in_the_way_is_said_with_its_remedy(
-    fields: dict[str, Any], words: tuple[str, ...], site: Site
+    fields: dict[str, Any], words: list[str], site: Site
 ) -> None:
     put(Path(site.env_file), "")
     run = written(site, devices=GPUS, **fields)
-    held = claims.claim(site, "other", GPUS[:1], 1, None)
+    held = claims.claim(site, "other", GPUS[:1], 1, claims.Held())
     assert isinstance(held, claims.Held)
     with pytest.raises(TrainError) as caught:
         checks.refuse(site, run)
@@ -544,7 +512,7 @@ def test_what_is_in_the_way_is_said_with_its_remedy(
 def test_hosts_meet_where_the_first_one_is() -> None:
     part = {**BOTH, "address": "127.0.0.1", "port": 41235}
     for name, leads in (("a", "true"), ("b", "false")):
-        words, found = supervise.together({**part, "host": name}, NAME)
+        words, found = supervise.rendezvous({**part, "host": name}, NAME)
         assert words[words.index("--rdzv-endpoint") + 1] == "127.0.0.1:41235"
         assert words[words.index("--local-addr") + 1] == "127.0.0.1"
         assert f"is_host={leads},join_timeout=60,read_timeout=60" in words
@@ -588,24 +556,17 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
     lost = written(site, state="running", outcome=None, spec=spec)
     put(lost.folder / "out/step-40/x")
     text = " ".join(why.explain(site, lost).text(80).split())
-    assert "lost: its supervisor was ended, before its first step, after 1 min" in text
+    assert "lost: its supervisor was ended, after 1 min" in text
     assert f"`train resume {NAME}` continues from step-40" in text
-    moved = written(site, f"{NAME}-2", outcome="lost", boot_id="another")
-    finished = written(site, f"{NAME}-3", outcome="finished", attempt={"exit": 0})
-    refused = written(site, f"{NAME}-4", attempts=[], refused="git failed")
     on.add(f"{NAME}-5")
-    hangs = told(written(site, f"{NAME}-5", state="running", outcome=None), *HANG)
-    for run, words in (
-        (moved, "the host was restarted"),
-        (finished, ", nothing has failed"),
-        (
-            told(written(site, f"{NAME}-7", outcome="finished"), NAN),
-            ", its loss is NaN since step 1",
-        ),
-        (refused, ": not started: git failed"),
-        (hangs, "stalled: no step for 1"),
+    for number, fields, lines, words in (
+        (2, {"outcome": "lost", "boot_id": "another"}, [], "lost: the host was restarted"),
+        (3, {"outcome": "finished"}, [NAN], "loss NaN since step 1"),
+        (4, {"attempts": [], "refused": "git failed"}, [], "not started: git failed"),
+        (5, {"state": "running", "outcome": None}, HANG, "stalled: no step for 1"),
     ):
-        assert words in why.explain(site, run).what
+        run = told(written(site, f"{NAME}-{number}", **fields), *lines)
+        assert words in why.explain(site, run).text(80)
     text = why.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
     assert "No cause found" in text
     assert text.endswith("It ends with\n  one\n  nobody knows this")
@@ -621,7 +582,7 @@ def test_a_run_is_one_line_or_a_screen(
     steps = ({"step": n, "steps": 20, "loss": 3 - n / 10} for n in range(9))
     run = told(run, *({"time": host.now(each["step"] - 9), **each} for each in steps))
     assert cli.main(["watch", "--plain", "--once"]) == 2
-    assert "| failed | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
+    assert "| failed, after 1 min | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
     for width in (60, 120):
         text = listing.screen(run, width)
         assert max(map(len, text.splitlines())) <= width
@@ -693,25 +654,18 @@ def test_a_mistake_is_one_sentence(
     assert [*site.runs.iterdir()] == []
 
 
-def test_a_shell_completes_commands_presets_arguments_and_runs(
-    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def offered(line: str) -> list[str]:
-        monkeypatch.setenv("COMP_WORDS", f"train {line}")
-        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
-        with pytest.raises(SystemExit):
-            cli.main([])
-        return [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()]
-
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("st", ["start", "stop"]), ("start ", ["tiny", "big"]), ("why 2026", [NAME])],
+)
+def test_a_shell_completes_commands_presets_and_runs(
+    line: str, words: list[str], site: Site, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    written(site)
     monkeypatch.setenv("_TRAIN_COMPLETE", "bash_complete")
-    on.add(f"{NAME}-1")
-    begins = written(site, f"{NAME}-1", state="queued", attempts=[]).run
-    failed = written(site, f"{NAME}-2").run
-    commands = {*offered("")}
-    assert {"start", "stop", "why", "completion"} <= commands
-    assert not {"supervise", "again"} & commands
-    for line, words in (
-        ("start ", ["tiny", "big"]),
-        ("why 2026", [failed, begins]),
-    ):
-        assert offered(line) == words
+    monkeypatch.setenv("COMP_WORDS", f"train {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()] == words

@@ -57,7 +57,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"arguments": {"out": "{checkpoint}"}}, ("{checkpoint}",)),
     ({"variables": {"CUDA_VISIBLE_DEVICES": "1"}}, ("CUDA_VISIBLE_DEVICES is not written",)),
     ({"arguments": {"api-key": "0123456789"}}, ("--api-key", "secret")),
-    ({"variables": {"DB_PASSWORD": "0123456789"}}, ("DB_PASSWORD", "secret")),
+    ({"variables": {"DB_PASSWORD": "0123"}}, ("DB_PASSWORD", "secret")),
 ]
 
 
@@ -150,7 +150,7 @@ def test_settings_keep_the_kind_of_what_stood_there(before: object, text: str, v
         ("rate=fast", "--set rate=fast: in preset a it is 0.5; give such a number"),
         ("fast=maybe", "--set fast=maybe: in preset a it is True; give on or off"),
         ("save={rnu}/x", "{rnu}, which stands for nothing: the places are"),
-        ("momentum=0.9", "what it does not know goes behind --, as -- --momentum=0.9"),
+        ("momentum=0.9", "(others go behind --, as -- --momentum=0.9"),
     ],
 )
 def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
@@ -196,15 +196,6 @@ def test_each_example_is_right_and_says_how_to_resume(path: Path) -> None:
         assert preset.complete
         for ranks in (1, 2, 4, 8):
             assert [*presets.arithmetic(preset, ranks)] == []
-
-
-def test_the_small_trainers_examples_name_options_that_it_has() -> None:
-    source = (PROJECT / "examples/tiny-gpt/train.py").read_text(encoding="utf-8")
-    given = json.loads((PROJECT / "examples/presets/tiny-gpt.json").read_text(encoding="utf-8"))
-    for name in given:
-        preset = whole(given, name)
-        for argument in (*preset.arguments, *preset.resume, *preset.try_with):
-            assert f'"--{argument}"' in source
 
 
 @pytest.mark.parametrize(
