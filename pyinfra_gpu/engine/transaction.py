@@ -29,6 +29,7 @@ _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of thi
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
 """Stage -> the key that asks for another version."""
+_COMPLETE = "Done"  # the last line of a simulation
 _FINISH = "finish an interrupted installation"
 
 
@@ -159,8 +160,10 @@ def _simulated(
     wait_s = spec.preflight.apt_wait_s
     for _ in ("as asked", "with what is missing"):
         words = apt.transaction(packages, reinstall=reinstall, wait_s=wait_s)
-        answer = _asked(state, host, spec, apt.simulate(words), deadlines.SIMULATION)
-        if answer.stdout[-1:] != (apt.SIMULATED,):
+        answer = _asked(
+            state, host, spec, program("packages/apt/simulate.sh", *words), deadlines.SIMULATION
+        )
+        if answer.stdout[-1:] != (_COMPLETE,):
             return words, Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
         simulation = parse(answer.stdout)
         gone = [each for each in simulation.unmet if is_nvidia(each.partition("=")[0])]

@@ -16,7 +16,6 @@ from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.packages.simulation import Simulation
 
-SIMULATED = "Done"
 _FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
@@ -52,14 +51,6 @@ def transaction(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tup
         *(("-o", "Dpkg::Options::=--force-confmiss") if reinstall else ()),
         *("install", *(("--reinstall",) if reinstall else ()), *packages),
     )
-
-
-def simulate(words: Sequence[str]) -> str:
-    """Return the command that says what a transaction would do, what is on hold and is fetched.
-
-    Its last line is `SIMULATED`.
-    """
-    return program("packages/apt/simulate.sh", *words)
 
 
 def run(words: Sequence[str], judged: Simulation) -> str:
@@ -122,11 +113,6 @@ def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(each) for name, each in found.items()}
 
 
-def hold(names: Sequence[str], *, on: bool) -> str:
-    """Return the command that puts packages on hold, or takes them off it."""
-    return shlex.join(("apt-mark", "hold" if on else "unhold", *names))
-
-
 def finish() -> str:
     """Return the command that finishes what an interrupted installation left."""
     return program("packages/apt/finish.sh", _FETCHED_TO, _MODULES)
@@ -156,14 +142,6 @@ def set_aside(file: str, url: str) -> str:
     that end in ".disabled".
     """
     return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
-
-
-def remove_by_hand(names: Sequence[str], *, entirely: bool = False) -> str:
-    """Return the command line by which a person removes packages.
-
-    + entirely: their configuration too
-    """
-    return f"sudo apt-get {'purge' if entirely else 'remove'} {' '.join(names)}"
 
 
 _GUARD = "E: pyinfra-gpu: "
