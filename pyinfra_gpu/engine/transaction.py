@@ -67,15 +67,15 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
 
     Who takes it from here on is waited for by apt-get itself.
     """
-    wait_s = spec.preflight.apt_wait_s
-    for seconds in (0, wait_s):
-        answer = _asked(state, host, spec, apt.unlocked(seconds), deadlines.SERVICE)
-        holder = None if answer.ok else apt.locked_by(answer.lines)
-        if holder is None:
-            return True
-        if not seconds:
-            host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
-            forget()
+    record, wait_s = look(spec), spec.preflight.apt_wait_s
+    holder = record and if_known(record.packages.lock_holder, None)
+    if not holder:
+        return True
+    host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
+    answer = _asked(state, host, spec, apt.unlocked(wait_s), deadlines.SERVICE)
+    forget()
+    if answer.ok or not any("Could not get lock" in line for line in answer.lines):
+        return True
     sentence = (
         f"{spec.host}: apt is in use by {holder} for more than {wait_s} s; let it finish and run"
         " again, or raise `preflight_apt_wait_s`"

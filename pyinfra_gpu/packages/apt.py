@@ -86,12 +86,6 @@ def unlocked(wait_s: int) -> str:
     return shlex.join(("env", "LC_ALL=C", "apt-get", "check", "-q", "-o", _wait(wait_s)))
 
 
-def locked_by(lines: Sequence[str]) -> str | None:
-    """Read who holds the lock off what a command printed, e.g. "pid 123 (unattended-upgr)"."""
-    found = (re.search(r"It is held by process (\d+) \((.*)\)", line) for line in lines)
-    return next((f"pid {match[1]} ({match[2]})" for match in found if match), None)
-
-
 def on_offer(names: Sequence[str]) -> str:
     """Return the command that prints every version of packages that is on offer.
 
