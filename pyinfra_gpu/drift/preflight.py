@@ -9,7 +9,7 @@ from pyinfra_gpu.compatibility import Due, HostFacts, check_host
 from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch, pytorch_build
 from pyinfra_gpu.drift import preflight_driver as of_driver
 from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
@@ -36,6 +36,7 @@ _OF_PACKAGES = 1_000
 """Files that the smallest of the driver's packages bring, and what is unpacked beside them."""
 _NAMED = 3  # so many names are told
 _BOOT, _INSTALLED = "/boot", " for what is to be installed"
+_TMP = "/tmp"  # noqa: S108 - nothing of ours is written there
 _LOWER = "or lower `preflight_min_disk_gib` if you know better"
 _ANOTHER = "let another host build, by `pytorch_builder`"
 
@@ -114,7 +115,13 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
     at each boot are meant so.
     """
     storage, prefix, id_ = record.storage, spec.paths.prefix, Id.PREFLIGHT_MOUNT_UNFIT
-    if place := if_known(storage.noexec, None):
+    place = if_known(storage.noexec, None)
+    if place == _TMP and spec.environment.dynamo and "TMPDIR" not in spec.environment.variables:
+        found, expected = f"{_TMP} is mounted noexec", "one from which built code can be loaded"
+        action = "left alone: torch.compile and Triton would fail, so mount it otherwise, or give"
+        action += " them another folder by `environment_variables`, as TMPDIR"
+        yield report(id_, found, expected, action, f"sudo mount -o remount,exec {_TMP}")
+    elif place not in (None, _TMP):
         yield stop(
             id_,
             f"no program can be started below {place}: it is mounted noexec",

@@ -19,7 +19,6 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge
@@ -313,16 +312,8 @@ def _gone(stage: str, spec: HostSpec, package: str, offered: Sequence[str]) -> s
 
 def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:
     """Return the packages to which paths belong; none for those of nobody."""
-    return _owners(state, host, spec, f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null")
-
-
-def with_missing_files(state: State, host: Host, spec: HostSpec, folder: str) -> list[str]:
-    """Return the packages of which a file or folder below `folder` is gone."""
-    return _owners(state, host, spec, program("packages/apt/missing_files.sh", folder))
-
-
-def _owners(state: State, host: Host, spec: HostSpec, command: str) -> list[str]:
-    """Read `dpkg -S`: "a, b:amd64: /usr/lib/libcuda.so"; "diversion by ..." names none."""
+    command = f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null"
+    # It says "a, b:amd64: /usr/lib/libcuda.so"; "diversion by ..." names none.
     lines = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE).stdout
     named = [line.partition(": /") for line in lines if not line.startswith("diversion ")]
     names = [each.strip() for names, path, _ in named if path for each in names.split(",")]
