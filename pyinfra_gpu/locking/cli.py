@@ -7,21 +7,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine import pip_download
-from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import of_hosts
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.check.running import Request, ask
 from pyinfra_gpu.spec.lock import COMMAND, INSTALLER, Platform, load, path_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import one_line, shortened
@@ -29,6 +28,8 @@ from pyinfra_gpu.text import one_line, shortened
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
 
 _DEADLINE_S = 3600.0
 _LONGEST_REASON = 400  # characters
@@ -74,26 +75,17 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     platforms = [Platform.parse(each) for each in named]
     if None in platforms:
         return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
-    found: dict[str, list[Wanted]] = {}
-    failed: list[str] = []
     code = 0
-
-    def of_host(state: State, host: Host) -> str:
-        try:
-            with ctx_host.use(host):
-                found[host.name] = _wanted(state, host, [each for each in platforms if each])
-        except Exception as error:  # one host's failure is one host's failure
-            why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
-            sentence = f"{host.name}: its Python and machine are not known: {why}"
-            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
-        return host.name
-
-    names, problems = visit(request, of_host, lambda *_: None)
+    found, problems = ask(request, partial(_wanted, [each for each in platforms if each]))
+    failed = [*problems]
     hosts: dict[Wanted, list[str]] = {}
-    for name in names:
-        for each in found.get(name, ()):
-            hosts.setdefault(each, []).append(name)
-    failed = [*problems, *sorted(failed)]
+    for name, wanted in found.items():
+        if isinstance(wanted, Unanswered):
+            sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+        else:
+            for each in wanted:
+                hosts.setdefault(each, []).append(name)
     if not hosts and not failed:
         failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
@@ -111,19 +103,20 @@ def _problem(sentence: str) -> int:
     return 1
 
 
-def _wanted(state: State, host: Host, platforms: Sequence[Platform]) -> list[Wanted]:
-    """Return which locks a host needs. Raises SpecError where that is not known."""
-    spec = declared(host)
+def _wanted(
+    platforms: Sequence[Platform], state: State, host: Host, spec: HostSpec
+) -> list[Wanted] | Unanswered:
+    """Return which locks a host needs."""
     torch = spec.pytorch
     if torch.lock == "ignore" or torch.building is not None:
         return []
     if not platforms:
         record = answer(state, host, spec)
         if isinstance(record, Unanswered):
-            raise SpecError(record.reason)
+            return record
         its = platform_of(spec, record)
         if its is None:
-            raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
+            return Unanswered(reason=f"pytorch_python = {torch.python!r} names no version there")
         platforms = [its]
     release = catalogue().torch.get(torch.version)
     glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC

@@ -13,6 +13,7 @@ import click
 
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report import screen
 from pyinfra_gpu.report.check.answer import (
@@ -23,7 +24,7 @@ from pyinfra_gpu.report.check.answer import (
     found_in,
     verdict_of,
 )
-from pyinfra_gpu.report.check.running import Request, known, run
+from pyinfra_gpu.report.check.running import Request, hosts_of, known, run
 from pyinfra_gpu.text import WIDTH, columns, draws
 
 EXIT_CODES_TEXT = (
@@ -98,13 +99,13 @@ def command(request: Request, as_json: bool, verbose: bool) -> int:
     For each deviation: what was found, what was expected, since when, and what the next deploy
     does about it.
     """
-    told: list[HostAnswer] = []
+    so_far: dict[str, HostAnswer | Unanswered] = {}
     render_as = partial(render, whole=verbose, width=columns(), coloured=draws(sys.stdout))
     try:
-        answer = run(request, told)
+        answer = run(request, so_far)
     except SystemExit:
-        if told and not as_json:
-            answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
+        if so_far and not as_json:
+            answer = Answer(inventory="", checked="", seconds=0, hosts=hosts_of(so_far))
             show(render_as(answer, ended="ended before the other hosts had answered"), "check")
         raise
     document = json.dumps(answer.as_json(), indent=2, sort_keys=True) if as_json else ""
