@@ -40,8 +40,7 @@ def test_other_presets_are_another_site() -> None:
     host = FakeHost(data={**DATA, "training_presets": PRESETS}, entries={site: before})
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
     (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
-    told = "the presets and settings of `train`"
-    assert (found.found, found.action) == (f"{told} not as declared", f"write {told}")
+    assert (found.found, found.action) == ("site.json not as declared", "write site.json")
 
 
 def effects(host: FakeHost) -> dict[Id, Effect]:

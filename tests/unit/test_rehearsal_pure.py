@@ -14,6 +14,7 @@ import pytest
 from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import Lab, LabError, network, requirements
 from pyinfra_gpu_rehearsal.commands import cached, last_line, run
+from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.lab import LabRecord
 from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
@@ -130,6 +131,17 @@ def test_a_failed_program_is_told_in_one_sentence(command: list[str], sentence: 
     with pytest.raises(LabError, match=f"^{sentence}$"):
         run(command, purpose="trying", timeout=0.5)
     assert (last_line("a\n\n  b  \n\n"), last_line("")) == ("b", "it said nothing")
+
+
+def test_the_commit_of_a_served_folder_depends_on_its_files_alone(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder / "one").mkdir(parents=True)
+        (tmp_path / folder / "one/train.py").write_text("print(1)\n")
+        (tmp_path / folder / "one/train.pyc").write_text(folder)
+    first = publish(tmp_path / "here/one", tmp_path / "git/one.git")
+    assert publish(tmp_path / "there/one", tmp_path / "git/again.git") == first
+    listed = ["git", f"--git-dir={tmp_path}/git/one.git", "ls-tree", "-r", "--name-only", "main"]
+    assert subprocess.run(listed, capture_output=True, text=True).stdout == "train.py\n"
 
 
 # -- the command line

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from ..terminal import columns
+from ..terminal import columns, table
 from . import host, listing, presets, runs, starting
 from .host import NoRunError, TrainError
 from .metrics import sampled
@@ -76,10 +76,7 @@ _presets = _offers(lambda site: site.presets)
 _runs = _offers(lambda site: runs.names(site)[:-50:-1])
 
 
-def _run_argument(command: Any) -> Any:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)(command)
-
-
+_RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="K=V",
     help="Another value of an argument; may be given again for others.",
@@ -146,7 +143,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 
 
 @train.command("resume")
-@_run_argument
+@_RUN
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_PART
@@ -157,7 +154,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument
+@_RUN
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -197,7 +194,7 @@ def _row(run: Run) -> list[str]:
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
-    for line in listing.table(head, rows, columns()):
+    for line in table(head, rows, columns()):
         print(line)
 
 
@@ -215,7 +212,7 @@ def _declared() -> int:
 
 
 @train.command("watch")
-@_run_argument
+@_RUN
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
@@ -224,7 +221,7 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 
 
 @train.command("why")
-@_run_argument
+@_RUN
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
@@ -237,7 +234,7 @@ def _why(run: str | None, as_json: bool) -> int:
 
 
 @train.command("logs")
-@_run_argument
+@_RUN
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")

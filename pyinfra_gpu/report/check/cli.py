@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.drift.history import moment
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report import screen
@@ -21,6 +21,7 @@ from pyinfra_gpu.report.check.answer import (
     Answer,
     HostAnswer,
     Verdict,
+    change_of,
     found_in,
     verdict_of,
 )
@@ -182,8 +183,7 @@ def _about(finding: Finding) -> Iterator[screen.Row]:
     yield screen.Row(label="found", text=finding.found, indent=4)
     yield screen.Row(label="expected", text=finding.expected, indent=4)
     if since := finding.since:
-        author = f", by {who(since)}" if who(since) else ""
-        text = f"{screen.VARIES}: {what(since)}{author}"
+        text = f"{screen.VARIES}: {change_of(since)}"
         yield screen.Row(label="since", text=text, varies=moment(since), indent=4)
     yield screen.Row(label="next deploy", text=finding.next_run, indent=4)
     if finding.command:

@@ -19,7 +19,14 @@ from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
+from pyinfra_gpu.report.check.answer import (
+    WORDS,
+    Answer,
+    HostAnswer,
+    change_of,
+    found_in,
+    verdict_of,
+)
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, of_hosts, summary
 from pyinfra_gpu.report.check.running import Request, run
 from pyinfra_gpu.report.smoke import across_figures, figures
@@ -110,7 +117,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, what, who, figures, across_figures, told_of, code, value)
+    filters = (moment, what, who, change_of, figures, across_figures, told_of, code, value)
     environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}

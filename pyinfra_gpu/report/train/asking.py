@@ -38,7 +38,7 @@ _MOST_LINES = 2000
 
 def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
     """Ask the launchers of all hosts of a request at once."""
-    answers, reasons = ask(request, partial(_asked, request, verb, words))
+    answers, reasons = ask(request, partial(_answer_of, request, verb, words))
     hosts = tuple(
         HostRuns(name=name, reason=each.reason) if isinstance(each, Unanswered) else each
         for name, each in answers.items()
@@ -46,7 +46,7 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
-def _asked(
+def _answer_of(
     request: Request, verb: str, words: Sequence[str], state: State, host: Host, spec: HostSpec
 ) -> HostRuns | Unanswered:
     name, program, lists = host.name, spec.paths.train, verb in LISTS
@@ -64,11 +64,11 @@ def _asked(
         variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
     form: type[Runs | Why] | None = Runs if lists else Why if verb == "why" else None
     own = ["list" if lists else verb, *(["--json"] if form else []), *words]
-    told = [f"{key}={value}" for key, value in variables.items()]
+    environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
     text = StringCommand(
         f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
-        f" exec {shlex.join(['env', *told, program, *own])}"
+        f" exec {shlex.join(['env', *environment, program, *own])}"
     )
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
@@ -111,9 +111,6 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
     data = known(request)[1]
     names = [*data]
-    if len(names) == 1:
-        reason = f"only {names[0]} is among the hosts that are to train together"
-        return TrainAnswer(inventory=request.inventory, reasons=(reason,))
     at = words.index("--") if "--" in words else len(words)
     further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
     part: dict[str, Any] = {"hosts": names}
