@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine import pip_download
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.uv import index_options
+from pyinfra_gpu.engine.wheels import WheelError
+from pyinfra_gpu.engine.wheels import download as download_wheels
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import of_hosts
@@ -159,8 +160,8 @@ def _download(wanted: Wanted, folder: Path) -> None:
     """Fetch every file that a lock names. Raises SpecError."""
     named = ["--require-hashes", "--requirement", str(wanted.path)]
     try:
-        pip_download.download(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
-    except pip_download.DownloadError as error:
+        download_wheels(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
+    except WheelError as error:
         why = shortened(str(error), _LONGEST_REASON)
         raise SpecError(
             f"what {wanted.path} names cannot be fetched into {folder}: {why}"

@@ -44,7 +44,8 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
         name, version = drift.package(spec), spec.cuda.version
         wanted.append(f"{name}={version}-*" if version else name)
     if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
+        how = {"hint": _hint(spec)}
+        yield FunctionCommand(transaction.install, (STAGE, spec, wanted), how)
     yield FunctionCommand(_again, (spec,), {})
 
 

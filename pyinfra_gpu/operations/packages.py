@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyinfra.api.command import FunctionCommand
+
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.rules import known
@@ -24,6 +26,5 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     del found
     if absent := missing(spec, known(record.packages.installed), record.system.python3):
-        yield from install(
-            drift.STAGE, spec, absent, hint="no source of this host offers all of them"
-        )
+        how = {"hint": "no source of this host offers all of them"}
+        yield FunctionCommand(install, (drift.STAGE, spec, absent), how)

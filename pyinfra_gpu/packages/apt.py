@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from pyinfra_gpu.on_host import program, text
-from pyinfra_gpu.packages import files, simulation
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.packages.simulation import Simulation
 
-_PART = "== pyinfra-gpu =="
-_STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
+SIMULATED = "Done"
+_FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _APT_GET = (
@@ -55,13 +55,11 @@ def transaction(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tup
 
 
 def simulate(words: Sequence[str]) -> str:
-    """Return the command that says what a transaction would do, what is on hold and is fetched."""
-    return program("packages/apt/simulate.sh", _PART, *words)
+    """Return the command that says what a transaction would do, what is on hold and is fetched.
 
-
-def simulated(lines: Sequence[str]) -> Simulation | None:
-    """Read what `simulate` printed on standard output; None where it is cut off."""
-    return simulation.read(lines, _PART)
+    Its last line is `SIMULATED`.
+    """
+    return program("packages/apt/simulate.sh", *words)
 
 
 def run(words: Sequence[str], judged: Simulation) -> str:
@@ -72,19 +70,14 @@ def run(words: Sequence[str], judged: Simulation) -> str:
     """
     allowed = "".join(f"{plain(each.name)} {each.new or '-'}\n" for each in judged.changes)
     # What was removed would go on hold, too, and could not come back.
-    changed = (each for each in judged.changes if each.new and each.name in judged.held)
-    held = " ".join(each.name for each in changed)
-    given = (text("packages/apt/guard.sh"), allowed, held, *words)
-    return program("packages/apt/transaction.sh", _STATE, *given)
+    held = " ".join(each.name for each in judged.changes if each.new and each.held)
+    return program(
+        "packages/apt/transaction.sh", text("packages/apt/guard.sh"), allowed, held, *words
+    )
 
 
 def _wait(seconds: int) -> str:
     return f"DPkg::Lock::Timeout={max(seconds, 1)}"
-
-
-def install(names: Sequence[str], wait_s: int) -> str:
-    """Return the command that installs packages of the distribution, in no transaction of ours."""
-    return shlex.join((*_APT_GET, "-o", _wait(wait_s), *_EXACTLY, "install", *names))
 
 
 def update(wait_s: int, *, ours: bool = False) -> str:
@@ -136,7 +129,7 @@ def hold(names: Sequence[str], *, on: bool) -> str:
 
 def finish() -> str:
     """Return the command that finishes what an interrupted installation left."""
-    return program("packages/apt/finish.sh", _STATE, _MODULES)
+    return program("packages/apt/finish.sh", _FETCHED_TO, _MODULES)
 
 
 def keyring(url: str, sha256: str) -> str:

@@ -146,7 +146,7 @@ FORMS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_documents(name: str, fuzz: random.Random) -> None:
     form, value = FORMS[name]
-    record = parse(FakeHost().probe_lines())
+    record = FakeHost().record()
     for number, text in enumerate(documents(fuzz, value, 400 if form is not Verdict else 50)):
         found = form.read(text)
         if form is Proof:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_host import bare_gpu_host
-from proven_host import changed, marked, proofs, record_of
+from proven_host import changed, marked, proofs
 
 from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.proof import outdated
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
     changes, expected = CASES[name]
     host = changed(changes)
-    found = cuda.judge(host.spec(), record_of(host))
+    found = cuda.judge(host.spec(), host.record())
     assert all(each.found and each.expected and each.action for each in found)
     assert all(each.command for each in found if each.effect == "report")
     assert marked(found) == expected
@@ -131,7 +131,7 @@ def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
 
 def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None:
     host = bare_gpu_host()
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     assert [each.id for each in cuda.judge(spec, record)] == [
         *("cuda.not-installed", "cuda.compiler-differs", "cuda.unproven"),
     ]
@@ -160,14 +160,14 @@ def test_nvcc_gets_the_declared_compiler_and_what_it_needs(
 ) -> None:
     host = changed(changes)
     assert cuda.compiler_name(host.spec()) == name
-    assert cuda.compiler_packages(host.spec(), record_of(host)) == packages
+    assert cuda.compiler_packages(host.spec(), host.record()) == packages
 
 
 def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too() -> None:
     unpacked, half = "cuda-cccl-13-0 13.0.85-1 0 0", "cuda-nvcc-13-0 13.0.88-1 0 0"
     for rows, lacks in (([unpacked], True), ([TOOLKIT[0], half], False)):
         host = changed(packages(*rows, "libcublas-13-1 1 0 0"))
-        spec, record = host.spec(), record_of(host)
+        spec, record = host.spec(), host.record()
         assert cuda.lacks_package(spec, record) is lacks
         assert cuda.damaged(spec, record) == [rows[-1].split()[0]]
 
@@ -175,7 +175,7 @@ def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too() -> None:
 def test_the_packages_of_nvcc_are_those_of_the_release_and_its_own_even_if_forced_off() -> None:
     rows = [TOOLKIT[0], "libnvvm-13-0 13.0.88-1 0 1", "cuda-nvcc-13-1 13.1.80-1 0 0"]
     host = changed(packages(*rows, "cuda-cudart-13-0 13.0.96-1 0 1"))
-    found = cuda.nvcc_packages(host.spec(), record_of(host))
+    found = cuda.nvcc_packages(host.spec(), host.record())
     assert found == ["cuda-nvcc-13-0", "libnvvm-13-0"]
 
 
