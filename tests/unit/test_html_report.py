@@ -172,7 +172,7 @@ def test_it_is_written_whole_and_the_exit_code_is_that_of_check(
 def test_a_page_that_cannot_be_written_is_exit_code_1(
     target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for taken, why in ((target / "x.html", "is not a folder"), (target.parent, "it is not a file")):
+    for taken, why in ((target / "x.html", "is not a folder"), (target.parent, "is a directory")):
         assert cli.main(["report", "x.py", "-o", str(taken)]) == 1
         assert why in capsys.readouterr().err
     assert list(target.parent.iterdir()) == []  # no host was looked at

@@ -49,8 +49,8 @@ _STATES = {  # of a stage: symbol and word
 @click.command("report", epilog=EXIT_CODES_TEXT)
 @of_hosts
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(allow_dash=True), required=True,
-    help="the file to write; - prints the page",
+    "-o", "--output", metavar="FILE", required=True, help="the file to write; - prints the page",
+    type=click.Path(allow_dash=True, dir_okay=False),
 )  # fmt: skip
 def command(request: Request, output: str) -> int:
     """Write what `check` shows as one HTML page.
@@ -59,35 +59,25 @@ def command(request: Request, output: str) -> int:
     smoke test, training runs and package history.
     """
     target = Path(output).resolve()
-    prints = output == "-"
+    if output != "-" and not target.parent.is_dir():  # said before any host is asked
+        raise click.ClickException(f"{target.parent} is not a folder")
+    answer = run(request)
+    runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
+    text = page(answer, {host.name: host for host in runs})
+    if output == "-":
+        return show(text, "report") or answer.exit_code
+    umask = os.umask(0o077)
+    os.umask(umask)
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
     try:
-        if not prints and target.exists() and not target.is_file():
-            raise OSError("it is not a file; -o - prints the page")
-        if not prints and not target.parent.is_dir():  # said before any host is asked
-            raise OSError(f"{target.parent} is not a folder")
-        answer = run(request)
-        runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
-        text = page(answer, {host.name: host for host in runs})
-        if prints:
-            return show(text, "report") or answer.exit_code
-        with replacing(target, _mode(target)) as file:  # a web server may be sending it
+        with replacing(target, mode) as file:  # a web server may be sending it
             file.write(text.encode())
     except OSError as error:
-        click.echo(f"{output} cannot be written: {error.strerror or error}", err=True)
-        return 1
+        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from None
     click.echo(f"{output}: {summary(answer)}")
     for reason in answer.reasons:
         click.echo(f"! {reason}", err=True)
     return answer.exit_code
-
-
-def _mode(target: Path) -> int:
-    """Return the mode that the file has, or that a new one gets from the umask."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
