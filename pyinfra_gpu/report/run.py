@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.diagnosis.explained import Explained
-    from pyinfra_gpu.facts.verdict import AcrossStamp
 
 REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's result as JSON."""
@@ -56,7 +55,7 @@ class HostRun:
     + status: a key of `_WORDS`: "differs" in a dry run only; "left alone": not as declared, and a
       deploy does nothing about it
     + entries: its stages, in the deploy's order
-    + smoke, across: the host's own smoke test in this run; what is known of the multi-node step
+    + smoke, across: the smoke tests of this run: the host's own, the multi-node step
     """
 
     name: str
@@ -65,7 +64,7 @@ class HostRun:
     rehearsal: bool = False
     entries: Sequence[Entry] = ()
     smoke: Explained | None = None
-    across: AcrossStamp | Explained | None = None
+    across: Explained | None = None
 
     @property
     def state(self) -> str:

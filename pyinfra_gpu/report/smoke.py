@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import RenderableType
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.facts.verdict import AcrossStamp, AllReduce, Verdict, finite
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.report.screen import BLANK, VARIES, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
@@ -28,36 +28,24 @@ _TAIL = 10  # lines of a log
 _LONGEST = 300  # characters of a text
 
 
-def blocks(
-    tests: Mapping[str, Explained | AcrossStamp], *, whole: bool = False
-) -> list[RenderableType]:
+def blocks(tests: Mapping[str, Explained], *, whole: bool = False) -> list[RenderableType]:
     """Return what to show of these tests; the same is shown once.
 
-    + tests: host -> its verdict, or what its stamp says of a multi-node step
     + whole: each with its figures, however many there are; else those of many hosts have none
     """
     few = whole or len(tests) <= FEW
-    shown = hosts(
-        _of_stamp(name, test) if isinstance(test, AcrossStamp) else _of_test(name, test, few)
-        for name, test in tests.items()
-    )
+    shown = hosts(_shown(name, test, few) for name, test in tests.items())
     if not few:
         shown += [BLANK, line("figures of each smoke test: -v, or the JSON report")]
     return [BLANK, *shown] if shown else []
 
 
-def _of_stamp(name: str, stamped: AcrossStamp) -> Shown:
-    (_, state), *rows = across_figures(stamped)
-    return Shown(name=name, state=state, long=True, rows=tuple(_row(*row) for row in rows))
-
-
-def _of_test(name: str, test: Explained, few: bool) -> Shown:
+def _shown(name: str, test: Explained, few: bool) -> Shown:
     verdict = test.verdict
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
     passed = f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed"
-    state = f"smoke test {status} ({verdict.mode}), {passed}"
-    if verdict.hosts:
-        state = f"multi-node step on {', '.join(verdict.hosts)} {status} ({verdict.mode})"
+    test_of = f"multi-node step on {', '.join(verdict.hosts)}" if verdict.hosts else "smoke test"
+    state = f"{test_of} {status} ({verdict.mode}), {passed}"
     when = f"{verdict.finished}, after {verdict.duration_s:.1f} s"
     rows = [Row(label="finished", text=VARIES, varies=when)]
     if verdict.passed:
@@ -103,28 +91,12 @@ def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
         counted = ", ".join(f"{count} x {name}" for name, count in gpus.items())
         yield "ranks", f"{len(verdict.ranks)} on {counted}"
     for each in verdict.having("pass"):
-        if each.id in _FIGURES:
-            yield _FIGURES[each.id], each.detail
+        if name := _FIGURES.get(each.id.replace("S6.", "S4.")):  # S6: over several hosts
+            yield name, each.detail
     sizes = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
     if largest := max(sizes, key=lambda each: each.bytes, default=None):
-        yield "all-reduce", _rate(largest)
+        yield "all-reduce", f"{largest.bytes / 2**20:g} MiB: {largest.mb_per_s:.0f} MB/s"
     if verdict.listens.to == "anyone":
         yield "open", f"other machines could connect while it ran: {verdict.listens.how}"
     if not verdict.proof and verdict.passed:
         yield "no proof", verdict.label
-
-
-def across_figures(stamped: AcrossStamp) -> Iterator[tuple[str, str]]:
-    """Yield what a stamp says of a multi-node step that passed, in the same form."""
-    ran = f"PASS ({stamped.mode}), {stamped.ranks} ranks, {stamped.duration_s:.1f} s"
-    yield "multi-node", f"multi-node step on {len(stamped.hosts)} hosts {ran}, {stamped.finished}"
-    if (entry := stamped.all_reduce) is not None:
-        yield "all-reduce", f"{_rate(entry)}, every element exact on all ranks"
-    if (ratio := finite(stamped.taylor_ratio)) is not None:
-        yield "training step", f"{ratio:.1%} of the decrease that the gradient predicts"
-    for name, reason in stamped.open_to_others.items():
-        yield "open", f"other machines could connect to {name} while the step ran: {reason}"
-
-
-def _rate(entry: AllReduce) -> str:
-    return f"{entry.bytes / 2**20:g} MiB: {entry.mb_per_s:.0f} MB/s"

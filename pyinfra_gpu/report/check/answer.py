@@ -22,7 +22,6 @@ from pyinfra_gpu.text import some
 if TYPE_CHECKING:
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
     from pyinfra_gpu.spec import HostSpec
 
@@ -71,7 +70,6 @@ class HostAnswer:
     + problem: one sentence on why they were not; unreachable: it was not even connected to
     + facts: versions, as the run's report has them
     + smoke: the smoke test's last verdict
-    + across: what the host's stamp says of a multi-node step that is still valid
     + history: what happened to packages lately, oldest first
     """
 
@@ -82,7 +80,6 @@ class HostAnswer:
     unreachable: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: Explained | Unknown | None = None
-    across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
 
     @property
@@ -205,7 +202,6 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         why and smoke.stale(spec, compared) is None
     ):  # the files alone leave open whether it is valid
         stages = [_undetermined(each, f"{why}: the next deploy tests again") for each in stages]
-    apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
     tested = record.smoke.verdict
     return answered(
         spec.host,
@@ -213,7 +209,6 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         rehearsal=spec.rehearsal,
         facts=versions(record),
         smoke=explained(tested, record) if isinstance(tested, SmokeVerdict) else tested,
-        across=smoke.across_stamp(record) if smoke.members(spec) and not apart else None,
         history=history_of(record)[-_RECENT:],
     )
 

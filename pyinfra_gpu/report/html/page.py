@@ -29,7 +29,7 @@ from pyinfra_gpu.report.check.answer import (
 )
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, of_hosts, summary
 from pyinfra_gpu.report.check.running import Request, run
-from pyinfra_gpu.report.smoke import across_figures, figures
+from pyinfra_gpu.report.smoke import figures
 from pyinfra_gpu.report.train.answer import HostRuns, told_of
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.whole_file import replacing
@@ -107,7 +107,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, what, who, change_of, figures, across_figures, told_of, code, value)
+    filters = (moment, what, who, change_of, figures, told_of, code, value)
     environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}
