@@ -27,13 +27,13 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.together import together
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened
 
