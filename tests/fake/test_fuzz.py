@@ -153,8 +153,6 @@ def test_documents(name: str, fuzz: random.Random) -> None:
             harmless(outdated(text, {"gcc": "12"}) or "")
         if not sound(found, form):
             continue
-        if isinstance(found, Stamp) and found.across:
-            harmless(printed(smoke_report.blocks({"ws1": found.across})))
         if isinstance(found, Verdict):
             told = explained(found, record) if number % 10 == 0 else Explained(found)
             harmless(printed(smoke_report.blocks({"ws1": told})))

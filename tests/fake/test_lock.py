@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock, Platform, sha256
+from pyinfra_gpu.spec.lock import Lock, Platform
 
 PREFIX = "/opt/pyinfra-gpu"
 UV_LOCK = f"{PREFIX}/tools/lock.txt"
@@ -28,7 +29,10 @@ NUMPY, TORCH = locked("numpy", "2.4.6", "b" * 64), locked("torch", "2.13.0+cpu")
 with tempfile.TemporaryDirectory() as made:
     LOCK = written(Path(made), NUMPY, TORCH)
     NEWER = written(Path(made), NUMPY, TORCH, uv=UV.replace("0.13.8", "0.13.7"))
-INSTALLED = {UV_LOCK: sha256(f"{UV}\n"), TORCH_LOCK: LOCK.sha256}
+INSTALLED = {
+    path: hashlib.sha256(text.encode()).hexdigest()
+    for path, text in ((UV_LOCK, f"{UV}\n"), (TORCH_LOCK, LOCK.requirements))
+}
 DATA: dict[str, object] = {**FakeHost().data, "pytorch_lock": "if-there"}
 
 
@@ -87,8 +91,8 @@ DIFFERENT = {
         Id.PYTORCH_LOCK_DIFFERS, "numpy is missing, locked is 2.4.6",
     ),
     "uv was installed before there was a lock": (
-        host({TORCH_LOCK: LOCK.sha256}), Id.PYTORCH_INSTALLER_DIFFERS,
-        "uv 0.13.8, not installed by the lock",
+        host({TORCH_LOCK: INSTALLED[TORCH_LOCK]}), Id.PYTORCH_INSTALLER_DIFFERS,
+        "uv 0.13.8, installed without a lock",
     ),
     "uv was installed by another lock": (
         host(OTHER_UV), Id.PYTORCH_INSTALLER_DIFFERS, "uv 0.13.8, installed by another lock",
@@ -183,21 +187,22 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
     assert f"--constraint {TORCH_LOCK}" in command
 
 
-def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
-    """The environment is made first, and says which Python it has: one without a lock."""
-    data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True, told={"torch.declared": "/opt/own/python"})
-    run = FakeRun(of, FakeHost(name="ws2")).prepare()
-    assert "PyTorch | Install torch" in run.changing("ws1")
-    run.execute()
-    assert run.failed() == {"ws1"}
-    assert not [each for each in run.executed("ws1") if "uv pip install" in each]
+REQUIRED: dict[str, object] = {**DATA, "pytorch_lock": "required"}
+UNKNOWN = {
+    # The environment is made first, and says which Python it has: one without a lock.
+    "a Python of its own": FakeHost(
+        data={**REQUIRED, "pytorch_python": "/opt/own/python"}, bare=True,
+        told={"torch.declared": "/opt/own/python"},
+    ),
+    "a machine of an unknown kind": FakeHost(
+        data=REQUIRED, told={"torch.version": None, "system.architecture": "?no"}
+    ),
+}  # fmt: skip
 
 
-def test_with_a_required_lock_nothing_is_installed_on_a_machine_of_an_unknown_kind() -> None:
-    told = {"torch.version": None, "system.architecture": "?no"}
-    of = host(data={"pytorch_lock": "required"}, told=told)
-    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_with_a_required_lock_nothing_is_installed_without_one(what: str) -> None:
+    run = FakeRun(UNKNOWN[what], FakeHost(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1"}
     assert not [each for each in run.executed("ws1") if "uv pip install" in each]
 
