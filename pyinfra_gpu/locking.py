@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.engine.wheels import WheelError
@@ -22,7 +21,7 @@ from pyinfra_gpu.engine.wheels import download as download_wheels
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import of_hosts
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.check.running import Request, ask
 from pyinfra_gpu.spec.lock import COMMAND, INSTALLER, Platform, load, path_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import one_line, shortened
@@ -30,6 +29,8 @@ from pyinfra_gpu.text import one_line, shortened
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
 
 _DEADLINE_S = 3600.0
 _LONGEST_REASON = 400  # characters
@@ -73,54 +74,46 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     there. Versions that are locked already stay.
     """
     platforms = [known for each in named if (known := Platform.parse(each))]
-    found: dict[str, list[Wanted]] = {}
-    failed: list[str] = []
-    code = 0
-
-    def of_host(state: State, host: Host) -> None:
-        try:
-            with ctx_host.use(host):
-                found[host.name] = _wanted(state, host, platforms)
-        except Exception as error:  # one host's failure is one host's failure
-            why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
-            sentence = f"{host.name}: its Python and machine are not known: {why}"
-            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
-
+    failed, code, hosts = list[str](), 0, dict[Wanted, list[str]]()
     if len(platforms) < len(named):
         failed.append("--platform is a Python and a machine, such as 3.12-x86_64")
     else:
-        names, problems = visit(request, of_host, lambda *_: None)
-        failed = [*problems, *sorted(failed)]
-        hosts: dict[Wanted, list[str]] = {}
-        for name in names:
-            for each in found.get(name, ()):
+        found, problems = ask(request, partial(_wanted, platforms))
+        failed += problems
+        for name, wanted in found.items():
+            if isinstance(wanted, Unanswered):
+                sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+                failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+                continue
+            for each in wanted:
                 hosts.setdefault(each, []).append(name)
         if not hosts and not failed:
             failed.append("nothing to lock: hosts ignore locks, or build torch from source")
-        for each, of in sorted(hosts.items()):
-            try:
-                said = _lock(each, upgrade=upgrade, download=download)
-                code = show(f"{said}, for {', '.join(of)}", "lock") or code
-            except (SpecError, OSError, subprocess.TimeoutExpired) as error:
-                failed.append(f"{', '.join(of)}: {error}")
+    for each, of in sorted(hosts.items()):
+        try:
+            said = _lock(each, upgrade=upgrade, download=download)
+            code = show(f"{said}, for {', '.join(of)}", "lock") or code
+        except (SpecError, OSError, subprocess.TimeoutExpired) as error:
+            failed.append(f"{', '.join(of)}: {error}")
     for sentence in failed:
         click.echo(f"! {one_line(sentence)}", err=True)
     return 1 if failed else code
 
 
-def _wanted(state: State, host: Host, platforms: Sequence[Platform]) -> list[Wanted]:
-    """Return which locks a host needs. Raises SpecError where that is not known."""
-    spec = declared(host)
+def _wanted(
+    platforms: Sequence[Platform], state: State, host: Host, spec: HostSpec
+) -> list[Wanted] | Unanswered:
+    """Return which locks a host needs."""
     torch = spec.pytorch
     if torch.lock == "ignore" or torch.building is not None:
         return []
     if not platforms:
         record = answer(state, host, spec)
         if isinstance(record, Unanswered):
-            raise SpecError(record.reason)
+            return record
         its = platform_of(spec, record)
         if its is None:
-            raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
+            return Unanswered(reason=f"pytorch_python = {torch.python!r} names no version there")
         platforms = [its]
     release = catalogue().torch.get(torch.version)
     glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC

@@ -17,7 +17,6 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock, Platform
@@ -59,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def seen(of: FakeHost, *locks: Lock) -> tuple[HostSpec, Record]:
     spec = of.spec()
     spec = spec.but(pytorch=spec.pytorch.but(locks=locks))
-    return spec, parse(of.probe_lines())
+    return spec, of.record()
 
 
 def judged(of: FakeHost, *locks: Lock) -> Findings:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_host import record_of
 from fake_host import DATA, FakeHost
 from test_wheels import NOBODY, this_machine
 from wheels import index as lay_out
@@ -45,7 +44,7 @@ class Nightly:
             **DATA, "pytorch_source": "nightly", "pytorch_version": version,
             "pytorch_index_url": f"{self.url}simple", "prefix": str(self.there),
         }  # fmt: skip
-        record = record_of(FakeHost())
+        record = FakeHost().record()
         host: Any = this_machine()
         return torch_install.bring_nightly(host.state, host, resolve(data, "ws1"), record, [])
 

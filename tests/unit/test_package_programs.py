@@ -104,16 +104,6 @@ def test_a_hold_that_cannot_be_put_back_is_a_failure(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (1, "E: Executing dpkg failed\n")
 
 
-def test_packages_that_lost_files_are_named_as_dpkg_names_owners(desk: Desk) -> None:
-    home = desk.root / "cuda 13"
-    home.mkdir()
-    (home / "there").write_text("x")
-    (home / "link").symlink_to("nowhere")
-    rows = [f"a: {home}/there", f"b, c: {home}/gone", f"d: {home}/link", f"e: {home}/x y"]
-    desk.tool("dpkg-query", '[ "$1" = -S ] && cat <<"E"\n' + "\n".join(rows) + "\nE")
-    assert desk.run("apt/missing_files.sh", str(home)).stdout.splitlines() == [rows[1], rows[3]]
-
-
 OURS = "http://mirror.example/nvidia"
 LISTS = {
     "deb http://mirror.example/nvidia /\n": True,

@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 import zipfile
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -145,27 +144,6 @@ def test_the_commit_of_a_served_folder_depends_on_its_files_alone(tmp_path: Path
 
 
 # -- the command line
-
-
-class NotInstalled(MetaPathFinder):
-    """Lets the lab's package be one that is not installed."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name.split(".")[0] == "pyinfra_gpu_rehearsal":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def test_without_the_lab_its_verb_ends_with_the_line_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("pyinfra_gpu_rehearsal")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [NotInstalled(), *sys.meta_path])
-    assert main(["rehearsal", "up"]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.endswith("run `pip install 'pyinfra-gpu[rehearsal]'`\n")
-    assert printed.err.count("\n") == 1
 
 
 def test_a_wrong_command_of_the_lab_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
