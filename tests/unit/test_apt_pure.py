@@ -14,7 +14,7 @@ from pyinfra_gpu.packages.names import (
     is_kernel,
     is_nvidia,
 )
-from pyinfra_gpu.packages.simulation import Change, Limits, Simulation, judge, parse
+from pyinfra_gpu.packages.simulation import Change, Limits, judge, parse
 
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
@@ -296,11 +296,20 @@ def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacke
 
 
 @pytest.mark.parametrize(("wait_s", "told"), [(90, 90), (0, 1)])
-def test_transactions_wait_for_the_lock_and_restart_nothing(wait_s: int, told: int) -> None:
+def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
+    wait_s: int, told: int
+) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
-    command = apt.run(
-        apt.transaction(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s), Simulation()
-    )
+    lines = [
+        install("libcuda1:i386"),
+        f"Remv nvidia-dkms [{V}]",
+        "Hold libcuda1",
+        "Hold nvidia-dkms",
+    ]
+    words = apt.transaction(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s)
+    command = apt.run(words, parse(lines))
+    # What may be done, and what of it is on hold again when it ends.
+    assert f" 'libcuda1 {V}\nnvidia-dkms -\n' libcuda1:i386 env " in command
     assert f"-o DPkg::Lock::Timeout={told} " in command
     assert "NEEDRESTART_SUSPEND=1 apt-get " in command
     assert ("--force-confmiss" in command) is bool(wait_s)
