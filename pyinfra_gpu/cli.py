@@ -23,7 +23,7 @@ _COMMANDS = {
     "report": "pyinfra_gpu.report.html.page",
     "explain": "pyinfra_gpu.explain.cli",
     "train": "pyinfra_gpu.report.train.cli",
-    "lock": "pyinfra_gpu.locking.cli",
+    "lock": "pyinfra_gpu.locking",
     "collect": "pyinfra_gpu.report.collect.cli",
     "remove": "pyinfra_gpu.remove",
     "rehearsal": "pyinfra_gpu_rehearsal.cli",

@@ -14,7 +14,6 @@ from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, Record
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
@@ -159,7 +158,7 @@ def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if names := [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]:
         found, expected = f"{', '.join(names)} installed", "the toolkit's package, which brings no"
         action = "left alone, but its next upgrade may bring another driver"
-        command, id_ = apt.remove_by_hand(names), Id.CUDA_METAPACKAGE_INSTALLED
+        command, id_ = f"sudo apt-get remove {' '.join(names)}", Id.CUDA_METAPACKAGE_INSTALLED
         yield report(id_, found, f"{expected} driver", action, command, tuple(names))
 
 

@@ -29,6 +29,7 @@ _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of thi
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
 """Stage -> the key that asks for another version."""
+_COMPLETE = "Done"  # the last line of a simulation
 _FINISH = "finish an interrupted installation"
 
 
@@ -66,15 +67,15 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
 
     Who takes it from here on is waited for by apt-get itself.
     """
-    wait_s = spec.preflight.apt_wait_s
-    for seconds in (0, wait_s):
-        answer = _asked(state, host, spec, apt.unlocked(seconds), deadlines.SERVICE)
-        holder = None if answer.ok else apt.locked_by(answer.lines)
-        if holder is None:
-            return True
-        if not seconds:
-            host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
-            forget()
+    record, wait_s = look(spec), spec.preflight.apt_wait_s
+    holder = record and if_known(record.packages.lock_holder, None)
+    if not holder:
+        return True
+    host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
+    answer = _asked(state, host, spec, apt.unlocked(wait_s), deadlines.SERVICE)
+    forget()
+    if answer.ok or not any("Could not get lock" in line for line in answer.lines):
+        return True
     sentence = (
         f"{spec.host}: apt is in use by {holder} for more than {wait_s} s; let it finish and run"
         " again, or raise `preflight_apt_wait_s`"
@@ -159,8 +160,10 @@ def _simulated(
     wait_s = spec.preflight.apt_wait_s
     for _ in ("as asked", "with what is missing"):
         words = apt.transaction(packages, reinstall=reinstall, wait_s=wait_s)
-        answer = _asked(state, host, spec, apt.simulate(words), deadlines.SIMULATION)
-        if answer.stdout[-1:] != (apt.SIMULATED,):
+        answer = _asked(
+            state, host, spec, program("packages/apt/simulate.sh", *words), deadlines.SIMULATION
+        )
+        if answer.stdout[-1:] != (_COMPLETE,):
             return words, Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
         simulation = parse(answer.stdout)
         gone = [each for each in simulation.unmet if is_nvidia(each.partition("=")[0])]

@@ -207,7 +207,7 @@ def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands
         command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
         yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
     if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
-        command = apt.hold(names, on=spec.driver.hold)
+        command = quoted("apt-mark", "hold" if spec.driver.hold else "unhold", *names)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
         yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
 

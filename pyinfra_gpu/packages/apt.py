@@ -16,7 +16,6 @@ from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.packages.simulation import Simulation
 
-SIMULATED = "Done"
 _FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
@@ -54,14 +53,6 @@ def transaction(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tup
     )
 
 
-def simulate(words: Sequence[str]) -> str:
-    """Return the command that says what a transaction would do, what is on hold and is fetched.
-
-    Its last line is `SIMULATED`.
-    """
-    return program("packages/apt/simulate.sh", *words)
-
-
 def run(words: Sequence[str], judged: Simulation) -> str:
     """Return the command that runs a transaction, and stops it where it is another one.
 
@@ -95,12 +86,6 @@ def unlocked(wait_s: int) -> str:
     return shlex.join(("env", "LC_ALL=C", "apt-get", "check", "-q", "-o", _wait(wait_s)))
 
 
-def locked_by(lines: Sequence[str]) -> str | None:
-    """Read who holds the lock off what a command printed, e.g. "pid 123 (unattended-upgr)"."""
-    found = (re.search(r"It is held by process (\d+) \((.*)\)", line) for line in lines)
-    return next((f"pid {match[1]} ({match[2]})" for match in found if match), None)
-
-
 def on_offer(names: Sequence[str]) -> str:
     """Return the command that prints every version of packages that is on offer.
 
@@ -120,11 +105,6 @@ def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         if len(words) == 3:
             found.setdefault(words[0], {})[words[1]] = None
     return {name: tuple(each) for name, each in found.items()}
-
-
-def hold(names: Sequence[str], *, on: bool) -> str:
-    """Return the command that puts packages on hold, or takes them off it."""
-    return shlex.join(("apt-mark", "hold" if on else "unhold", *names))
 
 
 def finish() -> str:
@@ -156,14 +136,6 @@ def set_aside(file: str, url: str) -> str:
     that end in ".disabled".
     """
     return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
-
-
-def remove_by_hand(names: Sequence[str], *, entirely: bool = False) -> str:
-    """Return the command line by which a person removes packages.
-
-    + entirely: their configuration too
-    """
-    return f"sudo apt-get {'purge' if entirely else 'remove'} {' '.join(names)}"
 
 
 _GUARD = "E: pyinfra-gpu: "

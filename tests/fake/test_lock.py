@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock, Platform, sha256
+from pyinfra_gpu.spec.lock import Lock, Platform
 
 PREFIX = "/opt/pyinfra-gpu"
 UV_LOCK = f"{PREFIX}/tools/lock.txt"
@@ -28,7 +29,10 @@ NUMPY, TORCH = locked("numpy", "2.4.6", "b" * 64), locked("torch", "2.13.0+cpu")
 with tempfile.TemporaryDirectory() as made:
     LOCK = written(Path(made), NUMPY, TORCH)
     NEWER = written(Path(made), NUMPY, TORCH, uv=UV.replace("0.13.8", "0.13.7"))
-INSTALLED = {UV_LOCK: sha256(f"{UV}\n"), TORCH_LOCK: LOCK.sha256}
+INSTALLED = {
+    path: hashlib.sha256(text.encode()).hexdigest()
+    for path, text in ((UV_LOCK, f"{UV}\n"), (TORCH_LOCK, LOCK.requirements))
+}
 DATA: dict[str, object] = {**FakeHost().data, "pytorch_lock": "if-there"}
 
 
@@ -87,8 +91,8 @@ DIFFERENT = {
         Id.PYTORCH_LOCK_DIFFERS, "numpy is missing, locked is 2.4.6",
     ),
     "uv was installed before there was a lock": (
-        host({TORCH_LOCK: LOCK.sha256}), Id.PYTORCH_INSTALLER_DIFFERS,
-        "uv 0.13.8, not installed by the lock",
+        host({TORCH_LOCK: INSTALLED[TORCH_LOCK]}), Id.PYTORCH_INSTALLER_DIFFERS,
+        "uv 0.13.8, installed without a lock",
     ),
     "uv was installed by another lock": (
         host(OTHER_UV), Id.PYTORCH_INSTALLER_DIFFERS, "uv 0.13.8, installed by another lock",

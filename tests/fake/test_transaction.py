@@ -65,7 +65,7 @@ def test_it_is_simulated_judged_fetched_and_run() -> None:
     commands, problem = executed(simulated(GOOD), installs)
     assert problem == ""
     assert [*map(step_of, commands)] == [
-        *("apt-get check", "sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
+        *("sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
     ]
 
 
@@ -169,8 +169,12 @@ def test_a_package_that_cannot_come_back_is_told_with_what_is_left(what: str) ->
 HELD = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (dpkg)"
 
 
-def test_somebody_who_holds_the_lock_for_too_long_is_named() -> None:
-    busy = {"success": False, "stdout": [], "stderr": [HELD]}
-    commands, problem = executed(simulated(GOOD, **{"apt-get check": busy}), installs)
-    assert [*map(step_of, commands)] == ["apt-get check"] * 2
-    assert "apt is in use by pid 9 (dpkg)" in problem
+@pytest.mark.parametrize("said", [HELD, "E: Unmet dependencies"])
+def test_somebody_who_holds_the_lock_for_too_long_is_named(said: str) -> None:
+    """apt-get waits for it; what else it says then is for the transaction."""
+    host = simulated(GOOD, **{"apt-get check": {"success": False, "stdout": [], "stderr": [said]}})
+    host.told["packages.lock_holder"] = "pid 9 (dpkg)"
+    commands, problem = executed(host, installs)
+    assert step_of(commands[0]) == "apt-get check"
+    assert (len(commands) == 1) is (said == HELD)
+    assert ("apt is in use by pid 9 (dpkg) for more than" in problem) is (said == HELD)

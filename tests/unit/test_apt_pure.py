@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from pyinfra_gpu.engine.ask import Answer
@@ -350,7 +352,7 @@ def test_the_drivers_transactions_wait_for_the_lock_and_restart_nothing(
 ) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
     words = apt.transaction(["libcuda1"], reinstall=reinstall, wait_s=wait_s)
-    for command in (apt.simulate(words), apt.run(words, Simulation())):
+    for command in (shlex.join(words), apt.run(words, Simulation())):
         assert f"-o DPkg::Lock::Timeout={told} " in command
         assert "NEEDRESTART_SUSPEND=1 apt-get " in command
         assert ("--force-confmiss" in command) is reinstall

@@ -20,7 +20,6 @@ def test_a_lock_is_what_uv_wrote_without_uv_itself(tmp_path: Path) -> None:
     assert (made.platform, made.installer) == (Platform(python="3.11", machine="x86_64"), UV)
     assert made.versions == {"numpy": "2.4.6", "torch": "2.13.0+cpu"}
     assert made.requirements == f"{NUMPY}\n{TORCH}\n"
-    assert made.sha256 == lock.sha256(made.requirements)
 
 
 WRONG = {

@@ -24,7 +24,6 @@ ENOUGH = 141
 """As a shell has it for a program that a closed pipe ended: 128 + SIGPIPE."""
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
-_COMPLETES = "_TRAIN_COMPLETE"
 
 
 def main(words: Sequence[str]) -> int:
@@ -35,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if further and own[:1] != ["start"]:
             raise click.UsageError("nothing goes behind -- but what `train start` gives a program")
-        code = train.main(own, "train", _COMPLETES, standalone_mode=False, obj=further)
+        code = train.main(own, "train", standalone_mode=False, obj=further)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
@@ -280,7 +279,7 @@ def _completion(shell: str) -> int:
     """Print what lets a shell complete this program's words."""
     found = get_completion_class(shell)
     if found is not None:
-        print(found(train, {}, "train", _COMPLETES).source())
+        print(found(train, {}, "train", "_TRAIN_COMPLETE").source())
     return 0
 
 

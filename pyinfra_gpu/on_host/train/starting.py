@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -277,7 +278,8 @@ def end(site: Site, run: Run, who: str) -> str:
         if killed:
             run.last.exit, run.last.ended = -signal.SIGKILL, now()
     run.state, run.waits, run.after_reboot = "ended", None, 0
-    run.save()
+    with contextlib.suppress(OSError):  # on a full disk it has ended all the same
+        run.save()
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome
 
 

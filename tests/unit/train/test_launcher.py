@@ -387,6 +387,30 @@ def test_runs_that_a_reboot_cut_off_go_on_each_for_itself_where_the_host_is_prov
     assert runs.read(first.folder).outcome == "lost"
 
 
+def test_a_start_ends_when_the_run_is_on_and_of_a_refused_one_nothing_is_left(
+    site: Site, on: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository(Path(site.checkout), "t.py")
+    monkeypatch.setattr(host, "load", lambda: changed(site, accelerator="cpu"))
+    monkeypatch.setattr(checks, "refuse", lambda *_: None)
+    monkeypatch.setattr(units, "ensure", lambda *_: None)
+    becomes = {"state": "running"}
+
+    def begin(name: str) -> None:
+        record = site.runs / name / "run.json"
+        record.write_text(json.dumps({**json.loads(record.read_text()), **becomes}))
+        on.add(name)
+
+    monkeypatch.setattr(units, "start", begin)
+    assert cli.main(["start", "tiny"]) == 0
+    (name,) = runs.names(site)
+    assert f"{name} started, 2 ranks" in capsys.readouterr().out
+    becomes |= {"state": "ended", "refused": "git failed"}
+    assert cli.main(["start", "big"]) == 1
+    assert "git failed" in capsys.readouterr().err
+    assert [path.name for path in site.runs.iterdir()] == [name]
+
+
 def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
     names = [written(site, f"{NAME}{end}").run for end in ("", "-2", "-10")]
     assert [runs.chosen(site, name).run for name in (None, "y-2")] == [names[2], names[1]]

@@ -73,11 +73,11 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     with hashes below locks/. Hosts are asked for their Python and machine; nothing is written
     there. Versions that are locked already stay.
     """
-    platforms = [Platform.parse(each) for each in named]
-    if None in platforms:
-        return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
+    platforms = [known for each in named if (known := Platform.parse(each))]
+    if len(platforms) < len(named):
+        raise click.ClickException("--platform is a Python and a machine, such as 3.12-x86_64")
     code = 0
-    found, problems = ask(request, partial(_wanted, [each for each in platforms if each]))
+    found, problems = ask(request, partial(_wanted, platforms))
     failed = [*problems]
     hosts: dict[Wanted, list[str]] = {}
     for name, wanted in found.items():
@@ -91,17 +91,13 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
         failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
-            code = show(_lock(each, of, upgrade=upgrade), "lock") or code
-            if download is not None:
-                _download(each, download)
+            said = _lock(each, upgrade=upgrade, download=download)
+            code = show(f"{said}, for {', '.join(of)}", "lock") or code
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
             failed.append(f"{', '.join(of)}: {error}")
-    return max([code, *map(_problem, failed)])
-
-
-def _problem(sentence: str) -> int:
-    print(f"! {one_line(sentence)}", file=sys.stderr)
-    return 1
+    for sentence in failed:
+        click.echo(f"! {one_line(sentence)}", err=True)
+    return 1 if failed else code
 
 
 def _wanted(
@@ -128,49 +124,39 @@ def _wanted(
     ]
 
 
-def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
-    """Have uv write a lock, and return a line about it. Raises SpecError."""
-    path, platform = wanted.path, wanted.platform
+def _lock(wanted: Wanted, *, upgrade: bool, download: Path | None) -> str:
+    """Have uv write a lock, and return a line about it. Raises SpecError.
+
+    + download: the folder that every file is to be fetched into which the lock names
+    """
+    path, platform, requirements, glibc, indexes = wanted
     before = load(path) if path.exists() else None
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if (uv := shutil.which("uv", path=beside)) is None:
+        raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
     command = [
-        *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never"),
+        *(uv, "pip", "compile", "--no-config", "--quiet", "--color", "never"),
         *("--refresh", "--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),
         *("--only-binary", ":all:", "--no-python-downloads", "--python", sys.executable),
-        *("--python-version", platform.python, "--python-platform"),
-        f"{platform.machine}-manylinux_2_{wanted.glibc}",
-        *(*wanted.indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
+        *("--python-version", platform.python),
+        *("--python-platform", f"{platform.machine}-manylinux_2_{glibc}"),
+        *(*indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
     ]
     path.parent.mkdir(exist_ok=True)
-    asked = "\n".join(wanted.requirements)
+    asked = "\n".join(requirements)
     done = subprocess.run(
         command, input=asked, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )
     if done.returncode != 0:
-        why, asked = (
-            shortened(done.stderr or done.stdout, _LONGEST_REASON),
-            asked.replace("\n", ", "),
-        )
-        raise SpecError(f"{asked} cannot be locked for {platform}: {why}")
+        why = shortened(done.stderr or done.stdout, _LONGEST_REASON)
+        raise SpecError(f"{', '.join(requirements)} cannot be locked for {platform}: {why}")
     after = load(path)
-    said = "new" if before is None else "unchanged" if before == after else "changed"
-    return f"{path}: {said}, {len(after.lines)} packages, for {', '.join(hosts)}"
-
-
-def _download(wanted: Wanted, folder: Path) -> None:
-    """Fetch every file that a lock names. Raises SpecError."""
-    named = ["--require-hashes", "--requirement", str(wanted.path)]
     try:
-        download_wheels(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
+        if download is not None:
+            named = ["--require-hashes", "--requirement", str(path)]
+            download_wheels(named, platform, indexes, download, glibc)
     except WheelError as error:
         why = shortened(str(error), _LONGEST_REASON)
-        raise SpecError(
-            f"what {wanted.path} names cannot be fetched into {folder}: {why}"
-        ) from None
-
-
-def _uv() -> str:
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which("uv", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
-    if found is None:
-        raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
-    return found
+        raise SpecError(f"what {path} names cannot be fetched into {download}: {why}") from None
+    said = "new" if before is None else "unchanged" if before == after else "changed"
+    return f"{path}: {said}, {len(after.lines)} packages"
