@@ -172,9 +172,19 @@ def test_it_is_written_whole_and_the_exit_code_is_that_of_check(
 
 
 def test_a_page_that_cannot_be_written_is_exit_code_1(
-    target: Path, capsys: pytest.CaptureFixture[str]
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for taken, why in ((target / "x.html", "is not a folder"), (target.parent, "is a directory")):
         assert cli.main(["report", "x.py", "-o", str(taken)]) == 1
         assert why in capsys.readouterr().err
     assert list(target.parent.iterdir()) == []
+    target.write_text("yesterday's")
+
+    def full(self: Path, *arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert cli.main(["report", "x.py", "-o", str(target)]) == 1
+    assert "cannot be written: No space left" in capsys.readouterr().err
+    (left,) = target.parent.iterdir()
+    assert (left.name, left.read_text()) == ("report.html", "yesterday's")

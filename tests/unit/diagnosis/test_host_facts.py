@@ -61,22 +61,8 @@ ROWS: tuple[tuple[str, str, str, Any, str, Any], ...] = (
     ("nouveau-loaded", "driver", "nouveau", True, "nouveau is loaded", False),
     ("no-libcuda", "driver", "libcuda", None, "the loader's cache has no", Unknown("no ldconfig")),
     ("gpu-busy", "driver", "users", ("pid 8 (x)",) * 2, "a GPU is used by pid 8 (x), pid 8", ()),
-    (
-        "compat-on-path",
-        "libcuda",
-        "cache",
-        (COMPAT, OWN),
-        f"the loader takes {COMPAT.path}",
-        (OWN,),
-    ),
-    (
-        "module-differs-from-library",
-        "driver",
-        "loaded",
-        "570.1",
-        "the loaded module is 570.1",
-        None,
-    ),
+    ("compat-on-path", "libcuda", "cache", (COMPAT, OWN), "the loader takes", (OWN, COMPAT)),
+    ("module-differs-from-library", "driver", "loaded", "570.1", "the loaded module is 570", None),
     ("gpu-lost", "gpus", "devices", LOST, "of 2 GPUs on PCI, no driver is bound to", NOT_TOLD),
 )
 CASES: dict[str, tuple[Parts, str, Parts]] = {
