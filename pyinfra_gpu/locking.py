@@ -74,21 +74,21 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     there. Versions that are locked already stay.
     """
     platforms = [known for each in named if (known := Platform.parse(each))]
+    failed, code, hosts = list[str](), 0, dict[Wanted, list[str]]()
     if len(platforms) < len(named):
-        raise click.ClickException("--platform is a Python and a machine, such as 3.12-x86_64")
-    code = 0
-    found, problems = ask(request, partial(_wanted, platforms))
-    failed = [*problems]
-    hosts: dict[Wanted, list[str]] = {}
-    for name, wanted in found.items():
-        if isinstance(wanted, Unanswered):
-            sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
-            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
-        else:
+        failed.append("--platform is a Python and a machine, such as 3.12-x86_64")
+    else:
+        found, problems = ask(request, partial(_wanted, platforms))
+        failed += problems
+        for name, wanted in found.items():
+            if isinstance(wanted, Unanswered):
+                sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+                failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+                continue
             for each in wanted:
                 hosts.setdefault(each, []).append(name)
-    if not hosts and not failed:
-        failed.append("nothing to lock: hosts ignore locks, or build torch from source")
+        if not hosts and not failed:
+            failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
             said = _lock(each, upgrade=upgrade, download=download)

@@ -11,7 +11,7 @@ import click
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.layout import ROOT, owner_name
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.look import Unanswered, answer

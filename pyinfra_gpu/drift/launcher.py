@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared

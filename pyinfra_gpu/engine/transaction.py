@@ -261,16 +261,8 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
 
 def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:
     """Return the packages to which paths belong; none for those of nobody."""
-    return _owners(state, host, spec, f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null")
-
-
-def with_missing_files(state: State, host: Host, spec: HostSpec, folder: str) -> list[str]:
-    """Return the packages of which a file or folder below `folder` is gone."""
-    return _owners(state, host, spec, program("packages/apt/missing_files.sh", folder))
-
-
-def _owners(state: State, host: Host, spec: HostSpec, command: str) -> list[str]:
-    """Read `dpkg -S`: "a, b:amd64: /usr/lib/libcuda.so"; "diversion by ..." names none."""
+    command = f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null"
+    # It says "a, b:amd64: /usr/lib/libcuda.so"; "diversion by ..." names none.
     lines = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE).stdout
     named = [line.partition(": /") for line in lines if not line.startswith("diversion ")]
     names = [each.strip() for names, path, _ in named if path for each in names.split(",")]

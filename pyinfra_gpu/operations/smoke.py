@@ -18,7 +18,7 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name

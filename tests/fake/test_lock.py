@@ -187,21 +187,22 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
     assert f"--constraint {TORCH_LOCK}" in command
 
 
-def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
-    """The environment is made first, and says which Python it has: one without a lock."""
-    data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True, told={"torch.declared": "/opt/own/python"})
-    run = FakeRun(of, FakeHost(name="ws2")).prepare()
-    assert "PyTorch | Install torch" in run.changing("ws1")
-    run.execute()
-    assert run.failed() == {"ws1"}
-    assert not [each for each in run.executed("ws1") if "uv pip install" in each]
+REQUIRED: dict[str, object] = {**DATA, "pytorch_lock": "required"}
+UNKNOWN = {
+    # The environment is made first, and says which Python it has: one without a lock.
+    "a Python of its own": FakeHost(
+        data={**REQUIRED, "pytorch_python": "/opt/own/python"}, bare=True,
+        told={"torch.declared": "/opt/own/python"},
+    ),
+    "a machine of an unknown kind": FakeHost(
+        data=REQUIRED, told={"torch.version": None, "system.architecture": "?no"}
+    ),
+}  # fmt: skip
 
 
-def test_with_a_required_lock_nothing_is_installed_on_a_machine_of_an_unknown_kind() -> None:
-    told = {"torch.version": None, "system.architecture": "?no"}
-    of = host(data={"pytorch_lock": "required"}, told=told)
-    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_with_a_required_lock_nothing_is_installed_without_one(what: str) -> None:
+    run = FakeRun(UNKNOWN[what], FakeHost(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1"}
     assert not [each for each in run.executed("ws1") if "uv pip install" in each]
 

@@ -124,7 +124,6 @@ def test_a_transaction_that_fails_says_why() -> None:
 def reinstalls(spec: HostSpec) -> Commands:
     def act(state: Any, host: Any) -> bool:
         names = transaction.owners(state, host, spec, ["/usr/lib/libcuda.so"])
-        names += transaction.with_missing_files(state, host, spec, "/usr/local/cuda")
         return transaction.again(state, host, "driver", spec, names)
 
     yield FunctionCommand(act, (), {})

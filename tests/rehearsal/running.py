@@ -106,14 +106,6 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Bare:
-    """What a dry run said of bare hosts, and whether it wrote not one file, by the host's name."""
-
-    run: Run
-    unwritten: dict[str, bool]
-
-
-@dataclass(frozen=True)
 class Check:
     """What one `pyinfra-gpu check --json` said."""
 

@@ -44,5 +44,4 @@ def test_the_locks_of_a_torch_are_read_for_every_platform(tmp_path: Path) -> Non
     one = written(tmp_path, TORCH)
     arm = written(tmp_path, TORCH, platform="3.12-aarch64")
     assert lock.read(tmp_path, "2.13.0+cpu") == (one, arm)
-    assert lock.read(tmp_path, "2.13.0") == ()
-    assert lock.read(tmp_path / "elsewhere", "2.13.0+cpu") == ()
+    assert lock.read(tmp_path, "2.13.0") == lock.read(tmp_path / "elsewhere", "2.13.0+cpu") == ()

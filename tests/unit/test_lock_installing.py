@@ -71,8 +71,8 @@ class Place:
         return {path: (each.st_ino, each.st_mtime_ns) for path, each in stats.items()}
 
 
-def ran(command: str) -> subprocess.CompletedProcess[str]:
-    known = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+def ran(command: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    known = {"PATH": f"{path}:{os.environ['PATH']}", "HOME": "/nonexistent"}
     return subprocess.run(
         ["sh", "-c", command], env=known, capture_output=True, text=True, check=False, timeout=300
     )
@@ -169,7 +169,15 @@ def installer(place: Place, locked: str) -> subprocess.CompletedProcess[str]:
     options = ("--no-index", "--find-links", str(place.wheels))
     arguments = (folder, "9.9.9", "", locked, str(place.wheels), *options)
     uses = ("files/root_only.sh",)
-    return ran(program("pytorch/installer.sh", *arguments, uses=uses))
+    # An environment takes seconds to make: each is a copy of the first.
+    kept, python3 = place.wheels.with_name("kept"), place.wheels.with_name("bin") / "python3"
+    python3.parent.mkdir(exist_ok=True)
+    python3.write_text(
+        f'#!/bin/sh\n[ "$2 $3" = "-m venv" ] || exec {sys.executable} "$@"\n'
+        f'[ -d {kept} ] || {sys.executable} -I -m venv {kept} || exit\ncp -a {kept} "$4"\n'
+    )
+    python3.chmod(0o755)
+    return ran(program("pytorch/installer.sh", *arguments, uses=uses), str(python3.parent))
 
 
 def test_uv_is_installed_by_its_digest_and_one_that_works_is_not_lost(place: Place) -> None:

@@ -300,6 +300,19 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+def test_a_tmp_from_which_nothing_can_be_loaded_is_told_where_something_would_be() -> None:
+    noexec = {"storage.noexec": "/tmp"}
+    for data, told in (
+        ({}, "preflight.mount-unfit report"),
+        ({"environment_variables": {"TMPDIR": "/scratch"}}, ""),
+        ({"environment_dynamo": False}, ""),
+    ):
+        host = proven_host(data=data, told=noexec)
+        found = preflight.judge(host.spec(), host.record())
+        assert " ".join(f"{each.id} {each.effect}" for each in found) == told
+        assert not any(each.stops for each in found)
+
+
 @pytest.mark.parametrize("place", ["/opt", "/", "/var"])
 def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
     """Not more: hosts that get their root over the network at each boot are meant so."""

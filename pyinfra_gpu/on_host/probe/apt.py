@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from functools import cache
+from itertools import groupby, islice
 
 from .frame import (
     TEXT_LIMIT,
@@ -40,7 +41,7 @@ _KEYS = ("Package", "Status", "Version", "Architecture", "Multi-Arch")
 _MOST_OF_A_LIST = 64 << 20  # bytes
 _MOST_OF_A_LOG = 32 << 20
 _MOST_CHANGES = 200
-_MOST_LOST = 50
+_MOST_LOST, _MOST_LOST_OF_ONE = 150, 3
 _MOST_TRIED = 200
 _NO_DIGEST = r"/etc/|/usr/share/(doc|man|locale)/"
 _LEFT_OUT = r"/usr/share/(doc|man|locale|info)/"
@@ -323,7 +324,10 @@ def _lost(host: Host) -> list[dict[str, str]]:
     if tried > _MOST_TRIED and not found:
         raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
     found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
-    return found[:_MOST_LOST]
+    # Each package comes back by one of its files: a whole toolkit that is gone is told as well.
+    groups = groupby(found, key=lambda each: each["package"])
+    few = [each for _, files in groups for each in islice(files, _MOST_LOST_OF_ONE)]
+    return few[:_MOST_LOST]
 
 
 def _state(path: str, overridden: bool, noted: float) -> str:
@@ -361,6 +365,11 @@ def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
         there = host.is_filled(path) or host.is_filled(f"{_INFO}/{each['Package']}.list")
         if is_nvidias(each["Package"]) and not there:
             yield {"package": _name(host, each), "state": "emptied", "path": path}
+        # What the loader searches is a package's configuration, of which dpkg has no digests.
+        configures = re.match(r"cuda-toolkit-.*config-common", each["Package"])
+        for row in host.rows_if_any(path) if configures else ():
+            if row.startswith("/etc/ld.so.conf.d/") and not host.is_file(row):
+                yield {"package": _name(host, each), "state": "gone", "path": row}
 
 
 FACTS: Facts = {
