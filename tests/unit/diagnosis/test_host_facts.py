@@ -109,11 +109,10 @@ def test_one_message_has_another_cause_on_another_host() -> None:
         assert found.name == "cuda-driver-combination"
         return found.cause
 
-    plain, differs, compat = (
-        why(),
-        why(**CASES["module-differs-from-library"][0]),
-        why(**CASES["compat-on-path"][0]),
+    differing, compat_first = (
+        CASES[n][0] for n in ("module-differs-from-library", "compat-on-path")
     )
+    plain, differs, compat = why(), why(**differing), why(**compat_first)
     assert plain not in (differs, compat)
     assert differs.endswith(": the loaded module is 570.1, libcuda is 580.95.05.")
     assert compat.endswith(f": the loader takes {COMPAT.path}.")
