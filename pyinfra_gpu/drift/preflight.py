@@ -162,7 +162,9 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     due = {each.id for each in judged} & set(_TAKES_GIB)
     storage, prefix, least = record.storage, str(spec.paths.prefix), spec.preflight.min_disk_gib
     usr, var = (sum(_TAKES_GIB[each][column] for each in due) * 1024 for column in (0, 1))
-    initrd = if_known(storage.initrd_mib, None) if of_driver.makes_initramfs(spec, record) else 0
+    largest = if_known(storage.initrd_mib, None)
+    makes = of_driver.makes_initramfs(spec, record)
+    boot = largest + _SPARE_MIB if largest and makes else 0
     built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
     there = "free some space there"
     there += ", or without a toolkit declare `cuda_toolkit = False`" * (
@@ -180,10 +182,7 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
         ),
         ("/usr", storage.usr_mib, usr, _INSTALLED, there),
         ("/var", storage.var_mib, max(var, _VAR_MIB * acting), _INSTALLED, f"{there}{clean}"),
-        (
-            *(_BOOT, storage.boot_mib, initrd and initrd + _SPARE_MIB),
-            *(", for another initramfs", _of_boot(record)),
-        ),
+        (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
     ):
         free = known(free_mib, f"the free disk space at {place}") if need else None
         if free is not None and free < need:
