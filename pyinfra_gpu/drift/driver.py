@@ -164,11 +164,12 @@ def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
     damaged |= {each.package: str(each) for each in lost_files(record, names.__contains__)}
     half = [each.name for each in found.installed if not each.complete]
     damaged |= {name: f"{name} only partly installed" for name in half}
+    holding = "hold" if hold else "unhold"
     for id_, wrong, expected, action, named in (
-        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install it", found.wanted),
-        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install it", found.telling),
-        (Id.DRIVER_FILES_DAMAGED, damaged, whole, "install them again", ()),
-        (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", "set it so with apt-mark", ()),
+        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install the driver", found.wanted),
+        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install that version", found.telling),
+        (Id.DRIVER_FILES_DAMAGED, damaged, whole, "reinstall the packages", ()),
+        (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", f"apt-mark {holding}", ()),
     ):
         if wrong:
             said = some([*dict.fromkeys(wrong.values())], _NAMED)

@@ -20,7 +20,6 @@ from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.record import CacheEntry, Link, Record
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import LIBRARIES, matching
 from pyinfra_gpu.spec import HostSpec
 
@@ -213,7 +212,7 @@ def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
         kind = "stubs" if "stubs" in folder else "compat"
         action = "left alone, since the file is not ours"
         if kind == "compat" and compat:
-            command = apt.remove_by_hand(compat)
+            command = f"sudo apt-get remove {' '.join(compat)}"
         else:
             action += ": remove that line, then run ldconfig; see whose it is"
             command = f"dpkg -S {file}"

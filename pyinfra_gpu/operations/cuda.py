@@ -41,7 +41,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if wanted := drift.to_install(spec, record):
         hint = f"see `apt-cache policy {drift.package(spec)}` there"
         hint = _NO_REPOSITORY if spec.driver.source == "present" else hint
-        yield from transaction.install(STAGE, spec, wanted, hint=hint)
+        yield FunctionCommand(transaction.install, (STAGE, spec, wanted), {"hint": hint})
     yield FunctionCommand(_again, (spec,), {})
 
 

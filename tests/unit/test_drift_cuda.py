@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_host import bare_gpu_host
-from proven_host import changed, marked, proofs, record_of
+from proven_host import changed, marked, proofs
 
 from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.proof import outdated
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
     changes, expected = CASES[name]
     host = changed(changes)
-    found = cuda.judge(host.spec(), record_of(host))
+    found = cuda.judge(host.spec(), host.record())
     assert all(each.found and each.expected and each.action for each in found)
     assert all(each.command for each in found if each.effect == "report")
     assert marked(found) == expected
@@ -133,7 +133,7 @@ def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
 
 def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None:
     host = bare_gpu_host()
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     assert [each.id for each in cuda.judge(spec, record)] == [
         *("cuda.not-installed", "cuda.compiler-differs", "cuda.unproven"),
     ]
@@ -175,7 +175,7 @@ def test_what_is_asked_for(
     changes: dict[str, Any], name: str, installed: list[str], again: list[str]
 ) -> None:
     host = changed(changes)
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     assert cuda.compiler_name(spec) == name
     assert (cuda.to_install(spec, record), cuda.to_reinstall(spec, record)) == (installed, again)
 

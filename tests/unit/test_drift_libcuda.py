@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_host import LIB, VERSION, bare_gpu_host
-from proven_host import changed, marked, record_of
+from proven_host import changed, marked
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.drift.finding import Finding
@@ -150,7 +150,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 def judged(changes: dict[str, Any]) -> list[Finding]:
     host = changed(changes)
-    return libcuda.judge(host.spec(), record_of(host))
+    return libcuda.judge(host.spec(), host.record())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -191,9 +191,9 @@ def test_the_proof_holds_for_one_state_and_waits_for_the_module(
 
 def test_a_bare_host_only_lacks_the_proof_and_one_without_a_gpu_nothing() -> None:
     host = bare_gpu_host()
-    found = libcuda.judge(host.spec(), record_of(host))
+    found = libcuda.judge(host.spec(), host.record())
     assert [(each.id, each.effect) for each in found] == [("libcuda.unproven", "repair")]
-    assert libcuda.judge(host.spec().but(accelerator="cpu"), record_of(host)) == []
+    assert libcuda.judge(host.spec().but(accelerator="cpu"), host.record()) == []
 
 
 def test_the_remedy_names_the_package_or_the_file() -> None:

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 from pyinfra_gpu.on_host.smoke.document import VERSION, Metrics
@@ -162,11 +161,3 @@ def found(**changes: Any) -> Found:
 def answer(*causes: Found, unexplained: str = "") -> Answer:
     """What `explain` says of a log of a run that failed."""
     return Answer(found=causes, unexplained=unexplained, failed=True)
-
-
-def across_stamped(**changes: Any) -> AcrossStamp:
-    """The type of `across_stamp`."""
-    found = Stamp.read(json.dumps(stamp(across=across_stamp(**changes))))
-    assert found is not None and not isinstance(found, Unknown), found
-    assert found.across is not None
-    return found.across

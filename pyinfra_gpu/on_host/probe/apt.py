@@ -91,25 +91,24 @@ def _name(host: Host, each: Mapping[str, str], *, same: bool = False) -> str:
     return name if plain else f"{name}:{arch}"
 
 
-def _is_unfinished(each: Mapping[str, str]) -> bool:
+def _is_done(each: Mapping[str, str]) -> bool | None:
+    """Tell whether dpkg is done with a package; None where it is not installed."""
     _, flag, state = each["Status"].split()
-    return state in _UNFINISHED or flag == "reinstreq"
-
-
-def _is_installed(each: Mapping[str, str]) -> bool:
-    return each["Status"].endswith(" installed") and not _is_unfinished(each)
+    if state in _UNFINISHED or flag == "reinstreq":
+        return False
+    return True if state == "installed" else None
 
 
 def _installed(host: Host) -> dict[str, str]:
     """Return the versions of those packages that are asked for."""
     wanted = {*host.asked["packages"]}
-    found = (each for each in _stanzas(host) if each["Package"] in wanted and _is_installed(each))
+    found = (each for each in _stanzas(host) if each["Package"] in wanted and _is_done(each))
     return {each["Package"]: each["Version"] for each in found}
 
 
 def half_configured(host: Host) -> list[str]:
     """Return the packages that dpkg is not done with."""
-    return [_name(host, each, same=True) for each in _stanzas(host) if _is_unfinished(each)]
+    return [_name(host, each, same=True) for each in _stanzas(host) if _is_done(each) is False]
 
 
 def _nvidias(host: Host) -> list[dict[str, Any]]:
@@ -118,10 +117,10 @@ def _nvidias(host: Host) -> list[dict[str, Any]]:
             "name": _name(host, each),
             "version": each["Version"] or "?",
             "held": each["Status"].startswith("hold "),
-            "complete": _is_installed(each),
+            "complete": _is_done(each),
         }
         for each in _stanzas(host)
-        if is_nvidias(each["Package"]) and (_is_installed(each) or _is_unfinished(each))
+        if is_nvidias(each["Package"]) and _is_done(each) is not None
     ]
     return sorted(found, key=lambda each: str(each["name"]))
 
@@ -361,7 +360,7 @@ def _brings_files(host: Host, path: str) -> bool:
 
 def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
     """Yield dpkg's lists of files that are empty: it then takes the files for nobody's."""
-    for each in filter(_is_installed, _stanzas(host)):
+    for each in filter(_is_done, _stanzas(host)):
         path = f"{_INFO}/{_name(host, each, same=True)}.list"
         there = host.is_filled(path) or host.is_filled(f"{_INFO}/{each['Package']}.list")
         if is_nvidias(each["Package"]) and not there:
