@@ -102,14 +102,19 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
     return None
 
 
+def _surely_declared(spec: HostSpec, record: Record) -> bool:
+    """Tell whether a toolkit is asked for, and all is known of it: nothing is done by a guess."""
+    return declared(spec) and not judge.unread(spec, record)
+
+
 def to_install(spec: HostSpec, record: Record) -> list[str]:
     """Return the packages that are missing, as apt is asked for them: compilers and toolkit.
 
     Only the toolkit's own package: `cuda` and `cuda-13-0` bring a driver of their choice.
     """
     names, version = missing_compilers(spec, record), spec.cuda.version
-    lacks = declared(spec) and _lacks_package(spec, record)
-    there = known(record.cuda.toolkits) if lacks else ()  # of no package: it is left alone
+    lacks = _surely_declared(spec, record) and _lacks_package(spec, record)
+    there = if_known(record.cuda.toolkits, ())  # of no package: it is left alone
     if lacks and (_parts(spec, record) or spec.cuda.release not in there):
         names.append(f"{package(spec)}={version}-*" if version else package(spec))
     return names
@@ -120,7 +125,7 @@ def to_reinstall(spec: HostSpec, record: Record) -> list[str]:
 
     A part of nvcc that was forced off leaves the toolkit's package there, a dependency unmet.
     """
-    if not declared(spec) or judge.unread(spec, record) or not _broken(spec, record):
+    if not _surely_declared(spec, record) or not _broken(spec, record):
         return []
     damaged = [*(each.package for each in _lost(spec, record)), *_half(spec, record)]
     parts = [each.name for each in _parts(spec, record) if _NVCC.fullmatch(each.name)]

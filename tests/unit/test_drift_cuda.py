@@ -162,6 +162,9 @@ ASKED: list[tuple[dict[str, Any], str, list[str], list[str]]] = [
     (packages(TOOLKIT[0], HALF_NVCC, *OTHERS), "g++", [], [NVCC]),
     (lost("13.0"), "g++", [], ["libcublas-13-0"]),
     (CONFIGURATION, "g++", [], ["cuda-toolkit-config-common"]),
+    # by a guess nothing is done
+    ({**lost("13.0"), "cuda.missing": "?no permission"}, "g++", [], []),
+    ({**NONE, "cuda.toolkits": "?no permission"}, "g++", [], []),
     # nvcc's own package even if it was forced off, and none that nvcc is not made of
     (
         {**packages(TOOLKIT[0], NVVM, *OTHERS), "cuda.missing": ["bin/nvcc"]},
