@@ -211,7 +211,7 @@ def test_sizes_run_from_one_float_to_what_was_asked_for() -> None:
 
 def _tried(*results: Any) -> str:
     answers = iter(results)
-    return hang.locate(hang.ON_GPUS, lambda *_: next(answers), 1e18, lambda: False)
+    return hang.locate(hang.LAYERS, lambda *_: next(answers), 1e18, lambda: False)
 
 
 def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
@@ -220,7 +220,7 @@ def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
     assert "look at /dev/shm" in _tried("hung", "hung", "passed")
     assert _tried(*["hung"] * 4) == "none of 4 tries with other settings passes"
     assert "where it hangs is not known" in _tried("not reached")
-    assert "no time" in hang.locate(hang.ON_GPUS, lambda *_: "hung", 0.0, lambda: False)
+    assert "no time" in hang.locate(hang.LAYERS, lambda *_: "hung", 0.0, lambda: False)
 
 
 # -- nvidia-smi, /proc and logs
@@ -260,22 +260,21 @@ def test_what_nvidia_smi_says_of_lost_gpus_and_of_a_desktops_programs(tmp_path: 
 
 
 def test_the_best_of_a_link_that_was_seen_counts() -> None:
-    seen = {"index": "0", "gen": 1, "width": 16, "throttle": 4}
-    found = links.summary([[seen], [{**seen, "gen": 5, "throttle": 0x1040}]])["0"]
-    throttle = ["sw_power_cap", "hw_thermal_slowdown", "unknown reason 0x1000"]
-    assert found == {"gen": 5, "width": 16, "throttle": throttle}
+    seen = {"index": 0, "gen": 1, "width": None, "throttle": 4}
+    found = links.summary([seen, {**seen, "gen": 5, "throttle": 0x40}])[0]
+    assert found == {"gen": 5, "width": None, "throttle": ["hw_thermal_slowdown", "sw_power_cap"]}
 
 
 LINES = """\
-serious | Xid 79 on 0000:41:00.0: pid='<unknown>' | {xid}): 79, pid='<unknown>', GPU has fallen
-mended | Xid 63 on 0000:41:00.0: Row | {xid}): 63, Row remapping
-serious | Xid 43 on 0000:41:00.0: pid=7 | {xid} GPU-I:05): 43, pid=7
-serious | Xid 999 on 0000:41:00.0: no text | {xid}): 999
+serious | Xid 79 on 0000:41:00: pid='<unknown>' | {xid}): 79, pid='<unknown>', GPU has fallen
+mended | Xid 63 on 0000:41:00: Row | {xid}): 63, Row remapping
+serious | Xid 43 on 0000:41:00: pid=7 | {xid} GPU-I:05): 43, pid=7
+serious | Xid 999 on 0000:41:00: no text | {xid}): 999
 mended | Xid 154 | {xid}): 154, GPU recovery action changed from 0x1 (x) to 0x0 (None)
 serious | Xid 154 | {xid}): 154, GPU recovery action changed from 0x0 (None) to 0x1 (x)
 mended | PCIe Bus Error on 0000:01:00.0: Corr | nvidia 0000:01:00.0: {aer}Corrected, type=x
 serious | PCIe Bus Error on 0000:00:01.0: Uncorr | x 0000:00:01.0: AER: {aer}Uncorrected (Fatal)
-serious | GPU on 0000:01:00.0: fallen | NVRM: GPU at PCI:0000:01:00: it has fallen off the bus
+serious | GPU on 0000:01:00: fallen | NVRM: GPU at PCI:0000:01:00: it has fallen off the bus
 """
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from . import nvidia_smi
-from .check import Facts, Want, fail, skip, warn
-from .nvidia_smi import Run, pci_address
+from .check import Fact, Facts, Want, fail, skip, warn
+from .nvidia_smi import Run
 from .options import GPU
 
 _SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
@@ -89,16 +89,16 @@ def _sizes(path: Path) -> Iterator[tuple[int, str]]:
                 yield entry.stat(follow_symlinks=False).st_size // _MIB, entry.name
 
 
-def variables(facts: Facts, _: Want) -> str:
+def variables(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the environment that the test was called in."""
-    if names := facts[0]["variables"]:
+    if names := mine["variables"]:
         warn(f"set here and removed for this test only: {', '.join(names)}; unset where it is set")
     return ""
 
 
-def shm(facts: Facts, want: Want) -> str:
+def shm(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the shared memory."""
-    shm = facts[0]["shm"]
+    shm = mine["shm"]
     if shm["error"]:
         largest = ", ".join(f"{name} ({size} MiB)" for size, name in shm["largest"])
         known = f" ({shm['size_mib']} MiB, {shm['free_mib']} free)" if "size_mib" in shm else ""
@@ -109,9 +109,9 @@ def shm(facts: Facts, want: Want) -> str:
     return f"{shm['free_mib']} MiB free"
 
 
-def disk(facts: Facts, _: Want) -> str:
+def disk(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the room where the test writes."""
-    path, free, inodes = facts[0]["disk"].values()
+    path, free, inodes = mine["disk"].values()
     if free < _DISK_NEEDED_MIB or inodes == 0:
         what = "no inodes" if inodes == 0 else f"{free} MiB"
         fail(f"{path} has {what} free, the test needs {_DISK_NEEDED_MIB} MiB")
@@ -120,9 +120,9 @@ def disk(facts: Facts, _: Want) -> str:
     return f"{free} MiB free"
 
 
-def finished(facts: Facts, _: Want) -> str:
+def finished(mine: Fact, _: Want, __: Facts) -> str:
     """Judge torchrun's end."""
-    if code := facts[0]["ended"]:
+    if code := mine["ended"]:
         fail(f"exit code {code}")
     return "exit code 0"
 
@@ -200,13 +200,13 @@ def gpu_errors(line: str) -> Iterator[tuple[bool, str]]:
         if found := pattern.search(line):
             what, text = f"{name}{found['what']}", (found["text"] or "no text")[:300]
             serious = not _MENDED.match(text) and found["what"] not in _HARMLESS
-            yield serious, f"{what} on {pci_address(found['pci'])}: {text}"
+            yield serious, f"{what} on {found['pci']}: {text}"
             return
 
 
-def kernel_log(facts: Facts, _: Want) -> str:
+def kernel_log(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what the kernel said meanwhile of this test, or of the hardware."""
-    kernel = facts[0]["kernel"]
+    kernel = mine["kernel"]
     if kernel["lines"] is None:
         skip("this user may not read the kernel's log")
     if kernel["own"]:
@@ -216,9 +216,9 @@ def kernel_log(facts: Facts, _: Want) -> str:
     return f"{len(kernel['lines'])} new lines, none about this test"
 
 
-def xids(facts: Facts, _: Want) -> str:
+def xids(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what the kernel said meanwhile of GPUs."""
-    kernel = facts[0]["kernel"]
+    kernel = mine["kernel"]
     if kernel["lines"] is None:
         skip("the kernel's log cannot be read")
     for serious, sentence in sorted(kernel["gpus"], key=lambda event: not event[0]):
@@ -226,8 +226,8 @@ def xids(facts: Facts, _: Want) -> str:
     return "no new GPU error in the kernel's log"
 
 
-def leftovers(facts: Facts, _: Want) -> str:
+def leftovers(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what is left of the ranks."""
-    if left := facts[0]["processes"]:
+    if left := mine["processes"]:
         fail(f"torchrun has ended and left processes {', '.join(map(str, left))}; they were ended")
     return "no process is left"
