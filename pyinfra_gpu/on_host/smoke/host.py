@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -130,41 +129,17 @@ def finished(mine: Fact, _: Want, __: Facts) -> str:
 # -- afterwards
 
 
-class KernelLog:
-    """What the kernel logs from now on, by the journal, or else by the kernel's own buffer.
+def kernel_log_since(began: float, run: Run = nvidia_smi.run) -> list[str] | None:
+    """Return the last lines that the kernel logged since a time; None if they cannot be read.
 
-    Reading "the last hours" would blame this test for what happened before it. Nothing is concluded
+    Nothing older, which would blame this test for what happened before it; and nothing is concluded
     from a log that cannot be read.
     """
-
-    def __init__(self, buffer: Path = Path("/dev/kmsg"), run: Run = nvidia_smi.run) -> None:
-        self._began, self._run = time.time(), run
-        self._buffer = -1
-        with suppress(OSError):
-            self._buffer = os.open(buffer, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._buffer, 0, os.SEEK_END)
-
-    def lines(self) -> list[str] | None:
-        """Return the last lines that came by now; None if they cannot be read."""
-        command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
-        readable = self._run([*command, "--lines=1"])
-        told = self._run([*command, f"--since=@{self._began:.6f}"])
-        if readable.ok and readable.text.strip() and told.ok:
-            return told.text.splitlines()[-_MOST_LINES:]
-        lines: list[str] = []
-        while self._buffer >= 0:
-            try:  # records are "priority,number,microseconds,flags;text"
-                record = os.read(self._buffer, 8192).decode(errors="replace")
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # that one was overwritten; the next is there
-                continue
-            except OSError:
-                return None
-            if not record:
-                break
-            lines.append(record.partition(";")[2].partition("\n")[0])
-        return lines[-_MOST_LINES:] if self._buffer >= 0 else None
+    command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
+    readable, told = run([*command, "--lines=1"]), run([*command, f"--since=@{began:.6f}"])
+    if readable.ok and readable.text.strip() and told.ok:
+        return told.text.splitlines()[-_MOST_LINES:]
+    return None
 
 
 def after(lines: list[str] | None, pids: Collection[int], left: Collection[int]) -> dict[str, Any]:

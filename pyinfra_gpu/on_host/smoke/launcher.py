@@ -72,7 +72,7 @@ class Test:
     def __init__(self, options: Options, bundle: Path, signals: Sequence[str]) -> None:
         self._options, self._bundle, self._signals = options, bundle, signals
         self._began = time.monotonic()
-        self._kernel = host.KernelLog()
+        self._started = time.time()
         self._alone = options.across is None
         hosts = options.across.hosts if options.across else {}
         self._gpus = gpus.read() if options.mode == GPU and self._alone else None
@@ -248,7 +248,7 @@ class Test:
         runs = [self._run, *self._tries]
         pids = {journal.pid for run in runs for journal in run.journals.values()}
         left = {pid for run in runs for pid in run.left}
-        self._own.add(host.after(self._kernel.lines(), pids, left), began)
+        self._own.add(host.after(host.kernel_log_since(self._started), pids, left), began)
         self._decide()
 
     def _conclude(self) -> int:

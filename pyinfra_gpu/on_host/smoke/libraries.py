@@ -42,27 +42,20 @@ def home() -> str:
 
 
 def measure(it: Rank) -> None:
-    """Record the fact "libraries"."""
+    """Record the fact "libraries": which are mapped, and which of them this environment has."""
+    prefix = Path(sys.prefix).resolve()
+    packages = next(prefix.glob("lib/python3*/site-packages"), prefix)
     with it.journal.measuring("libraries") as value:
-        value.update(read())
-
-
-def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict[str, Any]:
-    """Return the fact "libraries": which files are mapped, and which of them this environment has.
-
-    + maps: the process's memory map; prefix: the virtual environment
-    """
-    names = parse(maps.read_text(errors="replace").splitlines())
-    packages = next(Path(prefix).glob("lib/python3*/site-packages"), Path(prefix))
-    own = {
-        name: [
-            str(path.resolve())
-            for folder in ("torch/lib", "nvidia/*/lib")
-            for path in packages.glob(f"{folder}/{name}[.-]*")
-        ]
-        for name in names
-    }
-    return {"prefix": str(Path(prefix).resolve()), "mapped": names, "own": own}
+        mapped = parse(Path("/proc/self/maps").read_text(errors="replace").splitlines())
+        own = {
+            name: [
+                str(path.resolve())
+                for folder in ("torch/lib", "nvidia/*/lib")
+                for path in packages.glob(f"{folder}/{name}[.-]*")
+            ]
+            for name in mapped
+        }
+        value.update(prefix=str(prefix), mapped=mapped, own=own)
 
 
 def parse(lines: Sequence[str]) -> dict[str, list[str]]:

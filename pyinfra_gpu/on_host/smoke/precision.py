@@ -136,16 +136,14 @@ def judged(
     lacks = capability is not None and (
         tuple(capability) < wanted.since or wanted.only not in (None, capability[0])
     )
+    status, reason = FAILED, outcome.get("crash", error.partition("\n")[0][:300])
     if "ratio" in outcome:
-        wrong = outcome["non_finite"] or not outcome["ratio"] <= TOLERANCE
-        status, reason = (WRONG, "wrong numbers") if wrong else (NATIVE, "")
+        right = not outcome["non_finite"] and outcome["ratio"] <= TOLERANCE
+        status, reason = (NATIVE, "") if right else (WRONG, "wrong numbers")
     elif "missing" in outcome:
         status, reason = UNSUPPORTED, outcome["missing"]
-    elif "crash" in outcome:
-        status, reason = FAILED, outcome["crash"]
-    else:
-        status = UNSUPPORTED if lacks and not _FAULT.search(error) else FAILED
-        reason = error.splitlines()[0][:300]
+    elif lacks and "error" in outcome and not _FAULT.search(error):
+        status = UNSUPPORTED
     return {"status": status, "reason": reason}
 
 

@@ -126,10 +126,7 @@ def _not_the_mean(mean: "torch.Tensor", everyone: list["torch.Tensor"]) -> str |
     """
     ranks = len(everyone)
     if ranks <= 2:
-        wanted = sum((piece / ranks for piece in everyone[1:]), everyone[0] / ranks)
-        if torch.equal(mean.view(torch.int32), wanted.view(torch.int32)):
-            return None
-        return difference(mean, wanted) or "other bits of the same value"
+        return difference(mean, sum((piece / ranks for piece in everyone[1:]), everyone[0] / ranks))
     exact = torch.stack(everyone).double()
     bound = 2 * ranks * 2.0**-24 * exact.abs().mean(0) + 2.0**-126
     wrong = int((~((mean.double() - exact.mean(0)).abs() <= bound)).sum())
