@@ -188,7 +188,6 @@ SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x
 UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
 CPU = {
     "mode": "rehearsal-cpu",
-    "label": "rehearsal-cpu: gloo on the CPU",
     "gpus": [],
     "proof": False,
 }
