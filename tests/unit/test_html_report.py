@@ -115,7 +115,7 @@ def test_whatever_a_host_says_is_escaped() -> None:
     texts = {"found": EVIL, "expected": EVIL, "action": EVIL, "command": EVIL, "since": change}
     failed = verdicts.failed("S4.x", f"b {EVIL}", tail=[EVIL])
     checks = [verdicts.check("S4.x", "fail", detail=EVIL, seconds=None)]
-    document = {**FAILED, "label": EVIL, "checks": checks, "failed": failed}
+    document = {**FAILED, "checks": checks, "failed": failed}
     known = verdicts.answer(verdicts.found(cause=EVIL))
     hosts = tuple(
         host(

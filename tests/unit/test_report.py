@@ -236,7 +236,7 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     good, evil = host("good", stage("cuda", differs("a", "a")), status="changed"), HOSTILE[kind]
     odd = stage(evil, differs(evil, evil), warnings=[evil], problem=f"odd: {evil}")
     document = copy.deepcopy(FAIL)
-    document |= {"label": f"x{evil}", "logs": evil, "rerun_command": f"x{evil}"}
+    document |= {"logs": evil, "rerun_command": f"x{evil}"}
     document["failed"] |= {"sentence": f"x{evil}", "tail": [evil]}
     document["checks"][1]["detail"] = evil
     test = verdicts.explained(document, UNKNOWN)
