@@ -199,7 +199,7 @@ CPU = {
     [
         (
             verdicts.explained({**PASS, **CPU}),
-            "no proof rehearsal-cpu: gloo on the CPU",
+            "no proof no GPU was used: this proves nothing about GPUs",
             "ranks on",
         ),
         (verdicts.explained({**PASS, **SLOW}), "PASS, degraded (gpu), 0 of 1", "smoke test PASS ("),
