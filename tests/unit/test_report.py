@@ -186,12 +186,7 @@ LOST = verdicts.verdict(
 )
 SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
 UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
-CPU = {
-    "mode": "rehearsal-cpu",
-    "label": "rehearsal-cpu: gloo on the CPU",
-    "gpus": [],
-    "proof": False,
-}
+CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
 
 
 @pytest.mark.parametrize(
