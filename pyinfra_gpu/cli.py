@@ -23,7 +23,7 @@ _COMMANDS = {
     "report": "pyinfra_gpu.report.html.page",
     "explain": "pyinfra_gpu.explain.cli",
     "train": "pyinfra_gpu.report.train.cli",
-    "lock": "pyinfra_gpu.locking.cli",
+    "lock": "pyinfra_gpu.locking",
     "collect": "pyinfra_gpu.report.collect.cli",
     "remove": "pyinfra_gpu.remove",
     "rehearsal": "pyinfra_gpu_rehearsal.cli",
@@ -37,15 +37,8 @@ class _Commands(click.Group):
         return [*_COMMANDS]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        try:
-            found: click.Command = import_module(_COMMANDS[name]).command
-        except ModuleNotFoundError as error:
-            if error.name != "pyinfra_gpu_rehearsal":
-                raise
-            return _not_installed
-        return found
+        module = import_module(_COMMANDS[name]) if name in _COMMANDS else None
+        return cast("click.Command | None", getattr(module, "command", None))
 
 
 _commands = _Commands(
@@ -58,21 +51,13 @@ _commands = _Commands(
 click.version_option(__version__, prog_name=_PROGRAM)(_commands)
 
 
-@click.command("rehearsal", context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def _not_installed(words: object) -> None:
-    """Make throwaway hosts with simulated GPUs (not installed)."""
-    need = "the throwaway hosts are not installed: run `pip install 'pyinfra-gpu[rehearsal]'`"
-    raise click.ClickException(need)
-
-
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
     """Print the shell's completion of this program."""
-    asks = f"_{_PROGRAM.upper().replace('-', '_')}_COMPLETE"  # as click names it
+    variable = f"_{_PROGRAM.upper().replace('-', '_')}_COMPLETE"  # as click names it
     of_shell = cast(type[ShellComplete], get_completion_class(shell))
-    return show(of_shell(_commands, {}, _PROGRAM, asks).source(), "completion")
+    return show(of_shell(_commands, {}, _PROGRAM, variable).source(), "completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

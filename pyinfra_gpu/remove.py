@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
 import click
-from pyinfra.api.command import StringCommand
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.layout import ROOT, owner_name
 from pyinfra_gpu.engine import deadlines, lease
-from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.report.check.cli import of_hosts
-from pyinfra_gpu.report.check.running import Request, probed, visit
+from pyinfra_gpu.report.check.running import Request, ask, run_program
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
@@ -40,10 +38,6 @@ _STAYS = (
 )
 _ALONE = "LEFT ALONE"
 _LONGEST = 300  # characters of a reason
-
-
-class RefusedError(Exception):
-    """Nothing is removed from a host; the message is a clause."""
 
 
 @click.command(
@@ -74,10 +68,13 @@ def command(request: Request, yes: bool) -> int:
 
 def _at_all(request: Request, *, act: bool) -> list[Shown]:
     """Ask all hosts, show what they say, and return it; nothing where the inventory is wrong."""
-    found: dict[str, Shown] = {}
-    one = partial(_at_one, act=act)
-    names, reasons = visit(request, one, lambda each, _: found.update({each.name: each}))
-    shown = [found[name] for name in names]
+    answers, reasons = ask(request, partial(_at_one, act))
+    shown = [
+        Shown(name=name, state=_ALONE, rows=(Row(label="because", text=each.reason),))
+        if isinstance(each, Unanswered)
+        else each
+        for name, each in answers.items()
+    ]
     blocks = [*hosts(shown), *(line(reason, "! ") for reason in reasons)]
     if not act and any(map(_goes, shown)):
         blocks += [BLANK, line(_STAYS)]
@@ -89,26 +86,25 @@ def _goes(host: Shown) -> bool:
     return any(row.label == "remove" for row in host.rows)
 
 
-def _at_one(state: State, host: Host, *, act: bool) -> Shown:
-    """Look at one host and remove what is ours, or say what would be; never raises."""
-
-    def rows(spec: HostSpec, seen: Record) -> tuple[Row, ...] | Unanswered:
-        if reason := _at_work(spec, seen):
-            return Unanswered(reason=reason)
+def _at_one(act: bool, state: State, host: Host, spec: HostSpec) -> Shown | Unanswered:
+    """Look at one host and remove what is ours, or say what would be."""
+    seen = answer(state, host, spec)
+    if isinstance(seen, Unanswered):
+        return seen
+    if reason := _at_work(spec, seen):
+        return Unanswered(reason=reason)
+    if act:
+        state.current_stage = StateStage.Execute
         try:
-            if act:
-                state.current_stage = StateStage.Execute
-                lease.ensure(state, host, spec)
-            said = dict.fromkeys(_said(state, host, spec, seen, act=act))
-        except (lease.LeaseError, RefusedError) as error:
+            lease.ensure(state, host, spec)
+        except lease.LeaseError as error:
             return Unanswered(reason=shortened(str(error), _LONGEST))
-        return tuple(Row(label=word, text=text) for word, text in said)
-
-    told, shown = "nothing to remove", probed(state, host, rows)
-    if isinstance(shown, Unanswered):
-        told, shown = _ALONE, (Row(label="because", text=shown.reason),)
-    simulated = host.data.get("rehearsal") is True
-    done = Shown(name=host.name, state=told, rehearsal=simulated, rows=shown)
+    rows = _removed(state, host, spec, seen, act=act)
+    if isinstance(rows, Unanswered):
+        return rows
+    done = Shown(
+        name=host.name, state="nothing to remove", rehearsal=spec.rehearsal, rows=tuple(rows)
+    )
     return replace(done, state="removed" if act else "would be removed") if _goes(done) else done
 
 
@@ -137,23 +133,21 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     return (*tops, *outside)
 
 
-def _said(
+def _removed(
     state: State, host: Host, spec: HostSpec, record: Record, *, act: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield ("remove" or "keep", path), of the owner's part and then of root's."""
+) -> dict[Row, None] | Unanswered:
+    """Return a row ("remove" or "keep" and a path) for each thing, the owner's and then root's."""
     owner, root = as_owner(spec, record), as_root(spec)
     alone = owner == root or owner_name(spec, record) == ROOT
+    rows: dict[Row, None] = {}
     for user in (root,) if alone else (owner, root):
         header = system_files.HEADER.strip()
         words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
-        text = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
-        command, seconds = StringCommand(text), deadlines.CLONE
-        ask = partial(bounded_command, state, host, command, user, seconds=seconds)
-        said = reach(host, ask, seconds=seconds)
-        begun = "broken off, and some of it is gone: " if act else ""
+        program = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
+        said = run_program(state, host, program, user, seconds=deadlines.CLONE)
         if isinstance(said, Unanswered):
-            raise RefusedError(begun + said.reason)
-        ok, output = said
-        if not ok:
-            raise RefusedError(begun + "; ".join(output.stderr_lines[-3:]))
-        yield from (each.partition(" ")[::2] for each in output.stdout_lines)
+            begun = "broken off, and some of it is gone: " if act else ""
+            return Unanswered(reason=shortened(begun + said.reason, _LONGEST))
+        things = (each.partition(" ")[::2] for each in said)
+        rows |= dict.fromkeys(Row(label=word, text=path) for word, path in things)
+    return rows

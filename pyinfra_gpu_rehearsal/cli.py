@@ -84,11 +84,9 @@ def list_(lab: Lab) -> None:
 def _show(lab: Lab) -> None:
     hosts = lab.all_hosts()
     for host in hosts:
-        asked = host.is_on() and host.run("systemctl is-system-running", check=False)
-        state = asked.stdout.strip() if asked else "off"
         machine = f"{host.machine.name} (rehearsal)" if host.machine else "no GPU"
         enter = f"ssh -F {lab.shown_ssh_config} {host.name}"
-        print(f"{host.name:<6} {host.address:<14} {state:<9} {machine}: {enter}")
+        print(f"{host.name:<6} {host.address:<14} {host.state():<9} {machine}: {enter}")
     if not hosts:
         print(NONE_UP)
 

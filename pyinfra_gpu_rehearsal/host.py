@@ -56,6 +56,12 @@ class LabHost:
         """Tell whether the host has power, be it ready or still booting."""
         return self.power.populated()
 
+    def state(self) -> str:
+        """Return what systemd says of the host: "running", "degraded" ...; "off" while it is."""
+        with suppress(LabError):
+            return self.run("systemctl is-system-running", check=False).stdout.strip() or "booting"
+        return "booting" if self.is_on() else "off"
+
     def pid(self) -> int | None:
         """Return this machine's id of the host's first process, None while it is off."""
         with suppress(OSError, ValueError):  # it is just being written

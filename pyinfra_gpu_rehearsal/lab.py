@@ -274,9 +274,10 @@ class Lab:
         if machine and machine not in record.hosts.values():
             say(f"no host is new, so none became {machine!r}: `down` first, or ask for more hosts")
         hosts = self._hosts(record)
-        started = [host for host in hosts if not host.is_on()]
+        started = [host for host in hosts if host.state() not in ("running", "degraded")]
         for host in started:
-            self._start_host(host, image)
+            if not host.is_on():  # else it boots, and who waited for it was killed
+                self._start_host(host, image)
         own_layer.write_client_files(hosts, self.directory)
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(LabHost.wait_ready, started))

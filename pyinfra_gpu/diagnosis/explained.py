@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel
 
 from pyinfra_gpu.facts import document
 
@@ -59,7 +58,7 @@ def explained(verdict: Verdict, record: Record, evidence: str = "") -> Explained
     What reads logs is imported where a test has failed: a run with nothing to do is quicker so.
     """
     failed = verdict.failed
-    if verdict.passed or failed is None:
+    if failed is None:
         return Explained(verdict)
     from pyinfra_gpu.diagnosis.catalogue import catalogue
     from pyinfra_gpu.diagnosis.host_facts import facts_of
@@ -84,27 +83,25 @@ class _Entry(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
     source: str = ""
-    rank: Annotated[int, Field(ge=0, le=document.LARGEST)] | None = None
+    rank: int | None = None
     text: str
 
 
-class _Evidence(RootModel[tuple[Any, ...]]):
+class _Evidence(RootModel[tuple[_Entry, ...]]):
     """The file that a failed test leaves: entries, the first cause's first."""
 
 
 def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
-    """Return the texts of an evidence file by where they are from; what is malformed is left out.
+    """Return the texts of an evidence file by where they are from; nothing where it is malformed.
 
     + ended: whether the test itself ended torchrun, whose own log then names no cause
     """
     found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
     texts: dict[str, str] = {}
-    for value in found.root if isinstance(found, _Evidence) else ():
-        with suppress(ValidationError):
-            each = _Entry.model_validate(value)
-            if not (ended and each.source == "torchrun"):
-                name = _name(each.source, each.rank)
-                texts[name] = "\n".join([*filter(None, [texts.get(name)]), each.text])
+    for each in found.root if isinstance(found, _Evidence) else ():
+        if not (ended and each.source == "torchrun"):
+            name = _name(each.source, each.rank)
+            texts[name] = "\n".join([*filter(None, [texts.get(name)]), each.text])
     return texts
 
 

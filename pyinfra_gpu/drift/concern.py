@@ -1,4 +1,4 @@
-"""What a module of `drift/` that judges one part of a host offers, and how it is asked."""
+"""How a part of a host is judged: what differs, since when, and what a training run puts off."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from pyinfra_gpu.drift.deferral import deferred, deferred_by, undetermined
-from pyinfra_gpu.drift.finding import Findings, Stage
+from pyinfra_gpu.drift import training
+from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
-from pyinfra_gpu.drift.rules import Rules
+from pyinfra_gpu.drift.rules import Rules, if_known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.text import some
+
+_USED_BY_RUNS = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
+_PUT_OFF_TOO = (
+    # It stops a run that would load another driver; with these stages put off, none is loaded.
+    Id.PREFLIGHT_GPUS_IN_USE,
+    *training.CHECKOUT,
+    Id.TRAINING_REQUIREMENTS_DIFFER,
+)
+_NAMED = 3  # so many runs are named
 
 
 class Concern(Protocol):
@@ -44,9 +54,9 @@ def unread(
     """
     if planning and shut(spec, record):
         return ()
-    reasons = [*concern.judge.unread(spec, record)]
-    if reason := undetermined(spec, record, concern.STAGE):
-        reasons.append(reason)
+    reasons, runs = [*concern.judge.unread(spec, record)], record.launcher.runs
+    if spec.training and concern.STAGE in _USED_BY_RUNS and isinstance(runs, Unknown):
+        reasons.append(f"cannot tell whether a training run is running: {runs.reason}")
     return tuple(dict.fromkeys(reasons))
 
 
@@ -56,12 +66,34 @@ def judged(
     """Return the findings of one concern, each with the package action that explains it.
 
     + history: what the package manager's log has, newest last
+
+    What would touch what a training run uses is left until it has ended.
     """
-    found = deferred(concern.judge(spec, record), deferred_by(record))
-    return Findings(replace(each, since=explain(each.packages, history)) for each in found)
+    runs = deferred_by(record)
+    found = (replace(x, since=explain(x.packages, history)) for x in concern.judge(spec, record))
+    return Findings(_deferred(each, runs) if runs else each for each in found)
+
+
+def deferred_by(record: Record) -> str:
+    """Name the training runs that are running; empty where none is."""
+    runs = if_known(record.launcher.runs, ())
+    return f"run{'s' * (len(runs) > 1)} {some(runs, _NAMED)}" if runs else ""
+
+
+def _deferred(each: Finding, runs: str) -> Finding:
+    alone = each.id in _PUT_OFF_TOO
+    if not (alone if each.stops else each.acts and (alone or each.stage in _USED_BY_RUNS)):
+        return each
+    return replace(
+        each,
+        effect="note" if each.effect == "note" else "report",
+        action=f"waits for {runs}, which uses it: run again when that has ended",
+        command=None,
+        repeats=False,
+        stops=False,
+    )
 
 
 def history_of(record: Record) -> tuple[PackageChange, ...]:
     """Return what the package manager's log on a host has, newest last; nothing if unreadable."""
-    history = record.nvidia.history
-    return () if isinstance(history, Unknown) else history
+    return if_known(record.nvidia.history, ())

@@ -6,12 +6,13 @@ Findings are made in `drift/` alone. Operations repair those whose ids they clai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Literal
 
 from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.spec import HostSpec
 
 Effect = Literal["repair", "restart", "report", "note"]
 
@@ -127,32 +128,33 @@ class Id(StrEnum):
         return tuple(each for each in cls if each.stage is stage)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One finding.
 
     + found, expected: what is there and what should be, a few words each
-    + effect: "repair": the next run repairs it; "restart": the next run reloads the module or
-      reboots, when nobody uses the GPUs; "report": we leave it alone, and `action` says why;
-      "note": worth knowing and no drift, e.g. a proof from before the last reboot
     + action: what the next run does about it, or why it does nothing
     + command: what a person may run where we do nothing
     + packages: names of the packages whose history may tell since when, e.g. ("libcuda1",);
       a trailing * stands for any ending
-    + since: the package action that explains it, by the package manager's own log
+    + effect: "repair": the next run repairs it; "restart": the next run reloads the module or
+      reboots, when nobody uses the GPUs; "report": we leave it alone, and `action` says why;
+      "note": worth knowing and no drift, e.g. a proof from before the last reboot
     + stops: the run stops here on this host: what comes after could not work
+    + since: the package action that explains it, by the package manager's own log
     + repeats: what is no failure of a run that leaves it, and for which the next one works again
     """
 
     id: Id
     found: str
     expected: str
-    effect: Effect
     action: str
     command: str | None = None
     packages: tuple[str, ...] = ()
-    since: PackageChange | None = None
+    _: KW_ONLY
+    effect: Effect = "report"
     stops: bool = False
+    since: PackageChange | None = None
     repeats: bool = False
 
     @property
@@ -209,6 +211,16 @@ class Findings(tuple[Finding, ...]):
         return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
 
 
+report = Finding
+"""Make a finding that is left alone: `action` says why, `command` what a person may run."""
+
+note = partial(Finding, effect="note")
+"""Make what is worth knowing, and no drift."""
+
+stop = partial(Finding, stops=True)
+"""Make a finding at which the run stops: `action` is what a person may do, an imperative."""
+
+
 def repair(
     id_: Id,
     found: str,
@@ -219,40 +231,18 @@ def repair(
     effect: Effect = "repair",
 ) -> Finding:
     """Return a finding that the next run repairs."""
-    return Finding(
-        id=id_, found=found, expected=expected, effect=effect, action=action, packages=packages
-    )
+    return Finding(id_, found, expected, action, packages=packages, effect=effect)
 
 
-def report(
-    id_: Id,
-    found: str,
-    expected: str,
-    action: str,
-    command: str | None = None,
-    packages: tuple[str, ...] = (),
-    *,
-    stops: bool = False,
-    effect: Effect = "report",
-) -> Finding:
-    """Return a finding that is left alone: `action` says why, `command` what a person may run."""
-    return Finding(
-        id=id_,
-        found=found,
-        expected=expected,
-        effect=effect,
-        action=action,
-        command=command,
-        packages=packages,
-        stops=stops,
-    )
+def unless_root(spec: HostSpec, finding: Finding, command: str | None = None) -> Finding:
+    """Return what root repairs as it is where there is root; else it is left alone.
 
-
-note = partial(report, effect="note")
-"""Return what is worth knowing, and no drift."""
-
-stop = partial(report, stops=True)
-"""Return a finding at which the run stops: `action` is what a person may do, an imperative."""
+    + command: what root may run then
+    """
+    if spec.privilege == "sudo":
+        return finding
+    action = f"left alone with privilege = 'none'; as root one would {finding.action}"
+    return replace(finding, effect="report", action=action, command=command)
 
 
 class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift

@@ -29,7 +29,7 @@ def fingerprint(spec: HostSpec, record: Record, bundle_sha256: str) -> str:
         sorted(f"{gpu.address} {gpu.device}" for gpu in if_known(record.gpus.devices, ())),
         str(record.torch.python),
         [spec.pytorch.full_version, str(record.torch.git_version)],
-        [*sorted(installed.items()), *([("the lock", lock.sha256)] if lock else [])],
+        [*sorted(installed.items()), *([("the lock", lock.requirements)] if lock else [])],
         env_file.render(spec),
         spec.smoke.ranks,
         spec.smoke.allreduce_mib,

@@ -10,14 +10,6 @@ from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.packages.names import rank
 
 _COMMAND = 72  # letters of a command line that are shown
-_VERBS = {
-    "Install": "installed",
-    "Upgrade": "upgraded",
-    "Downgrade": "downgraded",
-    "Remove": "removed",
-    "Purge": "purged",
-    "Reinstall": "reinstalled",
-}
 
 
 def explain(packages: Sequence[str], history: Sequence[PackageChange]) -> PackageChange | None:
@@ -32,22 +24,18 @@ def explain(packages: Sequence[str], history: Sequence[PackageChange]) -> Packag
     """
     ranked = [(rank(change.name, packages), change) for change in history]
     matching = [(place, change) for place, change in ranked if place is not None]
-    if not matching:
+    if not matching or matching[-1][1].ours:
         return None
-    if matching[-1][1].ours:
-        return None
-    moment = matching[-1][1].when
-    return min(
-        ((place, change) for place, change in matching if change.when == moment),
-        key=lambda each: each[0],
-    )[1]
+    newest = [each for each in matching if each[1].when == matching[-1][1].when]
+    return min(newest, key=lambda each: each[0])[1]
 
 
 def what(change: PackageChange) -> str:
     """Say what was done: "libcuda1 580.95.05-1 -> 580.105.08-1", "dkms 3.0.10 removed"."""
     if change.action in ("Upgrade", "Downgrade"):
         return f"{change.name} {change.old} -> {change.new}"
-    return f"{change.name} {change.new or change.old} {_VERBS[change.action]}"
+    done = f"{change.action.lower().removesuffix('e')}ed"
+    return f"{change.name} {change.new or change.old} {done}"
 
 
 def who(change: PackageChange) -> str | None:
@@ -56,9 +44,7 @@ def who(change: PackageChange) -> str | None:
     A command that lists a screen of packages is cut; the log has it whole.
     """
     command = _cut(change.command) if change.command else None
-    if change.by and command:
-        return f"{change.by}: {command}"
-    return command or change.by
+    return ": ".join(filter(None, (change.by, command))) or None
 
 
 @lru_cache(maxsize=1024)  # the hosts of a fleet were sent the same commands, and `shorten` is slow

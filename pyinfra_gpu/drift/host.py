@@ -66,24 +66,18 @@ class StageJudgement:
 def judge(spec: HostSpec, record: Record) -> list[StageJudgement]:
     """Return every stage's judgement, in the deploy's order, as far as the next run would come."""
     found: list[StageJudgement] = []
-    for stage, concerns in groupby(CONCERNS, key=lambda each: each.STAGE):
-        judgement = _stage(stage, list(concerns), spec, record)
+    history = history_of(record)
+    for stage, group in groupby(CONCERNS, key=lambda each: each.STAGE):
         stopped = any(each.stops for each in found)
-        refused = stopped and found[0].stops  # by preflight
-        if not stopped or (refused and stage in REFUSED_TOO and judgement.findings):
+        if stopped and not (found[0].stops and stage in REFUSED_TOO):
+            continue
+        concerns = [*group]
+        judgement = StageJudgement(
+            stage=stage,
+            summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
+            findings=Findings(x for each in concerns for x in judged(each, spec, record, history)),
+            unread=tuple(x for each in concerns for x in unread(each, spec, record, planning=True)),
+        )
+        if judgement.findings or not stopped:
             found.append(judgement)
     return found
-
-
-def _stage(stage: Stage, concerns: list[Concern], spec: HostSpec, record: Record) -> StageJudgement:
-    history = history_of(record)
-    return StageJudgement(
-        stage=stage,
-        summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
-        findings=Findings(
-            finding for each in concerns for finding in judged(each, spec, record, history)
-        ),
-        unread=tuple(
-            text for each in concerns for text in unread(each, spec, record, planning=True)
-        ),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
 from pyinfra_gpu.drift.launcher_files import declared
@@ -30,17 +30,10 @@ def wrong(spec: HostSpec, record: Record) -> list[File]:
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if files := wrong(spec, record):
-        program = spec.paths.train
-        missing = known(record.layout.entry(program)).kind == "absent"
-        words = {
-            program: "the launcher",
-            spec.paths.train_site: "the presets and settings of `train`",
-        }
-        names = [words.get(each.path, "the unit of runs") for each in files]
-        parts = "the launcher" if missing else " and ".join(dict.fromkeys(names))
-        found = "no launcher" if missing else f"{parts} not as declared"
-        expected = f"{program} and what it reads, as declared"
-        yield repair(Id.TRAINING_LAUNCHER_DIFFERS, found, expected, f"write {parts}")
+        names = ", ".join(each.path.rpartition("/")[2] for each in files)
+        expected = f"{spec.paths.train} and what it reads, as declared"
+        found = f"{names} not as declared"
+        yield repair(Id.TRAINING_LAUNCHER_DIFFERS, found, expected, f"write {names}")
 
 
 def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:

@@ -15,12 +15,11 @@ from posixpath import basename, dirname
 
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.driver_inventory import of_gpus
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, report, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, report, stop, unless_root
 from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.record import CacheEntry, Link, Record
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import LIBRARIES, matching
 from pyinfra_gpu.spec import HostSpec
 
@@ -114,11 +113,8 @@ def _at(where: str, there: Link) -> str:
     """Say what stands at a path."""
     if there.kind == "absent":
         return f"there is no {where}"
-    return (
-        f"{where} points to {there.target}"
-        if there.kind == "link"
-        else f"{where} is a {there.kind}"
-    )
+    how = f"points to {there.target}" if there.kind == "link" else f"is a {there.kind}"
+    return f"{where} {how}"
 
 
 def _wrong(record: Record, where: str, there: Link) -> str | None:
@@ -142,14 +138,6 @@ def _astray(file: str) -> str | None:
     return "of a CUDA compatibility package" if "compat" in folders else None
 
 
-def _repair(spec: HostSpec, id_: Id, found: str, expected: str, action: str) -> Finding:
-    """Return a finding that root repairs; without root it is left alone."""
-    if spec.privilege == "none":
-        action = f"left alone with privilege = 'none'; as root one would {action}"
-        return report(id_, found, expected, action, packages=LIBRARIES)
-    return repair(id_, found, expected, action, LIBRARIES)
-
-
 def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the links; one in the toolkit that is not declared is somebody's, and left alone."""
     for each in (record.libcuda.cache, record.libcuda.links, record.libcuda.files):
@@ -165,7 +153,7 @@ def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
         to = f"the driver's {basename(where_)[:-2]}.*" if where_.endswith(".1") else SONAME
         expected = f"a link to {path(record, SONAME) if where_ == inside else to}"
         action = "reinstall its package, or link it where it belongs to none"
-        yield _repair(spec, id_, found, expected, action)
+        yield unless_root(spec, repair(id_, found, expected, action, LIBRARIES))
     there = link(record, inside)
     astray = there.kind == "link" and (there.real is None or _astray(there.real))
     if astray and not spec.libcuda.toolkit_link and spec.cuda.release is not None:
@@ -185,8 +173,9 @@ def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
         if real is not None and (name, real) not in [(entry.name, entry.real) for entry in cache]:
             wrong.append(f"{path(record, name)} is not in it")
     for each in wrong:
-        found = f"the linker's cache is stale: {each}"
-        yield _repair(spec, Id.LIBCUDA_CACHE_STALE, found, "what is on the disk", "run ldconfig")
+        found, id_ = f"the linker's cache is stale: {each}", Id.LIBCUDA_CACHE_STALE
+        stale = repair(id_, found, "what is on the disk", "run ldconfig", LIBRARIES)
+        yield unless_root(spec, stale)
 
 
 def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
@@ -195,34 +184,25 @@ def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
     return version is not None and version == record.driver.loaded
 
 
-def _in_libdir(record: Record, entry: CacheEntry) -> bool:
-    """Tell whether it is in the driver's folder, which the cache may name without /usr."""
-    libdir = record.system.libdir
-    return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
-
-
 def _another(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find a library that programs load in the driver's place: the first in the cache.
 
     A driver that is somebody else's may have its library anywhere (containers mount it); one of
     our links is judged as a link, and what comes behind the driver's library nobody loads.
     """
-    first = _first(record)
-    if first is None or is_drivers(record, first.real) or _in_libdir(record, first):
+    first, libdir = _first(record), record.system.libdir
+    if first is None or is_drivers(record, first.real):
+        return
+    folder = dirname(first.path)
+    if folder in (libdir, libdir.removeprefix("/usr")):  # the cache may name it without /usr
         return
     if spec.driver.source == "present" and _is_loaded_ones(record, first):
         return
-    folder = dirname(first.path)
-    yield report(
-        Id.LIBCUDA_ANOTHER,
-        f"programs load {first.path}",
-        f"the driver's {path(record, SONAME)}",
-        "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d"
-        " that names its folder, then run ldconfig",
-        f"grep -rn {folder} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {first.path}",
-        _COMPAT,
-        stops=True,
-    )
+    action = "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d"
+    action += " that names its folder, then run ldconfig"
+    command = f"grep -rn {folder} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {first.path}"
+    found, expected = f"programs load {first.path}", f"the driver's {path(record, SONAME)}"
+    yield stop(Id.LIBCUDA_ANOTHER, found, expected, action, command, _COMPAT)
 
 
 def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -234,7 +214,7 @@ def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
         kind = "stubs" if "stubs" in folder else "compat"
         action = "left alone, since the file is not ours"
         if kind == "compat" and compat:
-            command = apt.remove_by_hand(compat)
+            command = f"sudo apt-get remove {' '.join(compat)}"
         else:
             action += ": remove that line, then run ldconfig; see whose it is"
             command = f"dpkg -S {file}"

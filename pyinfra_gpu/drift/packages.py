@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.needed import missing, needed
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
 
@@ -17,6 +16,11 @@ IDS = Id.of(STAGE)
 """What `packages.present` repairs."""
 
 _NAMED = 3  # so many are named
+_VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
+_GIT = "git"
+_COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
+_CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is not compiled again
+_HEADERS = "python3-dev"  # that module includes Python.h
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -25,14 +29,37 @@ def summary(spec: HostSpec, record: Record) -> str:
     return "complete"
 
 
+def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
+    """Return the Debian package names this specification needs on the host, sorted.
+
+    + system_python: the version of the distribution's own Python, e.g. "3.12.3", where it is known
+
+    Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
+    are those of the distribution's own Python: another one has to bring its own.
+    """
+    names = {_VENV, *spec.packages.extra}
+    if spec.training:
+        names.add(_GIT)
+    if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
+        names |= {_GIT, _COMPILER, _HEADERS, _CCACHE}
+    if spec.environment.dynamo:
+        named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
+        own = named == "3" or f"{system_python}.".startswith(f"{named}.")
+        names |= {_COMPILER, _HEADERS} if own else {_COMPILER}
+    return tuple(sorted(names))
+
+
 def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    installed = known(record.packages.installed)
-    if absent := tuple(missing(spec, installed, record.system.python3)):
-        names, expected = (
-            ", ".join(absent),
-            "the packages that the stages and `packages_extra` need",
-        )
-        found, action = f"missing packages: {names}", f"install {names}"
+    """Find what is not completely installed.
+
+    Without root nothing could be installed, and a Python or git from elsewhere serves as well, so
+    nothing counts as missing; a step that lacks its tool says so.
+    """
+    installed, wanted = known(record.packages.installed), needed(spec, record.system.python3)
+    absent = tuple(name for name in wanted if name not in installed)
+    if absent and spec.privilege != "none":
+        found, action = f"missing packages: {', '.join(absent)}", f"install {', '.join(absent)}"
+        expected = "the packages that the stages and `packages_extra` need"
         yield repair(Id.PACKAGES_MISSING, found, expected, action, absent)
 
 

@@ -9,7 +9,7 @@ from pyinfra_gpu.compatibility import Due, HostFacts, check_host
 from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch, pytorch_build
 from pyinfra_gpu.drift import preflight_driver as of_driver
 from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
@@ -28,15 +28,15 @@ _NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,5}", re.ASCII)
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
 
-_LEAST_VAR_MIB = 102.4
+_VAR_MIB = 102.4
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
 _OF_TORCH = 10_000  # files; its wheel alone has more
-_OF_PACKAGES = 1_000
+_OF_PACKAGES = (("/usr", 1_000), ("/var", 1_000))
 """Files that the smallest of the driver's packages bring, and what is unpacked beside them."""
 _NAMED = 3  # so many names are told
 _BOOT, _INSTALLED = "/boot", " for what is to be installed"
-_LOWER = "or lower `preflight_min_disk_gib` if you know better"
+_TMP = "/tmp"  # noqa: S108 - nothing of ours is written there
 _ANOTHER = "let another host build, by `pytorch_builder`"
 
 
@@ -114,7 +114,13 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
     at each boot are meant so.
     """
     storage, prefix, id_ = record.storage, spec.paths.prefix, Id.PREFLIGHT_MOUNT_UNFIT
-    if place := if_known(storage.noexec, None):
+    place = if_known(storage.noexec, None)
+    if place == _TMP and spec.environment.dynamo and "TMPDIR" not in spec.environment.variables:
+        found, expected = f"{_TMP} is mounted noexec", "one from which built code can be loaded"
+        action = "left alone: torch.compile and Triton would fail, so mount it otherwise, or give"
+        action += " them another folder by `environment_variables`, as TMPDIR"
+        yield report(id_, found, expected, action, f"sudo mount -o remount,exec {_TMP}")
+    elif place not in (None, _TMP):
         yield stop(
             id_,
             f"no program can be started below {place}: it is mounted noexec",
@@ -157,37 +163,38 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """
     judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
     acting, fresh = any(each.acts for each in judged), record.torch.version is None
-    ids = {each.id for each in judged} & set(_TAKES_GIB)
-    storage, prefix = record.storage, str(spec.paths.prefix)
-    usr, var = (sum(_TAKES_GIB[each][column] for each in ids) * 1024 for column in (0, 1))
-    var = max(var, _LEAST_VAR_MIB) if acting else var
-    largest = if_known(storage.initrd_mib, None)
-    makes = of_driver.makes_initramfs(spec, record)
-    boot = largest + _SPARE_MIB if largest and makes else 0
+    due = {each.id for each in judged} & set(_TAKES_GIB)
+    storage, prefix, least = record.storage, str(spec.paths.prefix), spec.preflight.min_disk_gib
+    usr, var = (sum(_TAKES_GIB[each][column] for each in due) * 1024 for column in (0, 1))
+    initrd = if_known(storage.initrd_mib, None) if of_driver.makes_initramfs(spec, record) else 0
+    built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
     there = "free some space there"
     there += ", or without a toolkit declare `cuda_toolkit = False`" * (
-        Id.CUDA_NOT_INSTALLED in ids
+        Id.CUDA_NOT_INSTALLED in due
     )
-    clean = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
-    least, some_space = spec.preflight.min_disk_gib, "free some space, choose another `prefix`"
-    built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
-    for place, fact, need, what, action in (
-        (prefix, storage.free_mib, least * 1024 * fresh, "", f"{some_space}, {_LOWER}"),
+    clean = "" if due else ": `journalctl --vacuum-size=100M` and the package manager's cache are"
+    clean = clean and f"{clean} the usual places"
+    lower = "or lower `preflight_min_disk_gib` if you know better"
+    elsewhere = "free some space, choose another `prefix`"
+    for place, free_mib, need, what, action in (
+        (prefix, storage.free_mib, least * 1024 * fresh, "", f"{elsewhere}, {lower}"),
         (
-            *(spec.paths.build, storage.free_mib, built * 1024),
-            *(" for a build of torch", f"{some_space}, {_ANOTHER}, {_LOWER}"),
+            *(spec.paths.build, storage.free_mib, built * 1024, " for a build of torch"),
+            f"{elsewhere}, {_ANOTHER}, {lower}",
         ),
         ("/usr", storage.usr_mib, usr, _INSTALLED, there),
-        ("/var", storage.var_mib, var, _INSTALLED, there if ids else f"{there}{clean}"),
-        (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
+        ("/var", storage.var_mib, max(var, _VAR_MIB * acting), _INSTALLED, f"{there}{clean}"),
+        (
+            *(_BOOT, storage.boot_mib, initrd + _SPARE_MIB if initrd else 0),
+            *(", for another initramfs", _of_boot(record)),
+        ),
     ):
-        free = known(fact, f"the free disk space at {place}") if need else None
+        free = known(free_mib, f"the free disk space at {place}") if need else None
         if free is not None and free < need:
             found, expected = f"{_size(free)} free at {place}", f"{_size(need)}{what}"
             yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
-    inodes, needs = if_known(storage.inodes, {}), {prefix: _OF_TORCH * fresh}
-    needs |= dict.fromkeys(("/usr", "/var"), _OF_PACKAGES * acting)
-    for place, need in needs.items():
+    inodes = if_known(storage.inodes, {})
+    for place, need in ((prefix, _OF_TORCH * fresh), *_OF_PACKAGES * acting):
         if inodes.get(place, need) < need:
             found = f"{max(0, inodes[place])} inodes free at {place}, so no more files than that"
             action = f"see with `df -i {place}` which file system it is, and remove files there:"

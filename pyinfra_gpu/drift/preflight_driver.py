@@ -20,7 +20,7 @@ from pyinfra_gpu.drift.finding import Finding, Id, stop
 from pyinfra_gpu.drift.rules import if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
-from pyinfra_gpu.packages import apt, files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import Archive, catalogue
@@ -174,7 +174,7 @@ def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
     where_ = "is installed, of another driver" if own else "came from the distribution's archive"
     keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
     if names:
-        remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
+        remove = f"remove them with `sudo apt-get purge {' '.join(names)}`"
         action = f"{remove}, or declare {keep} to keep that driver, or 'present' to keep what is"
         expected = "no other driver's packages"
         yield stop(_OTHER, f"{some(names, 3)} {where_}", expected, f"{action} there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from packaging.utils import canonicalize_version
 from pyinfra_gpu.drift.finding import Finding, Id, note, repair, stop
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform, sha256
+from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def missing(spec: HostSpec, record: Record) -> Finding | None:
     wanted, platform = spec.pytorch, platform_of(spec, record)
     if wanted.lock == "ignore" or wanted.building or lock_of(spec, record) or platform is None:
         return None
-    return no_lock(spec, str(platform))
+    return no_lock(spec, platform)
 
 
-def no_lock(spec: HostSpec, platform: str) -> Finding:
-    """Return the finding that there is no lock for a platform, in words."""
+def no_lock(spec: HostSpec, platform: Platform | None) -> Finding:
+    """Return the finding that there is no lock for a platform."""
     wanted, command = spec.pytorch, f"{COMMAND} INVENTORY"
-    found = f"no lock for {platform}"
+    found = f"no lock for {platform or 'an unknown Python'}"
     expected = f"one of torch {wanted.full_version} and uv {wanted.uv_version} in {FOLDER}/"
     if wanted.lock == "required":
         action = f"run `{command}`, and keep what it writes in version control"
@@ -75,10 +76,7 @@ def installer_differs(spec: HostSpec, record: Record) -> str | None:
     """
     if (lock := lock_of(spec, record)) is None:
         return None
-    noted = _digest(record, spec.paths.uv_lock)
-    if noted == sha256(f"{lock.installer}\n"):
-        return None
-    return "not installed by the lock" if noted is None else "installed by another lock"
+    return _noted_other(record, spec.paths.uv_lock, f"{lock.installer}\n")
 
 
 def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
@@ -88,24 +86,21 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
     """
     if (lock := lock_of(spec, record)) is None:
         return None
-    noted, there = _digest(record, spec.paths.torch_lock), known(record.torch.distributions)
-    if noted is None:
-        found = "installed without a lock"
-    elif noted != lock.sha256:
-        found = "installed by another lock"
-    elif other := [
+    there = known(record.torch.distributions)
+    other = [
         f"{name} {there.get(name, 'is missing')}, locked is {version}"
         for name, version in lock.versions.items()
         if canonicalize_version(there.get(name, "")) != canonicalize_version(version)
-    ]:
-        found = some(other, _NAMED)
-    else:
-        return None
+    ]
+    found = _noted_other(record, spec.paths.torch_lock, lock.requirements) or some(other, _NAMED)
     expected, action = f"what {lock.path} names", "install what the lock names"
-    return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action)
+    return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action) if found else None
 
 
-def _digest(record: Record, path: str) -> str | None:
-    """Return the digest of a file of ours; None where none is there."""
+def _noted_other(record: Record, path: str, text: str) -> str | None:
+    """Return how what is noted on a host differs from a lock's text; None where it does not."""
     entry = known(record.layout.entry(path))
-    return known(entry.sha256) if entry.kind == "file" else None
+    if entry.kind != "file":
+        return "installed without a lock"
+    same = known(entry.sha256) == hashlib.sha256(text.encode()).hexdigest()
+    return None if same else "installed by another lock"

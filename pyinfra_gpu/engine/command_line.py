@@ -213,23 +213,6 @@ def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
     return inventory, _chosen(inventory, options)
 
 
-def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...] | str:
-    """Return the hosts of a group that a command line means, else one sentence why there are none.
-
-    + option: by which the group was given
-    """
-    try:
-        inventory, hosts = selected(arguments)
-    except PyinfraError as error:
-        return str(error)
-    groups = [each for each in inventory.groups if each != "all"]
-    if group not in (*groups, "all"):
-        return f"{option} {group}: there is no group {group}; there is: {', '.join(groups) or '-'}"
-    meant = hosts if group == "all" else inventory.get_group(group)
-    left = tuple(host.name for host in hosts if host in meant)
-    return left or f"{option} {group}: no host of that group is left"
-
-
 def described() -> str:
     """Name this process's command in a few words, without its options: they may hold secrets."""
     options = _own_options()

@@ -19,7 +19,6 @@ from pyinfra.api.state import BaseStateCallback, State, StateStage
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.facts.verdict import AcrossStamp
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Journal(BaseStateCallback):
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
         self.entries: dict[str, dict[str, Entry]] = {}
         self.verdicts: dict[str, Explained] = {}
-        self.across: dict[str, AcrossStamp | Explained] = {}
+        self.across: dict[str, Explained] = {}
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
         self.as_declared: set[str] = set()
@@ -184,10 +183,9 @@ def verdict(value: Explained) -> None:
     _book().verdicts[context.host.name] = value
 
 
-def across(value: AcrossStamp | Explained | None) -> None:
-    """Keep what is known of the multi-node step: a failed one's verdict, or the stamp's part."""
-    if value is not None:
-        _book().across[context.host.name] = value
+def across(value: Explained) -> None:
+    """Keep the verdict that the multi-node step left on the current host."""
+    _book().across[context.host.name] = value
 
 
 @contextmanager

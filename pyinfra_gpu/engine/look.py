@@ -27,13 +27,13 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.together import together
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened
 
@@ -124,8 +124,9 @@ def answer(
     machine that the run has under two names the second one is not answered for.
     """
     seen = reach(host, lambda: _asked(state, host, spec, compare_s), seconds=spec.look_timeout_s)
-    if isinstance(seen, Record) and isinstance(seen.system.boot_id, str):
-        machine = (seen.system.boot_id, str(seen.system.hostname))
+    system = seen.system if isinstance(seen, Record) else None
+    if system and isinstance(system.boot_id, str) and isinstance(system.hostname, str):
+        machine = (system.boot_id, system.hostname)
         if (name := together().machines.setdefault(machine, host.name)) != host.name:
             return Unanswered(reason=f"is the same machine as {name}: declare it by one name")
     return seen

@@ -22,30 +22,29 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     uv leaves bytecode to the first import, and every process that may not write into the
     environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
     """
-    return [*_uv_install(spec), "--compile-bytecode", *requirements]
-
-
-def _uv_install(spec: HostSpec) -> list[str]:
     paths = spec.paths
     words = (paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache)
-    return [*words, "--python", paths.python, *sources(spec)]
+    return [*words, "--python", paths.python, *sources(spec), "--compile-bytecode", *requirements]
 
 
-def lock_commands(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the shell commands that fetch, and that install, what a lock on the host names.
+def locked_install(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -> str:
+    """Return the shell command that installs what a lock on the host names.
 
     + there: whether something is installed, and perhaps without its digest having been asked: then
       all of it is installed anew
     + folders: on the host, in which some of it lies
+
+    All of it is fetched and compared first, so that another digest leaves the environment as it is.
     """
-    exactly = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
-    wanted = [*exactly, "--requirement", new_lock(spec)]
+    wanted = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    wanted += ["--requirement", new_lock(spec)]
     wanted += [word for each in folders for word in ("--find-links", each)]
+    install = install_command(spec, *wanted)
     fetched = f"{spec.paths.cache}/pyinfra-gpu-fetched"
-    fetch = program("pytorch/fetch.sh", fetched, *_uv_install(spec), *wanted)
-    install = install_command(spec, *wanted, *(["--reinstall"] if there else []))
+    fetch = program("pytorch/fetch.sh", fetched, *install)
     noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
-    return fetch, marked(spec, install, after=noted)
+    install += ["--reinstall"] if there else []
+    return f"{fetch} && {marked(spec, install, after=noted)}"
 
 
 def new_lock(spec: HostSpec) -> str:
@@ -84,20 +83,22 @@ def constraint(spec: HostSpec, record: Record) -> list[str]:
 def sources(spec: HostSpec) -> list[str]:
     """Return where a host's packages come from, as options that pip and uv spell alike."""
     wheels = spec.pytorch.wheels
-    return _options({"--find-links": wheels}, "--no-index") if wheels else index_options(spec)
+    return ["--no-index", *_options("--find-links", wheels)] if wheels else index_options(spec)
 
 
 def index_options(spec: HostSpec) -> list[str]:
     """Return the declared indexes, as options that pip and uv spell alike."""
     torch = spec.pytorch
-    return _options({"--index-url": torch.index_url, "--extra-index-url": torch.extra_index_url})
+    extra = _options("--extra-index-url", torch.extra_index_url)
+    return [*_options("--index-url", torch.index_url), *extra]
 
 
-def _options(urls: dict[str, str | None], *words: str) -> list[str]:
-    """Return options, with what pip needs to read plain http, which only data can ask for."""
-    known = [(option, url) for option, url in urls.items() if url]
-    plain = [("--trusted-host", urlsplit(x).netloc) for _, x in known if x.startswith("http:")]
-    return [*words, *(word for pair in (*known, *plain) for word in pair)]
+def _options(option: str, url: str | None) -> list[str]:
+    """Return an option, with what pip needs to read plain http, which only data can ask for."""
+    if not url:
+        return []
+    host = urlsplit(url).netloc
+    return [option, url, *(["--trusted-host", host] if url.startswith("http:") else [])]
 
 
 def folder(spec: HostSpec) -> str:

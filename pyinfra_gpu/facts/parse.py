@@ -71,10 +71,6 @@ class Answer:
         except ValidationError as error:
             return Unknown(document.reason(error))
 
-    def field(self, form: Any, key: str) -> Any:
-        """Return a field of the record."""
-        return self._entries() if key == _ENTRIES else self.value(form, key)
-
     def _entries(self) -> Any:
         """What the owner says counts where root said no: root tells which paths are left to it."""
         form = Mapping[str, Entry | Unknown]
@@ -96,7 +92,7 @@ class Answer:
             keys = {name: f"{part}.{name}" for name in hints}
             made[part] = form(
                 **{
-                    name: self.field(hints[name], key)
+                    name: self._entries() if key == _ENTRIES else self.value(hints[name], key)
                     for name, key in keys.items()
                     if key not in left_out
                 }

@@ -214,8 +214,8 @@ class NvidiaRecord:
     # what the package manager did to them, to compilers and to kernels, newest last, the last 200
     # changes of the last two months or so; a password in a command line's address shows as ***
     history: tuple[PackageChange, ...] | Unknown = ()
-    # what packages of the driver and the declared toolkit brought and is no longer so, at most 50
-    # files; configuration and documentation are not looked at
+    # what packages of the driver and the declared toolkit brought and is no longer so, at most
+    # three files of each; configuration and documentation are not looked at
     lost: tuple[LostFile, ...] | Unknown = ()
 
     def package(self, name: str) -> NvidiaPackage | None:

@@ -11,7 +11,7 @@ from pyinfra_gpu.facts.document import Readable
 from pyinfra_gpu.on_host.smoke import document as written
 from pyinfra_gpu.on_host.smoke.document import AcrossStamp, AllReduce
 
-__all__ = ["AcrossStamp", "AllReduce", "Stamp", "Verdict", "finite"]
+__all__ = ["AcrossStamp", "AllReduce", "Stamp", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,3 @@ class Verdict(Readable, written.Verdict):
 @dataclass(frozen=True)
 class Stamp(Readable, written.Stamp):
     """The stamp of the last pass."""
-
-
-def finite(value: float | str | None) -> float | None:
-    """Return a figure that can be shown and drawn; None for nan, inf and what is not there."""
-    return None if isinstance(value, str) else value

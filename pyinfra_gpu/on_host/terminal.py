@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 WIDTH = 80
@@ -116,6 +116,15 @@ def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:
     more = (len(parts) if total is None else total) - most
     shown = ", ".join(parts[:most])
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield a table's lines; one row after the other where the terminal is too narrow for it."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    fits = sum(widths) + 2 * (len(widths) - 1) <= width
+    for row in (head, *rows) if rows and fits else rows:
+        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+        yield "  ".join(cells if fits else filter(None, row)).rstrip()
 
 
 def command(text: str, indent: str, width: int = WIDTH) -> list[str]:

@@ -18,7 +18,6 @@ from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_TOOLKIT = (Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS)
 _NO_REPOSITORY = (
     "the toolkit comes from NVIDIA's repository, which driver_source = 'present' does not set up;"
     " without a toolkit declare cuda_toolkit = False"
@@ -28,50 +27,30 @@ _NO_REPOSITORY = (
 @converging(
     drift,
     repairs=(
-        *(*_TOOLKIT, Id.CUDA_COMPILER_DIFFERS),
+        *(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS, Id.CUDA_COMPILER_DIFFERS),
         *(Id.CUDA_METAPACKAGE_INSTALLED, Id.CUDA_SHELL_PATH),
     ),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
 
-    Only the toolkit's own package is asked for: `cuda` and `cuda-13-0` bring a driver of their
-    choice. Other toolkits beside it stay. Files that are gone come back with their packages. A
-    compiler that nvcc refuses fails this host with the one to install.
+    Other toolkits beside it stay. Files that are gone come back with their packages. A compiler
+    that nvcc refuses fails this host with the one to install.
     """
-    wanted = drift.compiler_packages(spec, record)
-    if found.of(*_TOOLKIT) and drift.lacks_package(spec, record):
-        name, version = drift.package(spec), spec.cuda.version
-        wanted.append(f"{name}={version}-*" if version else name)
-    if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
+    del found
+    if wanted := drift.to_install(spec, record):
+        hint = f"see `apt-cache policy {drift.package(spec)}` there"
+        hint = _NO_REPOSITORY if spec.driver.source == "present" else hint
+        yield FunctionCommand(transaction.install, (STAGE, spec, wanted), {"hint": hint})
     yield FunctionCommand(_again, (spec,), {})
 
 
 def _again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
-    record = look(spec)
-    if record is None:
+    if (record := look(spec)) is None:
         return True  # which is said when the host is judged again
-    names = drift.compiler_packages(spec, record)
-    told = not drift.judge.unread(spec, record)  # else nothing is done about the toolkit by a guess
-    if told and drift.declared(spec) and drift.broken(spec, record):
-        lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
-        found = [*dict.fromkeys((*lost, *drift.damaged(spec, record)))]
-        names += found or drift.nvcc_packages(spec, record)
+    names = [*drift.missing_compilers(spec, record), *drift.to_reinstall(spec, record)]
     return transaction.again(state, host, STAGE, spec, names)
-
-
-def _hint(spec: HostSpec) -> str:
-    """Return what to think of where there is no toolkit to install."""
-    offers, version = f"`apt-cache policy {drift.package(spec)}`", spec.cuda.version
-    if spec.driver.source == "present":
-        return _NO_REPOSITORY
-    if version:
-        return (
-            f"cuda_version = {version!r} is declared; what is on offer there is shown by {offers}"
-        )
-    return f"see {offers} there"
 
 
 @converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))

@@ -34,7 +34,7 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.engine.transaction import Request, dpkg_is_idle, install, possible, update, why
+from pyinfra_gpu.engine.transaction import dpkg_is_idle, install, update, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
@@ -174,11 +174,12 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
         hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
         hint += f" {record.kernel.newest})"
         # A file that somebody deleted comes back only by installing the package again.
-        yield from install(STAGE, spec, each.packages, reinstall=True, hint=hint)
+        how = {"reinstall": True, "hint": hint}
+        yield FunctionCommand(install, (STAGE, spec, each.packages), how)
     if found.of(Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS):
         yield FunctionCommand(_is_on_offer, (spec, record), {})
         if archive(spec, record) is None:
-            yield from install(STAGE, spec, requests(spec, record))
+            yield FunctionCommand(install, (STAGE, spec, requests(spec, record)), {})
         else:
             yield FunctionCommand(_from_archive, (spec, record), {})
     record = fresh(spec, record)
@@ -192,7 +193,7 @@ def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands
     for kernel in drift.unbuilt(spec, record):
         if own is not None:
             name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
-            yield from install(STAGE, spec, (name,), reinstall=True)
+            yield FunctionCommand(install, (STAGE, spec, (name,)), {"reinstall": True})
             continue
         (version,) = packages(spec, record).versions
         what = f"build module {version} for kernel {kernel}"
@@ -206,7 +207,7 @@ def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands
         command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
         yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
     if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
-        command = apt.hold(names, on=spec.driver.hold)
+        command = quoted("apt-mark", "hold" if spec.driver.hold else "unhold", *names)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
         yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
 
@@ -248,10 +249,8 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
     versions = [chosen] if chosen else _on_offer(state, host, spec, found)[:_TRIED]
     more = ((*companions, *of_series(spec, record)), companions, ())
     asked = [requests(spec, record, version, each) for version in versions for each in more]
-    asked = asked or [requests(spec, record)]
-    tried = [Request(stage=STAGE, spec=spec, packages=packages_) for packages_ in asked]
-    likely = (each for each in tried if possible(state, host, each))
-    return transaction.run(state, host, next(likely, tried[0]))
+    first, *others = asked or [requests(spec, record)]
+    return install(state, host, STAGE, spec, first, others=others)
 
 
 def _named(spec: HostSpec, record: Record, id_: Id) -> tuple[str, ...]:

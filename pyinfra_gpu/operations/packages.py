@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pyinfra.api.command import FunctionCommand
+
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.transaction import install
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.needed import missing
 from pyinfra_gpu.spec import HostSpec
 
 _HINT = "a name that only other packages provide never counts as installed: name one of those"
@@ -22,8 +22,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     never interrupted. A package that an interrupted run left half installed is finished first.
     What they need comes by the same simulated and guarded transaction as the driver.
     """
-    del found
-    if absent := missing(spec, known(record.packages.installed), record.system.python3):
-        yield from install(
-            drift.STAGE, spec, absent, hint="no source of this host offers all of them"
-        )
+    del record
+    names = [name for each in found for name in each.packages]
+    how = {"hint": "no source of this host offers all of them"}
+    yield FunctionCommand(install, (drift.STAGE, spec, names), how)

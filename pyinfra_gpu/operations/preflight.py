@@ -6,10 +6,9 @@ from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.drift import cuda, driver, libcuda, packages
+from pyinfra_gpu.drift import host as whole_host
 from pyinfra_gpu.drift import preflight as drift
-from pyinfra_gpu.drift.concern import Concern, history_of, judged
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused
 from pyinfra_gpu.engine.look import look
@@ -18,7 +17,7 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 
 _IDS = Id.of(drift.STAGE)
-_TOLD_TOO: tuple[Concern, ...] = (driver, cuda, libcuda)
+_INSTALLING = (Stage.PACKAGES, *whole_host.REFUSED_TOO)
 
 
 @looking(drift.STAGE, claims=_IDS)
@@ -32,7 +31,9 @@ def ready(spec: HostSpec, record: Record) -> Commands:
     cannot be judged.
     """
     acting = state.current_stage == StateStage.Execute
-    if acting and isinstance(record.packages.lock_holder, str) and _something_to_do(spec, record):
+    held = acting and isinstance(record.packages.lock_holder, str)
+    # Where we install nothing, somebody else may.
+    if held and any(each.effect != "report" for each in _later(spec, record)):
         yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
         record = look(spec) or record
     found = note(drift, spec, record, _IDS)
@@ -46,13 +47,6 @@ def ready(spec: HostSpec, record: Record) -> Commands:
 
 
 def _later(spec: HostSpec, record: Record) -> Findings:
-    history = history_of(record)
-    return Findings(
-        each for concern in _TOLD_TOO for each in judged(concern, spec, record, history)
-    )
-
-
-def _something_to_do(spec: HostSpec, record: Record) -> bool:
-    """Tell whether a later stage would install packages; if none does, somebody else may."""
-    later = (*packages.judge(spec, record), *_later(spec, record))
-    return any(each.effect != "report" for each in later)
+    """Return what `check` finds in the stages that install packages."""
+    stages = [each for each in whole_host.judge(spec, record) if each.stage in _INSTALLING]
+    return Findings(finding for each in stages for finding in each.findings)

@@ -175,8 +175,7 @@ def _without_lock(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraC
     """Refuse a host whose Python was not known before there was an environment."""
     if lock is not None or spec.pytorch.lock != "required":
         return None
-    platform = platform_of(spec, record) or "an unknown Python"
-    return refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
+    return refuse(STAGE, no_lock(spec, platform_of(spec, record)).sentence(spec.host))
 
 
 def _aside(spec: HostSpec, record: Record) -> Commands:

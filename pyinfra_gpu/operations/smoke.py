@@ -18,7 +18,7 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
-from pyinfra_gpu.drift.deferral import deferred_by
+from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
@@ -405,7 +405,6 @@ def _step_across(
 
 def _passed_earlier(spec: HostSpec, record: Record, more: str = "") -> None:
     journal.summary(STAGE, f"with {drift.others(spec)}: passed earlier{more}")
-    journal.across(drift.across_stamp(record))
     host.noop("the multi-node step passed with these very configurations")
 
 
@@ -483,8 +482,8 @@ def _check_step(
     if not verdict.passed:
         journal.across(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
         return _fails(host, verdict)
+    journal.across(Explained(verdict))
     stamp = _across_stamp(verdict, fingerprints)
-    journal.across(stamp)
     if not (own := own_stamp(record)):  # this step alone proves too little
         why = "its own test has left none"
         return failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({why})")

@@ -11,13 +11,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from pyinfra_gpu.on_host import program, text
-from pyinfra_gpu.packages import files, simulation
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.packages.simulation import Simulation
 
-_PART = "== pyinfra-gpu =="
-_STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
+_FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _APT_GET = (
@@ -54,16 +53,6 @@ def transaction(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tup
     )
 
 
-def simulate(words: Sequence[str]) -> str:
-    """Return the command that says what a transaction would do, what is on hold and is fetched."""
-    return program("packages/apt/simulate.sh", _PART, *words)
-
-
-def simulated(lines: Sequence[str]) -> Simulation | None:
-    """Read what `simulate` printed on standard output; None where it is cut off."""
-    return simulation.read(lines, _PART)
-
-
 def run(words: Sequence[str], judged: Simulation) -> str:
     """Return the command that runs a transaction, and stops it where it is another one.
 
@@ -72,19 +61,14 @@ def run(words: Sequence[str], judged: Simulation) -> str:
     """
     allowed = "".join(f"{plain(each.name)} {each.new or '-'}\n" for each in judged.changes)
     # What was removed would go on hold, too, and could not come back.
-    changed = (each for each in judged.changes if each.new and each.name in judged.held)
-    held = " ".join(each.name for each in changed)
-    given = (text("packages/apt/guard.sh"), allowed, held, *words)
-    return program("packages/apt/transaction.sh", _STATE, *given)
+    held = " ".join(each.name for each in judged.changes if each.new and each.held)
+    return program(
+        "packages/apt/transaction.sh", text("packages/apt/guard.sh"), allowed, held, *words
+    )
 
 
 def _wait(seconds: int) -> str:
     return f"DPkg::Lock::Timeout={max(seconds, 1)}"
-
-
-def install(names: Sequence[str], wait_s: int) -> str:
-    """Return the command that installs packages of the distribution, in no transaction of ours."""
-    return shlex.join((*_APT_GET, "-o", _wait(wait_s), *_EXACTLY, "install", *names))
 
 
 def update(wait_s: int, *, ours: bool = False) -> str:
@@ -100,12 +84,6 @@ def update(wait_s: int, *, ours: bool = False) -> str:
 def unlocked(wait_s: int) -> str:
     """Return the command that waits until nobody else holds the lock; it fails after a while."""
     return shlex.join(("env", "LC_ALL=C", "apt-get", "check", "-q", "-o", _wait(wait_s)))
-
-
-def locked_by(lines: Sequence[str]) -> str | None:
-    """Read who holds the lock off what a command printed, e.g. "pid 123 (unattended-upgr)"."""
-    found = (re.search(r"It is held by process (\d+) \((.*)\)", line) for line in lines)
-    return next((f"pid {match[1]} ({match[2]})" for match in found if match), None)
 
 
 def on_offer(names: Sequence[str]) -> str:
@@ -129,14 +107,9 @@ def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(each) for name, each in found.items()}
 
 
-def hold(names: Sequence[str], *, on: bool) -> str:
-    """Return the command that puts packages on hold, or takes them off it."""
-    return shlex.join(("apt-mark", "hold" if on else "unhold", *names))
-
-
 def finish() -> str:
     """Return the command that finishes what an interrupted installation left."""
-    return program("packages/apt/finish.sh", _STATE, _MODULES)
+    return program("packages/apt/finish.sh", _FETCHED_TO, _MODULES)
 
 
 def keyring(url: str, sha256: str) -> str:
@@ -163,14 +136,6 @@ def set_aside(file: str, url: str) -> str:
     that end in ".disabled".
     """
     return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
-
-
-def remove_by_hand(names: Sequence[str], *, entirely: bool = False) -> str:
-    """Return the command line by which a person removes packages.
-
-    + entirely: their configuration too
-    """
-    return f"sudo apt-get {'purge' if entirely else 'remove'} {' '.join(names)}"
 
 
 _GUARD = "E: pyinfra-gpu: "

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from pyinfra_gpu.packages import names
-from pyinfra_gpu.packages.names import LABEL, driver_version, is_driver, plain
+from pyinfra_gpu.packages.names import (
+    LABEL,
+    branch_of,
+    driver_version,
+    is_driver,
+    is_kernel,
+    is_nvidia,
+    plain,
+)
 
 _INSTALL = re.compile(
     r"Inst (?P<name>\S+)(?: \[(?P<old>[^\]]+)\])? "
-    r"\((?P<new>\S+)(?: (?P<labels>.*?))?(?: ?\[(?P<arch>[^\]]+)\])?\)(?: \[.*)?"
+    r"\((?P<new>\S+)(?: (?P<labels>.*?))? ?\[(?P<arch>[^\]]+)\]\)(?: \[.*)?"
 )
 _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
+_HELD = re.compile(r"Hold (\S+)")
 _FETCH = re.compile(
     r"'(?P<uri>[^']+)' (?P<name>[^_\s]+)_[^_\s]+_(?P<arch>[^_\s]+)\.deb \d+(?: .*)?"
 )
-_GONE = re.compile(
-    r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\(= (?P<version>\S+)\) )?"
+_MISSING = re.compile(
+    r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\((?P<version>= \S+)\) )?"
     r"but it is not (?:going to be )?installed"
 )
-_DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:|DOWNGRADING:")  # apt 3
 _UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
+_REFUSED = re.compile(r"E: *(.*)|(Reinstallation of \S+ is not possible.*)")
+_DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:|DOWNGRADING:")  # apt 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,99 +39,82 @@ class Change:
     """One package that would change.
 
     + name: with its architecture where that is not the machine's own
-    + old: the version that is there, None if it is not
-    + new: the version that would be, None if it is removed
-    + labels: what the sources that offer the new version call themselves; () where it is removed
-    + arch: of the new version, where apt says it
+    + old, new: the versions that are there, and would be; None where it is not, or is removed
+    + labels: what the sources that offer the new version call themselves
+    + uri: of the new version's file; "" where it is fetched already
     + lower: whether the new version is lower than the old one
+    + held: whether it is on hold
     """
 
     name: str
     old: str | None
     new: str | None
     labels: tuple[str, ...] = ()
-    arch: str | None = None
+    uri: str = ""
     lower: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
     """A whole transaction, as apt says it would run.
 
-    + problems: its own errors, one text each; with any of them the changes mean nothing
-    + odd: lines that could not be understood, so that nothing may be done
-    + fetches: URI of each file that is not there yet, by package name and architecture
-    + held: every package that it was told to leave alone
+    + problems: why there is none, one text each; with any of them the changes mean nothing
     + unmet: what installed packages depend on and is not there, as a transaction asks for it
     """
 
     changes: tuple[Change, ...] = ()
     problems: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
-    fetches: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    held: frozenset[str] = frozenset()
     unmet: tuple[str, ...] = ()
 
 
-def read(lines: Sequence[str], mark: str) -> Simulation | None:
-    """Read what `on_host/packages/apt/simulate.sh` printed; None where it is cut off.
-
-    + mark: the line that ends each of its parts
-    """
-    parts: list[list[str]] = [[]]
-    for line in lines:
-        if line == mark:
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    if len(parts) != 4:
-        return None
-    changes, held, uris, _ = parts
-    # A file is named NAME_VERSION_ARCHITECTURE.deb.
-    files = [match for line in uris if (match := _FETCH.fullmatch(line.strip()))]
-    return replace(
-        parse(changes),
-        fetches={(each["name"], each["arch"]): each["uri"] for each in files},
-        held=frozenset(line.strip() for line in held if line.strip()),
-    )
-
-
 def parse(lines: Sequence[str]) -> Simulation:
-    """Read the output of `LC_ALL=C apt-get --simulate ...`, both its channels."""
+    """Read what `on_host/packages/apt/simulate.sh` prints, or `apt-get --simulate` alone."""
     lines = [line.rstrip() for line in lines]
     rows = [line for line in lines if line.startswith(("Inst ", "Remv ", "Purg "))]
     found = {line: _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line) for line in rows}
-    errors = [line[2:].strip() for line in lines if line.startswith("E:")]
-    # What apt says on broken dependencies comes before its errors, indented.
-    unmet = [" ".join(line.split()) for line in lines if _UNMET.match(line)]
-    gone = [match for line in lines if (match := _GONE.fullmatch(line))]
-    lower, downgraded = set[str](), False
+    fetched = [match for line in lines if (match := _FETCH.fullmatch(line))]
+    uris = {(each["name"], each["arch"]): each["uri"] for each in fetched}
+    held = {match[1] for line in lines if (match := _HELD.fullmatch(line))}
+    lower, below = set[str](), False
     for line in lines:  # a heading, and names on the indented lines below it
-        downgraded = downgraded if line.startswith(" ") else bool(_DOWNGRADED.fullmatch(line))
-        lower |= {*line.split()} if downgraded else set()
-    changes = (_change(match.groupdict()) for match in found.values() if match)
+        below = (line.startswith(" ") and below) or bool(_DOWNGRADED.fullmatch(line))
+        lower |= {*line.split()} if below else set()
+    refused = [match[1] or match[2] for line in lines if (match := _REFUSED.fullmatch(line))]
+    # What apt says on broken dependencies comes before its errors, indented.
+    unmet = [" ".join(line.split()) for line in lines if refused and _UNMET.match(line)]
+    odd = [f"this is not understood: {line}" for line, match in found.items() if not match]
+    missing = [match for line in lines if (match := _MISSING.fullmatch(line))]
     return Simulation(
-        changes=tuple(replace(each, lower=each.name in lower) for each in changes),
-        problems=tuple([*unmet, *errors] if errors else []),
-        odd=tuple(line for line, match in found.items() if not match),
+        changes=tuple(
+            _change(each.groupdict(), uris, lower, held) for each in found.values() if each
+        ),
+        problems=tuple(dict.fromkeys((*unmet, *refused, *odd))),
         unmet=tuple(
             dict.fromkeys(
-                f"{each['name']}={each['version']}" if each["version"] else each["name"]
-                for each in gone
+                f"{each['name']}{(each['version'] or '').replace(' ', '')}" for each in missing
             )
         ),
     )
 
 
-def _change(found: dict[str, str | None]) -> Change:
+def _change(
+    found: dict[str, str | None],
+    uris: Mapping[tuple[str, str | None], str],
+    lower: set[str],
+    held: set[str],
+) -> Change:
+    name = found["name"] or ""
     # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
     labels = [each.partition(":")[0].strip() for each in (found.get("labels") or "").split(",")]
     return Change(
-        name=found["name"] or "",
+        name=name,
         old=found["old"],
         new=found.get("new"),
         labels=tuple(dict.fromkeys(filter(None, labels))),
-        arch=found.get("arch"),
+        uri=uris.get((plain(name), found.get("arch")), ""),
+        lower=name in lower,
+        held=not held.isdisjoint((name, plain(name))),
     )
 
 
@@ -156,95 +148,83 @@ class Limits:
 
 def judge(simulation: Simulation, limits: Limits) -> list[str]:
     """Return why a transaction must not run, one clause for each reason; [] = it may."""
-    reasons = [f"apt said something that is not understood ({line})" for line in simulation.odd]
-    for change in simulation.changes:
-        reason = (
-            _removal(change)
-            or _installation(change, limits)
-            or _origin(change, simulation, limits)
-            or _hold(change, simulation)
-        )
-        if reason:
-            reasons.append(reason)
-    if not reasons and (mixed := _mixture(simulation, limits)):
-        reasons.append(mixed)
-    return reasons
+    changes = simulation.changes
+    found = (
+        next(filter(None, (guard(each, limits) for guard in _GUARDS)), None) for each in changes
+    )
+    return [each for each in found if each] or [*_mixture(changes, limits)]
 
 
-def _removal(change: Change) -> str | None:
-    if change.new is not None or (change.old and is_driver(change.name, change.old)):
+def _removal(change: Change, limits: Limits) -> str | None:
+    if change.new is not None or is_driver(change.name, change.old or ""):
         return None
     return f"it would remove {change.name}, which is no part of the driver"
 
 
-def _installation(change: Change, limits: Limits) -> str | None:
+def _version(change: Change, limits: Limits) -> str | None:
     name, old, new = change.name, change.old, change.new
     if new is None or new == old:
         return None  # the same again, as where an interrupted installation is finished
-    if names.is_kernel(name):
+    if is_kernel(name):
         return f"it would install {name} {new}, a kernel"
+    downgrade = f"it would downgrade {name} from {old} to {new}" if change.lower else None
     if not limits.is_driver(name, new):
-        return f"it would downgrade {name} from {old} to {new}" if change.lower else None
-    if limits.branch is not None and names.branch_of(new) != limits.branch:
+        return downgrade
+    if limits.branch is not None and branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
     if limits.version is not None:
-        if driver_version(new) == limits.version:
-            return None
-        return f"{name} would get version {new}, not {limits.version} as the rest"
+        differs = driver_version(new) != limits.version
+        return (
+            f"{name} would get version {new}, not {limits.version} as the rest" if differs else None
+        )
     # Going back to the declared branch is what data says.
-    if change.lower and old and names.branch_of(old) == limits.branch:
-        step = f"{name} from {old} to {new}"
-        return f"it would downgrade {step}: declare `driver_version` if that is wanted"
+    if downgrade and branch_of(old or "") == limits.branch:
+        return f"{downgrade}: declare `driver_version` if that is wanted"
     return None
 
 
-def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | None:
+def _origin(change: Change, limits: Limits) -> str | None:
     """NVIDIA's packages come from the declared repository, by its label and by the file's URI.
 
     A driver of the distribution's own comes from its archive, by label: mirrors are many.
     """
-    name = plain(change.name)
+    name, labels = plain(change.name), change.labels
     if change.new is None or change.new == change.old:
         return None
-    toolkit = names.is_nvidia(name) and name.startswith(("cuda-", "libcuda"))
+    toolkit = is_nvidia(name) and name.startswith(("cuda-", "libcuda"))
     if not (is_driver(name, change.new) or toolkit):
         return None  # helpers of the distribution need not come from NVIDIA
-    origin = " or ".join(change.labels)
+    origin = " or ".join(labels) or "unnamed"
     if limits.labels and not name.startswith("cuda-"):
-        if set(change.labels) & set(limits.labels):
-            return None
+        right = not set(labels).isdisjoint(limits.labels)
     else:
         # Data may say file:///path where apt writes file:/path.
-        begin = limits.url.replace("file:///", "file:/") + "/"
-        elsewhere = [
-            uri
-            for (of, arch), uri in simulation.fetches.items()
-            if of == name and change.arch in (None, arch) and not uri.startswith(begin)
-        ]
-        if LABEL in change.labels and not elsewhere:
-            return None
-        origin = elsewhere[0] if elsewhere else origin
-    return f"{change.name} {change.new} would come from another origin ({origin or 'unnamed'})"
+        within = limits.url.replace("file:///", "file:/") + "/"
+        elsewhere = change.uri and not change.uri.startswith(within)
+        right, origin = LABEL in labels and not elsewhere, change.uri if elsewhere else origin
+    return (
+        None if right else f"{change.name} {change.new} would come from another origin ({origin})"
+    )
 
 
-def _hold(change: Change, simulation: Simulation) -> str | None:
+def _hold(change: Change, limits: Limits) -> str | None:
     """What somebody else put on hold stays; the holds on the driver are ours."""
-    name = plain(change.name)
-    if not {name, change.name} & simulation.held:
-        return None
-    if any(is_driver(name, version) for version in (change.new, change.old) if version):
+    name, versions = plain(change.name), (change.new or "", change.old or "")
+    if not change.held or any(is_driver(name, version) for version in versions):
         return None
     return f"it would change {name}, which is on hold (`apt-mark unhold {name}` frees it)"
 
 
-def _mixture(simulation: Simulation, limits: Limits) -> str | None:
-    """Return how the driver's packages would differ from each other afterwards, or None.
+_GUARDS = (_removal, _version, _origin, _hold)
+
+
+def _mixture(changes: Sequence[Change], limits: Limits) -> list[str]:
+    """Return how the driver's packages would differ from each other afterwards.
 
     A transaction that leaves the driver alone may run while they differ: others repair that.
     """
-    after, touched = dict(limits.installed), False
-    for change in simulation.changes:
-        touched |= limits.is_driver(change.name, change.new or change.old or "")
+    after = dict(limits.installed)
+    for change in changes:
         after.pop(change.name, None)
         if change.new is not None and limits.is_driver(change.name, change.new):
             after[change.name] = change.new
@@ -252,7 +232,8 @@ def _mixture(simulation: Simulation, limits: Limits) -> str | None:
     for name, version in sorted(after.items()):
         if (driver := driver_version(version)) and plain(name) not in limits.apart:
             versions.setdefault(driver, name)
+    touched = any(limits.is_driver(each.name, each.new or each.old or "") for each in changes)
     if len(versions) < 2 or not touched:
-        return None
+        return []
     told = ", ".join(f"{name} {version}" for version, name in versions.items())
-    return f"the driver's packages would be of more than one version ({told})"
+    return [f"the driver's packages would be of more than one version ({told})"]

@@ -6,7 +6,6 @@ has files with these hashes will do.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +67,6 @@ class Lock:
         """The requirements file that is sent to hosts, and compared there."""
         return "".join(f"{line}\n" for line in self.lines.values())
 
-    @property
-    def sha256(self) -> str:
-        """Digest of `requirements`."""
-        return sha256(self.requirements)
-
 
 def _version(line: str) -> str:
     return line.partition(" ")[0].partition("==")[2]
@@ -81,11 +75,6 @@ def _version(line: str) -> str:
 def path_of(torch: str, platform: Platform) -> Path:
     """Return where the lock for a torch such as "2.13.0+cpu" is kept."""
     return FOLDER / f"torch-{torch}-py{platform.python}-{platform.machine}.txt"
-
-
-def sha256(text: str) -> str:
-    """Return the digest of a text, as hosts report that of a file."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read(folder: Path, torch: str) -> tuple[Lock, ...]:
@@ -98,27 +87,22 @@ def read(folder: Path, torch: str) -> tuple[Lock, ...]:
 
 def load(path: Path) -> Lock:
     """Return the lock in a file. Raises SpecError with one sentence where it cannot be read."""
-    try:
-        return _parsed(path, whole_file.read(path).decode("ascii"))
-    except (OSError, ValueError) as error:
-        raise SpecError(
-            f"the lock {path}: {error}; restore it from version control, or delete it and run"
-            f" `{COMMAND}`"
-        ) from None
-
-
-def _parsed(path: Path, text: str) -> Lock:
     torch, _, rest = path.stem.removeprefix("torch-").rpartition("-py")
-    lines, platform = {}, Platform.parse(rest)
-    for line in re.sub(r" *\\\n *", " ", text).splitlines():
-        if package := _LINE.fullmatch(line):
-            lines[package[1]] = line
-        elif line and not line.lstrip().startswith("#"):
-            name = line.partition(" ")[0][:80]
-            raise ValueError(f"{name!r} is not a package with its version and SHA-256 hashes")
-    installer = lines.pop(INSTALLER, None)
-    # The package index calls torch 2.14.1+cu130 just 2.14.1.
-    named = _version(lines.get("torch", "")) in (torch, torch.partition("+")[0])
-    if platform is None or installer is None or not named:
-        raise ValueError(f"its name or content is not that of a lock of torch and {INSTALLER}")
+    lines, platform = dict[str, str](), Platform.parse(rest)
+    try:
+        text = whole_file.read(path).decode("ascii")
+        for line in re.sub(r" *\\\n *", " ", text).splitlines():
+            if package := _LINE.fullmatch(line):
+                lines[package[1]] = line
+            elif line and not line.lstrip().startswith("#"):
+                name = line.partition(" ")[0][:80]
+                raise ValueError(f"{name!r} is not a package with its version and SHA-256 hashes")
+        installer = lines.pop(INSTALLER, None)
+        # The package index calls torch 2.14.1+cu130 just 2.14.1.
+        named = _version(lines.get("torch", "")) in (torch, torch.partition("+")[0])
+        if platform is None or installer is None or not named:
+            raise ValueError(f"its name or content is not that of a lock of torch and {INSTALLER}")
+    except (OSError, ValueError) as error:
+        remedy = f"restore it from version control, or delete it and run `{COMMAND}`"
+        raise SpecError(f"the lock {path}: {error}; {remedy}") from None
     return Lock(path=FOLDER / path.name, platform=platform, lines=lines, installer=installer)

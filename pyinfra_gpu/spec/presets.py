@@ -94,19 +94,20 @@ def _whole(declared: dict[str, Preset]) -> dict[str, Preset]:
     known = {name: each.as_json() for name, each in declared.items()}
     found = {name: resolved(known, name) for name in known}
     for name, given in found.items():
-        for problem, remedy in _unfit(runs.from_json(name, given)):
+        for problem, remedy in _contradictions(runs.from_json(name, given)):
             raise _wrong(name, problem, remedy)
     return {
         name: Preset.model_construct(_fields_set={*given}, **given) for name, given in found.items()
     }
 
 
-def _unfit(preset: runs.Preset) -> Iterator[tuple[str, str]]:
+def _contradictions(preset: runs.Preset) -> Iterator[tuple[str, str]]:
     """Yield (problem, remedy) of each key that another one contradicts, or that it needs."""
     if (preset.module is None) is (preset.file is None):
         names = "neither a module nor a file" if preset.module is None else "a module and a file"
         yield f"names {names}", "give one of 'module' and 'file'"
-    variables = (f"--{name}={value}" for name, value in preset.variables.items())
+    # A variable of such a name is refused however short it is.
+    variables = (f"--{name}={value:*<8}" for name, value in preset.variables.items())
     words = [*runs.argument_words(preset.arguments, {}), *preset.words, *variables]
     if secret := runs.secret_in(words):
         yield f"has a secret in {secret}", runs.ELSEWHERE

@@ -59,8 +59,6 @@ class Package:
             "Version": self.version,
             "Architecture": self.architecture,
             "Maintainer": "pyinfra-gpu rehearsal <rehearsal@localhost>",
-            "Section": "misc",
-            "Priority": "optional",
             "Depends": self.depends,
             "Conflicts": self.conflicts,
             "Description": f"rehearsal: {self.name}",

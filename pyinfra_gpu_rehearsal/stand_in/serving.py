@@ -1,8 +1,7 @@
 """A stand-in for PyTorch's source: a tiny tree that is built as PyTorch is, in seconds.
 
-It has PyTorch's shape and nothing of PyTorch: a build backend, a submodule with a "libuv", CMake's
-summary lines, some hundred C files of one function each, and a wheel named torch that says of
-itself that it is a rehearsal's.
+It has PyTorch's shape and nothing of PyTorch: a build backend, a submodule with a "libuv", some
+hundred C files of one function each, and a wheel named torch.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ from typing import Any
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 
 TORCH_COMMIT = "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602"
 SOURCE: dict[str, object] = {
@@ -26,11 +24,6 @@ def state_of(fingerprint: str, state: str) -> dict[str, Any]:
     """What is told of a build: "compile at work", "compile ended"."""
     phase, _, words = state.partition(" ")
     return {"fingerprint": fingerprint, "phase": phase, "running": words == "at work"}
-
-
-def record_of(host: FakeHost) -> Record:
-    """Return what a look at a fake host brings."""
-    return parse(host.probe_lines())
 
 
 def built_host(
@@ -49,7 +42,7 @@ def built_host(
     """
     host = FakeHost(name=name, data={**SOURCE, **(data or {})}, **changes)
     host = replace(host, told={"torch.git_version": TORCH_COMMIT, **host.told})
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     about = {
         "fingerprint": pytorch_build.fingerprint(spec, record),
         "ingredients": pytorch_build.ingredients(spec, record),

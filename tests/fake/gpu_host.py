@@ -178,7 +178,8 @@ class GpuHost(FakeHost):
     def _sources(self) -> list[str]:
         """What DKMS would have of the installed packages, whatever their versions."""
         rows = self.told.get("nvidia.packages", FACTS["nvidia.packages"])
-        versions = [row.split()[1].rpartition(":")[2] for row in rows if row[1:]]
+        rows = () if isinstance(rows, str) else rows  # it would not tell
+        versions = [row.split()[1].rpartition(":")[2] for row in rows]
         return sorted({each.partition("-")[0] for each in versions})
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, dict[str, Any] | None]:

@@ -10,8 +10,6 @@ from typing import Any
 
 from gpu_host import LIB, GpuHost
 
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.stacks import catalogue
 
@@ -79,8 +77,3 @@ def changed(host: GpuHost, **changes: Any) -> GpuHost:
         for key, value in changes.items()
     }
     return replace(host, **merged)
-
-
-def record(host: GpuHost) -> Record:
-    """Return what a look at the host shows."""
-    return parse(host.probe_lines())

@@ -36,14 +36,9 @@ class PrivateApt:
     sources: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for folder in (
-            "etc/apt/preferences.d",
-            "etc/apt/apt.conf.d",
-            "var/lib/apt/lists/partial",
-            "var/cache/apt/archives/partial",
-            "var/lib/dpkg",
-            "var/log/apt",
-        ):
+        made = "etc/apt/preferences.d etc/apt/apt.conf.d var/lib/apt/lists/partial"
+        made += " var/cache/apt/archives/partial var/lib/dpkg var/log/apt"
+        for folder in made.split():
             (self.root / folder).mkdir(parents=True)
         self.installed()
 
@@ -70,16 +65,12 @@ class PrivateApt:
 
     def installed(self, *packages: Package, held: tuple[str, ...] = ()) -> None:
         """Replace dpkg's status."""
-        (self.root / "var/lib/dpkg/status").write_text(
-            "\n".join(
-                package.stanza().replace(
-                    "Version:",
-                    f"Status: {'hold' if package.name in held else 'install'} ok installed\n"
-                    "Version:",
-                )
-                for package in packages
-            )
-        )
+        stanzas = []
+        for each in packages:
+            want = "hold" if each.name in held else "install"
+            status = f"Status: {want} ok installed\nVersion:"
+            stanzas.append(each.stanza().replace("Version:", status))
+        (self.root / "var/lib/dpkg/status").write_text("\n".join(stanzas))
 
     def preferences(self, text: str) -> None:
         """Write our pins under the name they have on hosts: apt goes by the order of names."""
@@ -94,17 +85,10 @@ class PrivateApt:
     def run(self, *words: str, program: str = "apt-get") -> list[str]:
         """The output of `apt-get WORDS`, errors included."""
         assert APT
-        command = [
-            *(
-                program,
-                "-o",
-                f"Dir={self.root}",
-                "-o",
-                f"Dir::State::status={self.root}/var/lib/dpkg/status",
-            ),
-            *("-o", "APT::Architecture=amd64", "-o", "APT::Sandbox::User=root"),
-            *("-o", "Dir::Bin::Methods=/usr/lib/apt/methods", *words),
-        ]
+        options = (f"Dir={self.root}", f"Dir::State::status={self.root}/var/lib/dpkg/status")
+        options += ("APT::Architecture=amd64", "APT::Sandbox::User=root")
+        options += ("Dir::Bin::Methods=/usr/lib/apt/methods",)
+        command = [program, *(word for each in options for word in ("-o", each)), *words]
         environment = {**os.environ, "LC_ALL": "C", "APT_CONFIG": "/dev/null"}
         done = subprocess.run(
             command, text=True, stdout=-1, stderr=-2, timeout=60, env=environment, check=False

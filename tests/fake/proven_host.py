@@ -10,18 +10,12 @@ from gpu_host import DATA, GpuHost, bare_gpu_host
 
 from pyinfra_gpu.drift import cuda, libcuda
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
-
-
-def record_of(host: GpuHost) -> Record:
-    return parse(host.probe_lines())
 
 
 def proofs(data: dict[str, object]) -> dict[str, str]:
     """What both proofs left on a host that was as this data says."""
     host = GpuHost(data=data)
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     return {
         f"{stage.__name__.rpartition('.')[2]}.proof": json.dumps(
             {

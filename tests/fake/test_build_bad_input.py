@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from built_host import TORCH_COMMIT, built_host, record_of
+from built_host import TORCH_COMMIT, built_host
 from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
 from proven_host import proven_host
@@ -92,14 +92,14 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
 @pytest.mark.parametrize("what", HOSTS)
 def test_a_host_that_cannot_build_is_refused_before_anything_is_written(what: str) -> None:
     host, expected = HOSTS[what]
-    found = preflight.judge(host.spec(), record_of(host))
+    found = preflight.judge(host.spec(), host.record())
     (sentence,) = [each.sentence("ws1") for each in found if each.stops]
     assert sentence.startswith("ws1: ")
     assert [text for text in expected if text not in sentence] == [], sentence
 
 
 def no_obstacle(host: FakeHost) -> bool:
-    return preflight.judge(host.spec(), record_of(host)) == []
+    return preflight.judge(host.spec(), host.record()) == []
 
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:

@@ -10,7 +10,7 @@ from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.report.check.answer import HostAnswer
-from pyinfra_gpu.report.check.running import look_at
+from pyinfra_gpu.report.check.running import asked, hosts_of, look_at
 
 PREFIX = "/opt/pyinfra-gpu"
 
@@ -19,8 +19,8 @@ def checked(*hosts: FakeHost) -> dict[str, HostAnswer]:
     """Look at these hosts as `check` does, and judge what is seen."""
     run = FakeRun(*hosts)
     with ctx_state.use(run.state):
-        answers = [look_at(run.state, host) for host in run.state.inventory]
-    return {answer.name.removeprefix("@fake/"): answer for answer in answers}
+        found = {host.name: asked(run.state, host, look_at) for host in run.state.inventory}
+    return {answer.name.removeprefix("@fake/"): answer for answer in hosts_of(found)}
 
 
 def test_a_drift_is_named_beside_hosts_that_have_none() -> None:

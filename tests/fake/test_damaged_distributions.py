@@ -8,7 +8,6 @@ from fake_host import DATA, FakeHost, FakeRun
 
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.facts.parse import parse
 
 NUMPY, MINE = {"numpy": "numpy/__init__.py"}, {"labs-tool": "labs_tool.py"}
 WITHOUT_TRAINING: dict[str, object] = {"stack": DATA["stack"], "pytorch_lock": "ignore"}
@@ -30,7 +29,7 @@ def found(damaged: dict[str, str], needs: tuple[str, ...] = (), **changes: objec
             },
         },
     )
-    record = parse(host.probe_lines())
+    record = host.record()
     return pytorch.judge(host.spec(), record)
 
 

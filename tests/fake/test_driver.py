@@ -137,12 +137,11 @@ def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced()
     assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
 
 
-MARK = "== pyinfra-gpu =="
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
 
 def answer(*lines: str, holds: tuple[str, ...] = (), uris: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"stdout": [*lines, MARK, *holds, MARK, *uris, MARK]}
+    return {"stdout": [*lines, *(f"Hold {name}" for name in holds), *uris, "Done"]}
 
 
 def deploy(
@@ -181,7 +180,7 @@ def held_in(transaction: str) -> str:
     inner = [transaction]
     while "transaction.sh" not in inner:
         inner = shlex.split(next(each for each in inner if "transaction.sh" in each))
-    return inner[inner.index("transaction.sh") + 4]
+    return inner[inner.index("transaction.sh") + 3]
 
 
 def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
 
 from pyinfra_gpu.drift import environment, pytorch
-from pyinfra_gpu.facts.parse import parse
 
 VENV = "/opt/pyinfra-gpu/venv"
 MINE = "/opt/python/bin/python3"
@@ -16,7 +15,7 @@ MINE = "/opt/python/bin/python3"
 def found(python: str, **told: str | None) -> str:
     """What is wrong with the environment of a host, "" where nothing is."""
     host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, told=dict(told))
-    record = parse(host.probe_lines())
+    record = host.record()
     findings = [each for each in pytorch.judge(host.spec(), record) if "environment" in each.id]
     return "; ".join(each.found for each in findings)
 
@@ -61,7 +60,7 @@ FILE = "/etc/environment"
 )
 def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
     host = FakeHost(told={"environment.for_all": [row]})
-    record = parse(host.probe_lines())
+    record = host.record()
     findings = environment.judge(host.spec(), record)
     assert [each.effect for each in findings] == ["report"] * bool(words)
     assert words in "".join(each.found for each in findings)
@@ -72,7 +71,7 @@ def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
     rows = [f"{FILE} CUDA_VISIBLE_DEVICES", "/etc/profile.d/cuda.sh LD_LIBRARY_PATH"]
     shells = ["/etc/profile.d/cuda.sh:export LD_LIBRARY_PATH=/usr/local/cuda/lib64"]
     host = GpuHost(told={"environment.for_all": rows, "cuda.shell_lines": shells})
-    record = parse(host.probe_lines())
+    record = host.record()
     found = [each.found for each in environment.judge(host.spec(), record)]
     assert found == [f"every login gets CUDA_VISIBLE_DEVICES from {FILE}"]
 

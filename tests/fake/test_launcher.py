@@ -9,7 +9,6 @@ from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
-from pyinfra_gpu.facts.parse import parse
 from tasks.stages import driver, preflight
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -39,13 +38,12 @@ def test_other_presets_are_another_site() -> None:
     before = FakeHost()._layout(usual)[site]
     host = FakeHost(data={**DATA, "training_presets": PRESETS}, entries={site: before})
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
-    (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
-    told = "the presets and settings of `train`"
-    assert (found.found, found.action) == (f"{told} not as declared", f"write {told}")
+    (found,) = launcher.judge(host.spec(), host.record())
+    assert (found.found, found.action) == ("site.json not as declared", "write site.json")
 
 
 def effects(host: FakeHost) -> dict[Id, Effect]:
-    record = parse(host.probe_lines())
+    record = host.record()
     return {
         each.id: each.effect
         for stage in drift.judge(host.spec(), record)
@@ -67,7 +65,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         host = FakeHost(**changes)
         stamped = FakeHost(data=changes["data"]).answer()
         host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
-        (owed,) = smoke.judge(host.spec(), parse(host.probe_lines()))
+        (owed,) = smoke.judge(host.spec(), host.record())
         assert owed.effect == "note"
         assert owed.found.endswith("; `train start` refuses without it") is trains
 
@@ -88,7 +86,7 @@ def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
 ) -> None:
     host = FakeHost(told={key: [unit], "launcher.manager": False})
     assert effects(host) == {Id.TRAINING_MANAGER_OFF: "report"}
-    (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
+    (found,) = launcher.judge(host.spec(), host.record())
     assert found.command == f"{command} {unit.rpartition('/')[2]}"
 
 
@@ -115,7 +113,7 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
     assert found.pop(Id.TRAINING_RUN_ON) == "note"
     assert set(found.values()) == ({"report"} if waits else {"repair"})
     told = f"waits for run {RUN}, which uses it: run again when that has ended"
-    stages = drift.judge(host.spec(), parse(host.probe_lines()))
+    stages = drift.judge(host.spec(), host.record())
     assert waits == any(each.action == told for stage in stages for each in stage.findings)
 
 

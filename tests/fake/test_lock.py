@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +18,9 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock, Platform, sha256
+from pyinfra_gpu.spec.lock import Lock, Platform
 
 PREFIX = "/opt/pyinfra-gpu"
 UV_LOCK = f"{PREFIX}/tools/lock.txt"
@@ -29,7 +29,10 @@ NUMPY, TORCH = locked("numpy", "2.4.6", "b" * 64), locked("torch", "2.13.0+cpu")
 with tempfile.TemporaryDirectory() as made:
     LOCK = written(Path(made), NUMPY, TORCH)
     NEWER = written(Path(made), NUMPY, TORCH, uv=UV.replace("0.13.8", "0.13.7"))
-INSTALLED = {UV_LOCK: sha256(f"{UV}\n"), TORCH_LOCK: LOCK.sha256}
+INSTALLED = {
+    path: hashlib.sha256(text.encode()).hexdigest()
+    for path, text in ((UV_LOCK, f"{UV}\n"), (TORCH_LOCK, LOCK.requirements))
+}
 DATA: dict[str, object] = {**FakeHost().data, "pytorch_lock": "if-there"}
 
 
@@ -56,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def seen(of: FakeHost, *locks: Lock) -> tuple[HostSpec, Record]:
     spec = of.spec()
     spec = spec.but(pytorch=spec.pytorch.but(locks=locks))
-    return spec, parse(of.probe_lines())
+    return spec, of.record()
 
 
 def judged(of: FakeHost, *locks: Lock) -> Findings:
@@ -88,8 +91,8 @@ DIFFERENT = {
         Id.PYTORCH_LOCK_DIFFERS, "numpy is missing, locked is 2.4.6",
     ),
     "uv was installed before there was a lock": (
-        host({TORCH_LOCK: LOCK.sha256}), Id.PYTORCH_INSTALLER_DIFFERS,
-        "uv 0.13.8, not installed by the lock",
+        host({TORCH_LOCK: INSTALLED[TORCH_LOCK]}), Id.PYTORCH_INSTALLER_DIFFERS,
+        "uv 0.13.8, installed without a lock",
     ),
     "uv was installed by another lock": (
         host(OTHER_UV), Id.PYTORCH_INSTALLER_DIFFERS, "uv 0.13.8, installed by another lock",
@@ -171,9 +174,9 @@ def commands(of: FakeHost, word: str) -> list[str]:
 
 
 def test_by_a_lock_everything_is_fetched_and_compared_before_it_is_installed() -> None:
-    _, fetched, installed = commands(host(OTHER_LOCK), f"{TORCH_LOCK}.new")
+    _, command = commands(host(OTHER_LOCK), f"{TORCH_LOCK}.new")
+    fetched, installed = command.split(" touch ")
     assert f"fetch.sh {PREFIX}/cache/pyinfra-gpu-fetched" in fetched
-    assert "touch" not in fetched
     assert "--reinstall" in installed
 
 
@@ -184,21 +187,22 @@ def test_uv_and_what_training_adds_come_by_the_lock() -> None:
     assert f"--constraint {TORCH_LOCK}" in command
 
 
-def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -> None:
-    """The environment is made first, and says which Python it has: one without a lock."""
-    data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**DATA, **data}, bare=True, told={"torch.declared": "/opt/own/python"})
-    run = FakeRun(of, FakeHost(name="ws2")).prepare()
-    assert "PyTorch | Install torch" in run.changing("ws1")
-    run.execute()
-    assert run.failed() == {"ws1"}
-    assert not [each for each in run.executed("ws1") if "uv pip install" in each]
+REQUIRED: dict[str, object] = {**DATA, "pytorch_lock": "required"}
+UNKNOWN = {
+    # The environment is made first, and says which Python it has: one without a lock.
+    "a Python of its own": FakeHost(
+        data={**REQUIRED, "pytorch_python": "/opt/own/python"}, bare=True,
+        told={"torch.declared": "/opt/own/python"},
+    ),
+    "a machine of an unknown kind": FakeHost(
+        data=REQUIRED, told={"torch.version": None, "system.architecture": "?no"}
+    ),
+}  # fmt: skip
 
 
-def test_with_a_required_lock_nothing_is_installed_on_a_machine_of_an_unknown_kind() -> None:
-    told = {"torch.version": None, "system.architecture": "?no"}
-    of = host(data={"pytorch_lock": "required"}, told=told)
-    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_with_a_required_lock_nothing_is_installed_without_one(what: str) -> None:
+    run = FakeRun(UNKNOWN[what], FakeHost(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1"}
     assert not [each for each in run.executed("ws1") if "uv pip install" in each]
 
@@ -228,17 +232,17 @@ def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
 ) -> None:
     version = f"{NIGHTLY['pytorch_version']}+cpu"
     written(folder, NUMPY, locked("torch", version), torch=version)
-    names = [f"torch-{version}-cp311-cp311-linux_x86_64.whl", "pytorch_triton-3.6.0-x.whl"]
+    kept = f"{PREFIX}/build/nightly"
+    files = [f"{kept}/torch/torch-x.whl", f"{kept}/pytorch_triton/pytorch_triton-3.6.0-x.whl"]
 
     def brought(state: object, host: object, spec: object, record: object, came: list[str]) -> bool:
-        came.extend(names)
+        came.extend(files)
         return True
 
     monkeypatch.setattr(torch_install, "bring_nightly", brought)
     run = FakeRun(host(data=NIGHTLY), FakeHost(name="ws2")).prepare().execute()
-    commands = [each for each in run.executed("ws1") if "--require-hashes" in each]
-    assert len(commands) == 2  # fetched and compared, then installed
-    kept = f"{PREFIX}/build/nightly"
-    for each in commands:
+    (command,) = [each for each in run.executed("ws1") if "--require-hashes" in each]
+    fetched, installed = command.split(" touch ")
+    for each in (fetched, installed):
         assert f"--find-links {kept}/torch --find-links {kept}/pytorch_triton" in each
-    assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK}" in commands[1]
+    assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK}" in installed

@@ -14,7 +14,6 @@ from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.report.check.answer import judge
 
 
@@ -22,7 +21,7 @@ from pyinfra_gpu.report.check.answer import judge
 @pytest.mark.parametrize("key", ["torch.python", "driver.loaded"])
 def test_a_version_that_no_comparison_can_read_is_judged(key: str, version: str) -> None:
     host = FakeHost(told={key: version})
-    told = judge(host.spec(), parse(host.probe_lines()))
+    told = judge(host.spec(), host.record())
     assert told.stages
 
 
@@ -67,7 +66,7 @@ def test_a_fact_that_is_unknown_is_said_in_words_and_never_guessed(
 ) -> None:
     """Without a needed fact a host is not as declared; without another, proofs are made again."""
     spec, undetermined = host.spec(), set()
-    for name, record in _each_unknown(parse(host.probe_lines())):
+    for name, record in _each_unknown(host.record()):
         stages = drift.judge(spec, record)
         assert "Unknown(" not in str([judge(spec, record).as_json(), stages]), name
         told = [each for stage in stages if not stage.unread for each in stage.findings]
@@ -79,7 +78,7 @@ def test_a_fact_that_is_unknown_is_said_in_words_and_never_guessed(
 
 def test_a_version_line_that_is_damaged_is_installed_again() -> None:
     host = FakeHost(told={"torch.version": None})
-    found = pytorch.judge(host.spec(), parse(host.probe_lines()))
+    found = pytorch.judge(host.spec(), host.record())
     assert [(each.id, each.found) for each in found] == [
         (Id.PYTORCH_VERSION_DIFFERS, "a torch without a version")
     ]
@@ -87,7 +86,7 @@ def test_a_version_line_that_is_damaged_is_installed_again() -> None:
 
 def test_a_requirements_file_that_cannot_be_read_has_not_changed() -> None:
     host = FakeHost()
-    record = parse(host.probe_lines())
+    record = host.record()
     unread = dataclasses.replace(record.training, requirements_sha256=Unknown("no permission"))
     answer = judge(host.spec(), dataclasses.replace(record, training=unread))
     assert answer.verdict == "unknown"

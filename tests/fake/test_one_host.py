@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 from fake_host import FakeHost, FakeRun
-from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
-from pyinfra_gpu.report import run as report
 
 ERRORS = [RecursionError("too deep"), ValueError("\x1b[2Jodd"), KeyError("gone"), OSError("x")]
 
@@ -98,30 +96,6 @@ def test_with_v_the_traceback_is_there_and_without_it_is_not(
     assert "Traceback" in caplog.text
     assert "in judge" in caplog.text
     assert "\x1b[2J" not in caplog.text
-
-
-def test_a_report_that_breaks_for_one_host_tells_of_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = FakeRun(*pair())
-    book = kept(run)
-    run.prepare()
-    own = report.versions
-    looks = book.looks
-
-    def broken(record: Any) -> Any:
-        if record is looks["@fake/odd"]:
-            raise RecursionError("too deep")
-        return own(record)
-
-    monkeypatch.setattr(report, "versions", broken)
-    with ctx_state.use(run.state):
-        result = report.as_json(run.state, book)
-        text = report.render(result)
-    assert result["hosts"]["@fake/good"]["status"] == "as declared"
-    assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
-    assert result["hosts"]["@fake/odd"]["status"] == "failed"
-    assert "@fake/odd: its report failed (RecursionError: too deep)" in text
 
 
 def test_one_machine_under_two_names_is_said_before_anything_is_written() -> None:

@@ -13,7 +13,6 @@ import verdicts
 from fake_host import FakeHost
 from gpu_host import DATA, VERSION, GpuHost, GpuRun, unwrapped
 
-from pyinfra_gpu.facts.parse import parse as parse_record
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host.smoke.options import parse
 from pyinfra_gpu.operations import smoke as operations
@@ -168,7 +167,7 @@ def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none()
     (withdrawn,) = [n for n, each in enumerate(commands) if "smoke/stamp.json" in each]
     (started,) = [n for n, each in enumerate(commands) if " --fingerprint " in each]
     assert withdrawn < started
-    stamp = operations.withdrawn(host.spec(), parse_record(host.probe_lines()))
+    stamp = operations.withdrawn(host.spec(), host.record())
     assert (stamp["fingerprint"], stamp["status"]) == (None, "fail")
     assert isinstance(Stamp.read(json.dumps(stamp)), Stamp)
     assert "stamp" not in commands[started]
@@ -186,7 +185,7 @@ def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none()
 def test_a_failure_names_the_driver_that_passed_last(source: str, passed: str, says: str) -> None:
     stamp = json.dumps({**stamp_of(GpuHost(data=TWO_GPUS)), "driver": passed, "status": "fail"})
     host = GpuHost(data={**TWO_GPUS, "driver_source": source}, told={"smoke.stamp": stamp})
-    said = operations._former_driver(host.spec(), parse_record(host.probe_lines()))
+    said = operations._former_driver(host.spec(), host.record())
     assert says in said
     assert bool(said) is bool(says)
 
@@ -195,7 +194,7 @@ def test_a_failure_names_the_driver_that_passed_last(source: str, passed: str, s
 def test_the_stamp_of_a_pass_has_what_the_next_run_compares(status: str) -> None:
     verdict = Verdict.read(json.dumps(verdicts.document(status=status, fingerprint="c0ffee")))
     assert isinstance(verdict, Verdict)
-    record = parse_record(GpuHost().probe_lines())
+    record = GpuHost().record()
     record = replace(record, smoke=replace(record.smoke, verdict_sha256="ab12"))
     file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict, record))
     assert json.loads(file.content) == {

@@ -15,7 +15,6 @@ from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import parse as parse_options
@@ -232,11 +231,11 @@ def test_a_host_without_the_key_or_whose_test_is_skipped_has_no_such_step() -> N
 
 def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_it() -> None:
     (host,) = passed_together("ws1")
-    record = parse(host.probe_lines())
+    record = host.record()
     assert isinstance(record.smoke.stamp, Stamp)
     assert record.smoke.stamp.across is not None
     own = own_stamp(record)
     assert own.items() >= {n: value for n, value in stamp_of(host).items() if n != "across"}.items()
     assert "across" not in own
     host.told = {"smoke.stamp": None}
-    assert own_stamp(parse(host.probe_lines())) == {}
+    assert own_stamp(host.record()) == {}

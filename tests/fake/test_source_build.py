@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import verdicts
-from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of, state_of
+from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, state_of
 from fake_host import FakeHost, FakeRun
 
 from pyinfra_gpu.compatibility import resolve
@@ -108,7 +108,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
 @pytest.mark.parametrize("what", HOSTS)
 def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
     host, expected, operations = HOSTS[what]
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     found = [*pytorch_build.judge(spec, record), *pytorch.judge(spec, record)]
     assert {each.id: each.found for each in found}.keys() == expected.keys()
     for each in found:
@@ -121,12 +121,12 @@ def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
     """Held to the declared torch it would be replaced, or nothing could be resolved."""
     for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
         host = HOSTS[what][0]
-        assert pytorch.held(host.spec(), record_of(host)) == f"torch=={torch}"
+        assert pytorch.held(host.spec(), host.record()) == f"torch=={torch}"
 
 
 def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     host = HOSTS["its fallback is installed"][0]
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     verdict = verdicts.verdict(fingerprint=fingerprint(spec, record, smoke_digest()))
     record = replace(record, smoke=replace(record.smoke, verdict=verdict))
     said: list[str] = []
@@ -146,7 +146,7 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     host = built_host(told={"build.state": state_of(OTHER["fingerprint"], BUILDING)})
     run = FakeRun(host, built_host(name="ws2", stamp={})).prepare().execute()
     assert run.failed() == {"ws1"}
-    (found,) = pytorch_build.judge(host.spec(), record_of(host))
+    (found,) = pytorch_build.judge(host.spec(), host.record())
     assert found.stops and "systemctl stop pyinfra-gpu-build.service" in found.action
     assert not [each for each in run.executed("ws1") if "start.sh" in each]
 
@@ -161,14 +161,14 @@ def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
 
 def test_a_build_is_started_with_its_plan_and_four_fifths_of_the_memory() -> None:
     host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}})
-    made = plan(host.spec(), record_of(host))
+    made = plan(host.spec(), host.record())
     assert (made.git, made.commit) == ("https://github.com/pytorch/pytorch", TORCH_COMMIT)
     assert made.settings["USE_MKLDNN"] == made.settings["USE_MPI"] == "0"
     assert made.settings["USE_TENSORPIPE"] == "1"
     assert (made.cuda, made.code, made.version) == (None, [], "2.13.0+cpu")
     assert made.memory_mib == 65842092 // 1024 * 4 // 5
     host = built_host(data={"pytorch_build_memory_gib": 3})
-    assert plan(host.spec(), record_of(host)).memory_mib == 3072
+    assert plan(host.spec(), host.record()).memory_mib == 3072
 
 
 GPU = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090"}
@@ -191,7 +191,7 @@ def test_what_makes_another_build_is_named_and_nothing_else_does(
 ) -> None:
     base = GPU if "gpu_model" in data else SOURCE
     one, other = resolve(base, "ws1"), resolve({**base, **data}, "ws1")
-    record = record_of(built_host())
+    record = built_host().record()
     before, now = (pytorch_build.ingredients(each, record) for each in (one, other))
     assert pytorch_build.changed(before, now) == names
     same = pytorch_build.fingerprint(one, record) == pytorch_build.fingerprint(other, record)
@@ -218,7 +218,7 @@ ENDS: dict[str, tuple[list[str], str | None, str]] = {
 @pytest.mark.parametrize("what", ENDS)
 def test_why_a_build_left_no_wheel_is_one_clause(what: str) -> None:
     lines, state, expected = ENDS[what]
-    why = operations.no_wheel(lines, record_of(built_host(state=state)))
+    why = operations.no_wheel(lines, built_host(state=state).record())
     assert why.startswith(expected)
     assert why.count("libtorch.so.2.6") == ("explained" in what)
 

@@ -13,7 +13,6 @@ from gpu_host import GpuHost
 
 from pyinfra_gpu.drift import environment, layout
 from pyinfra_gpu.drift.concern import unread
-from pyinfra_gpu.facts.parse import parse
 
 PREFIX = "/opt/pyinfra-gpu"
 
@@ -242,7 +241,7 @@ def given_away() -> FakeHost:
 
 def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so() -> None:
     host = given_away()
-    found = layout.judge(host.spec(), parse(host.probe_lines()))
+    found = layout.judge(host.spec(), host.record())
     assert [each.found for each in found] == [
         f"{PREFIX}, {PREFIX}/tools and 4 more: owner ubuntu",
         f"{PREFIX}/state: missing",
@@ -255,7 +254,7 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
 )
 def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen: bool) -> None:
     host = at("/venv", "dir", mode, "ubuntu")
-    found = layout.judge(host.spec(), parse(host.probe_lines()))
+    found = layout.judge(host.spec(), host.record())
     assert [each.command for each in found] == [f"chmod o-w {PREFIX}/venv"] * seen
 
 
@@ -289,7 +288,7 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
     host = FakeHost(told={"system.user": "?no id"})
-    record = parse(host.probe_lines())
+    record = host.record()
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):
         assert "cannot tell what is there: no id" in unread(concern, host.spec(), record)

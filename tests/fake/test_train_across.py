@@ -155,12 +155,6 @@ def test_what_is_the_programs_own_stays_the_programs(ask: Ask) -> None:
     assert (code, "both were given it" in said) == (0, True)
 
 
-def test_one_host_is_no_run_of_several(ask: Ask) -> None:
-    code, said = ask({"ws1": WELL}, *START)
-    assert code == 1
-    assert "only @fake/ws1 is among the hosts" in said
-
-
 def test_a_run_of_several_hosts_is_stopped_on_all(ask: Ask) -> None:
     hosts = {"ws1": {"stop --across": "stopped"}, "ws2": {"stop --across": "stopped"}}
     answer = ask(hosts, "stop", "--across", "hosts", "--", NAME)

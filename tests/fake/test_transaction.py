@@ -16,7 +16,6 @@ from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.spec import HostSpec
 
-MARK = "== pyinfra-gpu =="
 V = "580.95.05-1"
 GOOD = f"Inst libcuda1 ({V} NVIDIA CUDA:x [amd64])"
 Body = Callable[[HostSpec], Commands]
@@ -44,12 +43,13 @@ def executed(host: GpuHost, body: Body) -> tuple[list[str], str]:
 
 
 def installs(spec: HostSpec) -> Commands:
-    yield from transaction.install("driver", spec, ["libcuda1=580.95.05-*"])
+    wanted = ["libcuda1=580.95.05-*"]
+    yield FunctionCommand(transaction.install, ("driver", spec, wanted), {})
 
 
 def simulated(*rows: str, held: tuple[str, ...] = (), uri: str = URL, **responses: Any) -> GpuHost:
     fetched = f"'{uri}/./libcuda1.deb' libcuda1_{V}_amd64.deb 10 SHA256:ab"
-    said = [*rows, MARK, *held, MARK, fetched, MARK]
+    said = [*rows, *(f"Hold {name}" for name in held), fetched, "Done"]
     return GpuHost(responses={"--simulate": {"stdout": said}, **responses})
 
 
@@ -65,7 +65,7 @@ def test_it_is_simulated_judged_fetched_and_run() -> None:
     commands, problem = executed(simulated(GOOD), installs)
     assert problem == ""
     assert [*map(step_of, commands)] == [
-        *("apt-get check", "sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
+        *("sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
     ]
 
 
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
         simulated(GOOD, "Inst dkms [3.0] (3.1 Debian:12 [all])", held=("dkms",)),
         "dkms, which is on hold (`apt-mark unhold dkms` frees it)",
     ),
-    "not understood": (simulated("Inst what"), "apt said something that is not understood"),
+    "not understood": (simulated("Inst what"), "(apt: this is not understood: Inst what)"),
     "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
     "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "no package was changed"),
     "silence": (GpuHost(responses={"--simulate": {"stdout": []}}), "apt printed nothing"),
@@ -124,7 +124,6 @@ def test_a_transaction_that_fails_says_why() -> None:
 def reinstalls(spec: HostSpec) -> Commands:
     def act(state: Any, host: Any) -> bool:
         names = transaction.owners(state, host, spec, ["/usr/lib/libcuda.so"])
-        names += transaction.with_missing_files(state, host, spec, "/usr/local/cuda")
         return transaction.again(state, host, "driver", spec, names)
 
     yield FunctionCommand(act, (), {})
@@ -137,20 +136,14 @@ DPKG = [
 ]
 
 
-def lost(*offered: str) -> GpuHost:
-    rows = [f"libcuda1 | {version} | http://x Packages" for version in offered]
-    return simulated(
-        f"Inst libcuda1 [{V}] ({V} NVIDIA CUDA:x [amd64])",
-        held=("libcuda1", "dkms"),
-        **{
-            "dpkg-query -S /usr/lib": {"stdout": DPKG},
-            "apt-cache madison": {"stdout": rows},
-        },
-    )
+def lost(*said: str) -> GpuHost:
+    row = f"Inst libcuda1 [{V}] ({V} NVIDIA CUDA:x [amd64])"
+    owners = {"dpkg-query -S /usr/lib": {"stdout": DPKG}}
+    return simulated(*(said or (row,)), held=("libcuda1", "dkms"), **owners)
 
 
 def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
-    commands, problem = executed(lost("580.105.08-1", V), reinstalls)
+    commands, problem = executed(lost(), reinstalls)
     assert problem == ""
     (ran,) = [each for each in commands if "Pre-Install-Pkgs" in each]
     assert "install --reinstall" in ran
@@ -158,28 +151,29 @@ def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
     assert " libcuda1 env " in ran  # what is held again
 
 
-def test_a_package_of_which_the_version_is_gone_is_told_with_what_is_left() -> None:
-    commands, problem = executed(lost("580.105.08-1"), reinstalls)
-    assert "no source offers that version any more (on offer: 580.105.08-1)" in problem
-    assert "declare `driver_version`" in problem
-    assert "no version of it is on offer" in executed(lost(), reinstalls)[1]
+NOT_TO_BE_HAD = {
+    "its version is gone": "Reinstallation of libcuda1 is not possible, it cannot be downloaded.",
+    "apt cannot read its lists": "E: Unable to parse package file /x (1)",
+}
+
+
+@pytest.mark.parametrize("what", NOT_TO_BE_HAD)
+def test_a_package_that_cannot_come_back_is_told_with_what_is_left(what: str) -> None:
+    commands, problem = executed(lost(NOT_TO_BE_HAD[what]), reinstalls)
+    assert f"(apt: {NOT_TO_BE_HAD[what].removeprefix('E: ')})" in problem
+    assert "declare `driver_version` as one that is offered" in problem
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
-
-
-def test_lists_that_apt_cannot_read_are_told_in_its_words() -> None:
-    said = {"success": False, "stdout": [], "stderr": ["E: Unable to parse package file /x (1)"]}
-    host = lost(V)
-    host.responses["apt-cache madison"] = said
-    _, problem = executed(host, reinstalls)
-    assert "offer is not known" in problem
-    assert "Unable to parse package file /x" in problem
 
 
 HELD = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (dpkg)"
 
 
-def test_somebody_who_holds_the_lock_for_too_long_is_named() -> None:
-    busy = {"success": False, "stdout": [], "stderr": [HELD]}
-    commands, problem = executed(simulated(GOOD, **{"apt-get check": busy}), installs)
-    assert [*map(step_of, commands)] == ["apt-get check"] * 2
-    assert "apt is in use by pid 9 (dpkg)" in problem
+@pytest.mark.parametrize("said", [HELD, "E: Unmet dependencies"])
+def test_somebody_who_holds_the_lock_for_too_long_is_named(said: str) -> None:
+    """apt-get waits for it; what else it says then is for the transaction."""
+    host = simulated(GOOD, **{"apt-get check": {"success": False, "stdout": [], "stderr": [said]}})
+    host.told["packages.lock_holder"] = "pid 9 (dpkg)"
+    commands, problem = executed(host, installs)
+    assert step_of(commands[0]) == "apt-get check"
+    assert (len(commands) == 1) is (said == HELD)
+    assert ("apt is in use by pid 9 (dpkg) for more than" in problem) is (said == HELD)

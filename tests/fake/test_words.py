@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from fake_host import FakeHost, entry
 from gpu_host import FACTS, KERNEL, logged
-from proven_host import proven_host, record_of
+from proven_host import proven_host
 from test_check import checked, upgraded
 
 from pyinfra_gpu.drift import driver, pytorch
 from pyinfra_gpu.drift.concern import judged
-from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.packages.model import PackageChange
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -50,7 +49,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
     name: str, explains: bool
 ) -> None:
     host = proven_host(told={"kernel.modules": {KERNEL: "570.1.1"}})
-    found = judged(driver, host.spec(), record_of(host), [change(name)])
+    found = judged(driver, host.spec(), host.record(), [change(name)])
     (unbuilt,) = [each for each in found if each.id == "driver.module-not-built"]
     assert (unbuilt.since is not None) is explains
 
@@ -58,7 +57,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
 @pytest.mark.parametrize(("name", "explains"), [("python3-yaml", False), ("python3.11", True)])
 def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains: bool) -> None:
     host = FakeHost(told={"torch.python_problem": "No such file or directory"})
-    record = parse(host.probe_lines())
+    record = host.record()
     (broken, *_) = judged(pytorch, host.spec(), record, [change(name)])
     assert (broken.since is not None) is explains
 

@@ -177,6 +177,7 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert "--fingerprint" not in command
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("plan", ["stray variables, three ranks"])
 def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
     plan: str, runs: Callable[[str], Run]

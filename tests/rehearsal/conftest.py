@@ -16,7 +16,6 @@ from running import (
     CONVERGED,
     GPU_HOST,
     PROVEN,
-    Bare,
     Deployer,
     Run,
     quietly,
@@ -69,18 +68,17 @@ def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
 
 
 @pytest.fixture(scope="session")
-def bare(lab: Lab, deployer: Deployer) -> Bare:
-    """Return what a dry run says of both hosts as bare machines, and whether it wrote to one."""
+def bare(lab: Lab, deployer: Deployer) -> tuple[Run, list[str]]:
+    """Return what a dry run says of both hosts as bare machines, and those that it wrote to."""
     for host in lab.up(2, say=quietly):
         lab.fresh(host.name)
     before = {host.name: written_files(host) for host in lab.hosts()}
     run = deployer.dry()
-    unwritten = {host.name: written_files(host) == before[host.name] for host in lab.hosts()}
-    return Bare(run, unwritten)
+    return run, [host.name for host in lab.hosts() if written_files(host) != before[host.name]]
 
 
 @pytest.fixture(scope="session")
-def first(bare: Bare, deployer: Deployer) -> Run:
+def first(bare: tuple[Run, list[str]], deployer: Deployer) -> Run:
     """Return the deploy that took both hosts from bare to proven."""
     return deployer.cold().deploy()
 

@@ -106,14 +106,6 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Bare:
-    """What a dry run said of bare hosts, and whether it wrote not one file, by the host's name."""
-
-    run: Run
-    unwritten: dict[str, bool]
-
-
-@dataclass(frozen=True)
 class Check:
     """What one `pyinfra-gpu check --json` said."""
 
@@ -186,19 +178,19 @@ class Deployer:
             text=True,
         )
 
-    def run(self, *arguments: str, limit: str | None = None, timeout: float = PATIENCE_S) -> Run:
+    def run(self, *arguments: str, limit: str | None = None) -> Run:
         report = self.folder / f"report-{time.monotonic_ns()}.json"
         chosen = ("--limit", limit) if limit else ()
         command = self.command(*self.arguments, *arguments, *chosen)
-        done = self._done(command, self.environment(report), timeout)
+        done = self._done(command, self.environment(report))
         content = json.loads(report.read_text()) if report.exists() else {"hosts": {}}
         return Run(done.returncode, done.stdout + done.stderr, content)
 
     def _done(
-        self, command: list[str], environment: dict[str, str], timeout: float
+        self, command: list[str], environment: dict[str, str]
     ) -> subprocess.CompletedProcess[str]:
         if self.forks:
-            return forked.run(command, environment, timeout, folder=self.project)
+            return forked.run(command, environment, PATIENCE_S, folder=self.project)
         return subprocess.run(
             command,
             cwd=self.project,
@@ -206,7 +198,7 @@ class Deployer:
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=timeout,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -223,7 +215,6 @@ class Deployer:
         done = self._done(
             [program, "check", INVENTORY, "--json", *self.declared, *chosen],
             self.environment(self.folder / "unused.json"),
-            timeout=PATIENCE_S,
         )
         assert done.stdout, done.stderr
         return Check(done.returncode, json.loads(done.stdout))
@@ -242,7 +233,7 @@ class Deployer:
         """Run one of `pyinfra-gpu`'s verbs, which takes the inventory and these words."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
         environment = self.environment(self.folder / "unused.json")
-        return self._done([program, name, INVENTORY, *words], environment, timeout=PATIENCE_S)
+        return self._done([program, name, INVENTORY, *words], environment)
 
     def converge(self, limit: str | None = None) -> Run:
         """Deploy and insist that it worked."""

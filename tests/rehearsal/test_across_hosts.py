@@ -177,6 +177,7 @@ def test_the_second_run_changes_nothing_through_one_channel_per_host(
     assert "multi-node step on 2 hosts PASS (rehearsal-cpu), 4 ranks" in run.output
 
 
+@pytest.mark.night
 def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) -> None:
     _take_away(lab.host("gpu2"))
     assert together.dry().status("gpu2") == "differs"

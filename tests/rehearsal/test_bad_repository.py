@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from drifts import R580
-from running import GPU_HOST, ON_HOST, Deployer, usual_offer
+from running import GPU_HOST, Deployer, usual_offer
 
+from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from tests.night import by_night
 
-GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
 pytestmark = pytest.mark.rehearsal
 
 # Kind -> words of the refusal.
@@ -61,11 +60,10 @@ def test_a_bad_repository_is_refused_before_dpkg_starts(
 def test_apt_itself_obeys_the_guard(allowed: str, code: int, host: LabHost) -> None:
     """What was not simulated stops apt before dpkg starts; what was, passes."""
     before = installed(host)
-    host.put(GUARD, "/root/guard")
-    host.put(ON_HOST / "guarded_apt.conf", "/root/apt.conf")
-    host.run(f"chmod 0700 /root/guard; echo '{allowed}' >/root/allowed")
-    remove = "APT_CONFIG=/root/apt.conf apt-get remove -y rehearsal-desktop 2>&1"
-    done = host.run(remove, check=False)
+    words = ("apt-get", "remove", "-y", "rehearsal-desktop")
+    guarded = (text("packages/apt/guard.sh"), allowed, "", *words)
+    remove = program("packages/apt/transaction.sh", *guarded)
+    done = host.run(f"{remove} 2>&1", check=False)
     assert done.returncode == code, done.stdout
     stopped = "would do what it did not simulate: rehearsal-desktop -" in done.stdout
     assert stopped == (code != 0)

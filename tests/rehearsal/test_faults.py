@@ -40,50 +40,44 @@ def troubled(finished: LabHost, without_ours: LabHost) -> Iterator[LabHost]:
     without_ours.free_disk()
 
 
-def _one_failed_the_other_finished(
-    deployer: Deployer, words: str, seconds: float = PATIENCE_S
+NEW_KEY = "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
+TROUBLE: dict[str, tuple[Callable[[LabHost], object], str]] = {
+    "the network is cut": (lambda host: host.network("cut"), "Could not connect"),
+    "the disk is full": (LabHost.fill_disk, "0 MiB free at"),
+    "the host key changed": (
+        lambda host: host.run(f"{NEW_KEY}; systemctl restart ssh"),
+        "is not the one in",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", by_night(TROUBLE, [*TROUBLE][:2]))
+def test_of_one_host_it_is_said_in_one_sentence_and_the_other_is_finished(
+    what: str, deployer: Deployer, troubled: LabHost
 ) -> None:
-    run = deployer.run("-y", timeout=seconds)
+    act, words = TROUBLE[what]
+    act(troubled)
+    run = deployer.deploy()
     assert run.code == 1, run.output
-    assert run.status("gpu1") == "changed"
     assert run.changed("gpu1") == [f"environment: write {PREFIX}/env/training.env"]
     assert "Traceback" not in run.output
     if run.status("gpu2") == "unreachable":
         assert words in run.output
         return
     assert run.status("gpu2") == "failed"
-    assert len(run.problems("gpu2")) == 1
-    assert words in run.problems("gpu2")[0]
-    assert "\n" not in run.problems("gpu2")[0]
-
-
-def test_an_unreachable_host(deployer: Deployer, troubled: LabHost) -> None:
-    troubled.network("cut")
-    _one_failed_the_other_finished(deployer, "Could not connect")
-
-
-def test_a_host_whose_disk_is_full(deployer: Deployer, troubled: LabHost) -> None:
-    troubled.fill_disk()
-    _one_failed_the_other_finished(deployer, "0 MiB free at")
+    (problem,) = run.problems("gpu2")
+    assert words in problem
+    assert "\n" not in problem
 
 
 def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost) -> None:
     troubled.run("apt-get remove -qq -y python3-venv")  # which needs apt to come back
     hold_apt(troubled, unit="held")
-    run = deployer.run("-y", "--data", "preflight_apt_wait_s=2", timeout=PATIENCE_S)
+    run = deployer.deploy("--data", "preflight_apt_wait_s=2")
     assert run.code == 1, run.output
     assert run.status("gpu1") == "changed"
     assert "apt is in use by pid" in run.problems("gpu2")[0]
     assert troubled.run("systemctl is-active held").stdout == "active\n"  # never killed
-
-
-@pytest.mark.night
-def test_a_changed_host_key_is_refused(deployer: Deployer, troubled: LabHost) -> None:
-    change = (
-        "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
-    )
-    troubled.run(f"{change}; systemctl restart ssh")
-    _one_failed_the_other_finished(deployer, "is not the one in")
 
 
 def _wait_for(host: LabHost, command: str, process: Process) -> None:

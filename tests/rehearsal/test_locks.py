@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import INVENTORY, PATIENCE_S, Deployer
+from running import INVENTORY, Deployer
 
 from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu_rehearsal import LabHost
@@ -38,7 +38,7 @@ class Elsewhere(Deployer):
         words = [program, "lock", INVENTORY, "--limit", HOST, "--download", str(folder)]
         for each in ("pytorch_lock=required", *data):
             words += ["--data", each]
-        done = self._done(words, self.environment(self.folder / "unused.json"), PATIENCE_S)
+        done = self._done(words, self.environment(self.folder / "unused.json"))
         assert done.returncode == 0, done.stderr
         (path,) = (self.project / "locks").iterdir()
         return path

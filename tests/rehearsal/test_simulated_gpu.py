@@ -16,11 +16,9 @@ from running import (
     ON_HOST,
     PATIENCE_S,
     busy_gpu,
-    quietly,
-    usual_offer,
 )
 
-from pyinfra_gpu_rehearsal import Lab, LabError, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
@@ -63,23 +61,3 @@ def test_the_proprietary_module_does_not_drive_a_blackwell(driven: LabHost) -> N
     assert "UNIX x86_64 Kernel Module" in driven.run("cat /proc/driver/nvidia/version").stdout
     assert driven.run("nvidia-smi", check=False).stdout == "No devices were found\n"
     assert driven.run("/root/init").stdout.strip() == "100"
-
-
-def test_the_keyring_stays_the_same_while_the_offer_changes(gpu_lab: Lab) -> None:
-    usual_offer(gpu_lab)
-    before = gpu_lab.nvidia.keyring_sha256
-    gpu_lab.nvidia.offer("580.105.08")
-    assert gpu_lab.nvidia.keyring_sha256 == before
-    gpu_lab.nvidia.offer(bad="replaced-key")
-    assert gpu_lab.nvidia.keyring_sha256 != before
-    usual_offer(gpu_lab)
-    assert gpu_lab.nvidia.keyring_sha256 == before
-
-
-def test_what_is_not_there_is_refused(gpu_lab: Lab) -> None:
-    with pytest.raises(LabError, match=r"no simulated driver 1\.2\.3"):
-        gpu_lab.nvidia.offer("1.2.3")
-    with pytest.raises(LabError, match="cannot go bad in the way 'arsenic'"):
-        gpu_lab.nvidia.offer(bad="arsenic")
-    with pytest.raises(LabError, match="no simulated machine 'abacus'"):
-        gpu_lab.up(9, machine="abacus", say=quietly)

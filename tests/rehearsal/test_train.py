@@ -155,6 +155,10 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
 ) -> None:
     name = train.start("tick")
     train.until(lambda runs: runs[name]["last"])
+    environment = "cat /proc/$(pgrep -f '^[^ ]*python -u tick.py')/environ | tr '\\0' '\\n'"
+    variables = train.host.run(environment).stdout.split("\n")
+    assert {"TORCHDYNAMO_DISABLE=1", "CUDA_VISIBLE_DEVICES=", "USER=ubuntu"} <= {*variables}
+    assert not [each for each in variables if each.startswith("INVOCATION_ID")]
     shown = train("watch", name, "--once", "--plain")
     assert re.search(r"step \d+/600 .*loss .*RAM ", shown), shown
     table = deployer.train("list", limit="gpu1")

@@ -10,12 +10,13 @@ from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.transaction import why
+from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.simulation import parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
-GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
+GUARD = text("packages/apt/guard.sh")
 VERSIONS = ("580.82.07", "580.95.05", "595.71.05")
 
 
@@ -110,6 +111,16 @@ def test_a_declared_toolkit_is_exact(apt: PrivateApt) -> None:
     assert changes(apt, "cuda-toolkit-13-0") == {"cuda-toolkit-13-0": "13.0.2-1"}
 
 
+def test_a_version_that_no_source_has_is_a_problem_where_it_is_to_be_installed_again(
+    apt: PrivateApt,
+) -> None:
+    apt.installed(Package("nvidia-modprobe", "580.65.06-1"), *driver("580.82.07")[1:2])
+    found = parse(apt.simulate("--reinstall", "nvidia-modprobe=580.65.06-1", "libcuda1"))
+    assert found.problems == (
+        "Reinstallation of nvidia-modprobe is not possible, it cannot be downloaded.",
+    )
+
+
 def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: PrivateApt) -> None:
     apt.installed(*(each for each in driver("580.82.07") if each.name != "libcuda1"))
     asked = ("nvidia-driver-cuda=580.82.07-*", "nvidia-modprobe=580.82.07-*")
@@ -119,14 +130,23 @@ def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: Pri
     assert changes(apt, *asked, *found.unmet) == {"libcuda1": "580.82.07-1"}
 
 
+# What apt does with the two options of ours: hand them what it is about to do, as version 3 of its
+# protocol has it (tests/rehearsal/test_bad_repository.py has apt itself do it).
+AS_APT = """for option; do :; done
+[ "$option" = DPkg::Tools::Options::/usr/bin/env::Version=3 ] || exit 9
+while [ "$1" != -o ]; do shift; done
+sh -c "${2#DPkg::Pre-Install-Pkgs::=}"
+"""
+
+
 def run_guard(tmp_path: Path, allowed: str, *rows: str, version: str = "3") -> tuple[int, str]:
-    (tmp_path / "allowed").write_text(allowed)
-    told = f"VERSION {version}\nAPT::Architecture=amd64\nDir=/\n\n" + "".join(
-        f"{row}\n" for row in rows
-    )
+    apt = tmp_path / "apt"
+    apt.write_text(AS_APT)
+    rest = "".join(f"{row}\n" for row in rows)
+    command = program("packages/apt/transaction.sh", GUARD, allowed, "", "sh", str(apt), "install")
     done = subprocess.run(
-        ["sh", str(GUARD), str(tmp_path / "allowed")],
-        input=told,
+        ["sh", "-c", command],
+        input=f"VERSION {version}\nAPT::Architecture=amd64\nDir=/\n\n{rest}",
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gevent  # type: ignore[import-untyped]
 import pytest
 import snapshots
 import verdicts
@@ -316,15 +317,18 @@ def test_a_check_that_is_ended_leaves_no_connection(home: Path) -> None:
 def test_a_check_that_is_ended_shows_what_the_others_said(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ended(request: Request, one: object, arrived: Any) -> None:
-        arrived(host("gpu1"), ["gpu1", "slow1"])
-        raise SystemExit(130)
+    def ended(state: object, asked: Host, question: object) -> HostAnswer:
+        if asked.name == "slow1":
+            gevent.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+            gevent.sleep(30)
+        return host(asked.name)
 
-    monkeypatch.setattr(running, "visit", ended)
+    monkeypatch.setattr(running, "asked", ended)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     with pytest.raises(SystemExit) as code:
-        cli.main(["check", "inventories/lab.py"])
+        cli.main(["check", inventory(home, "gpu1", "slow1")])
     assert code.value.code == 130
     out, err = capsys.readouterr()
     assert out == "gpu1  as declared\n\nended before the other hosts had answered\n"

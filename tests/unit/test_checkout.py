@@ -248,7 +248,7 @@ def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
 def asking(place: Place, commit: str) -> tuple[HostSpec, Record]:
     """A host of which this commit is asked, and what is known of it: what is at this place."""
     host = FakeHost(data={**DATA, "training_commit": commit})
-    record = parse(host.probe_lines())
+    record = host.record()
     return host.spec(), replace(record, training=place.looked_at())
 
 
@@ -318,7 +318,7 @@ def test_changes_that_git_was_told_not_to_look_at_are_changes(place: Place, flag
 
 def test_a_file_that_hides_an_installed_package_is_told() -> None:
     host = FakeHost()
-    record = parse(host.probe_lines())
+    record = host.record()
     dirty = ("?? torch.py", "?? notes.py", "?? sub/torch.py")
     record = replace(record, training=replace(record.training, dirty=dirty, dirty_count=3))
     found = {each.id: each for each in training.judge(host.spec(), record)}
@@ -351,5 +351,5 @@ def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> N
     data = {key: value for key, value in changes.items() if "." not in key}
     lists = {key: value for key, value in changes.items() if key == SUBMODULES}
     host = FakeHost(data={**DATA, **data}, told={**lists, LFS: changes.get(LFS)})
-    judged = training.judge(host.spec(), parse(host.probe_lines()))
+    judged = training.judge(host.spec(), host.record())
     assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,11 +90,8 @@ def test_every_program_answers_on_a_machine_without_any_gpu(tmp_path: Path) -> N
 def test_a_file_is_its_owners_alone_and_that_of_another_host_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def visited(request: object, one: object, arrived: Any) -> Any:
-        arrived(("gpu2", ("system.kernel = 6.1\n", Counter(), "")), ["gpu2"])
-        return ("gpu2",), ()
-
-    monkeypatch.setattr(collect_cli, "visit", visited)
+    answers = {"gpu2": ("system.kernel = 6.1\n", Counter(), "")}
+    monkeypatch.setattr(collect_cli, "ask", lambda *words: (answers, ()))
     for _ in range(2):
         assert main(["collect", "x.py", "--folder", str(tmp_path / "new")]) == 0
     files = sorted((tmp_path / "new").iterdir())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pyinfra_gpu.diagnosis.explained import of_file
@@ -49,8 +47,3 @@ def test_what_no_program_of_ours_writes_is_unknown_and_says_why(kind: str) -> No
         assert reason in found.reason
     assert outdated(text, {}) == "the proof is not readable"
     assert of_file(text) == {}
-
-
-def test_an_odd_entry_hides_no_other() -> None:
-    entries = [{"text": "a", "rank": 10**30}, {"text": "b", "rank": True}, {"text": "c", "rank": 2}]
-    assert of_file(json.dumps(entries)) == {"rank 2": "c"}

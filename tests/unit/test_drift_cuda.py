@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_host import bare_gpu_host
-from proven_host import changed, marked, proofs, record_of
+from proven_host import changed, marked, proofs
 
 from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.proof import outdated
@@ -30,6 +30,11 @@ def packages(*rows: str) -> Lists:
 def lost(release: str) -> Lists:
     file = f"/usr/local/cuda-{release}/lib64/libcublas.so"
     return {"nvidia.lost": [f"libcublas-{release.replace('.', '-')} gone {file}"]}
+
+
+CONFIGURATION = {
+    "nvidia.lost": ["cuda-toolkit-config-common gone /etc/ld.so.conf.d/000_cuda.conf"],
+}
 
 
 def shell(line: str) -> Lists:
@@ -75,6 +80,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a library of it is gone": (lost("13.0"), DIFFERS),
     "a library of another toolkit is gone": (lost("12.9"), ""),
+    "the loader is not told any more where it is": (CONFIGURATION, DIFFERS),
     "the alternative was moved": (
         dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1"), LINK,
     ),
@@ -123,7 +129,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
     changes, expected = CASES[name]
     host = changed(changes)
-    found = cuda.judge(host.spec(), record_of(host))
+    found = cuda.judge(host.spec(), host.record())
     assert all(each.found and each.expected and each.action for each in found)
     assert all(each.command for each in found if each.effect == "report")
     assert marked(found) == expected
@@ -131,7 +137,7 @@ def test_a_difference_is_named_and_a_near_miss_is_not(name: str) -> None:
 
 def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None:
     host = bare_gpu_host()
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     assert [each.id for each in cuda.judge(spec, record)] == [
         *("cuda.not-installed", "cuda.compiler-differs", "cuda.unproven"),
     ]
@@ -141,42 +147,41 @@ def test_a_bare_host_lacks_toolkit_and_compiler_and_a_cpu_host_nothing() -> None
 
 
 NO_GCC = {"cuda.gcc": None, "cuda.gxx": False}
+UNPACKED, HALF_NVCC = "cuda-cccl-13-0 13.0.85-1 0 0", "cuda-nvcc-13-0 13.0.88-1 0 0"
+NVVM, OTHERS = "libnvvm-13-0 13.0.88-1 0 1", ["libcublas-13-1 1 0 0", "cuda-nvcc-13-1 1 0 0"]
+CUDA13, NVCC = "cuda-toolkit-13-0", "cuda-nvcc-13-0"
+# What nvcc compiles with, what is installed, and what is installed again.
+ASKED: list[tuple[dict[str, Any], str, list[str], list[str]]] = [
+    (NO_GCC, "g++", ["g++"], []),
+    ({"cuda.gxx": False}, "g++", ["g++"], []),
+    ({}, "g++", [], []),
+    ({"host_compiler": "gcc-13"}, "g++-13", ["gcc-13", "g++-13"], []),
+    ({"host_compiler": "gcc-13", "cuda.compiler": "13.2.0"}, "g++-13", [], []),
+    ({"host_compiler": "clang-18"}, "clang++-18", ["clang-18"], []),
+    ({"host_compiler": "clang-18", **NO_GCC}, "clang++-18", ["clang-18", "g++"], []),
+    ({**NONE, "cuda.gxx": False}, "g++", ["g++", CUDA13], []),
+    ({"cuda_version": "13.0.2"}, "g++", [f"{CUDA13}=13.0.2-*"], []),
+    (packages(), "g++", [], []),  # a toolkit of somebody's
+    (packages(UNPACKED, *OTHERS), "g++", [CUDA13], ["cuda-cccl-13-0"]),
+    (packages(TOOLKIT[0], HALF_NVCC, *OTHERS), "g++", [], [NVCC]),
+    (lost("13.0"), "g++", [], ["libcublas-13-0"]),
+    (CONFIGURATION, "g++", [], ["cuda-toolkit-config-common"]),
+    # nvcc's own package even if it was forced off, and none that nvcc is not made of
+    (
+        {**packages(TOOLKIT[0], NVVM, *OTHERS), "cuda.missing": ["bin/nvcc"]},
+        *("g++", [], [NVCC, "libnvvm-13-0"]),
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "name", "packages"),
-    [
-        (NO_GCC, "g++", ["g++"]),
-        ({"cuda.gxx": False}, "g++", ["g++"]),
-        ({}, "g++", []),
-        ({"host_compiler": "gcc-13"}, "g++-13", ["gcc-13", "g++-13"]),
-        ({"host_compiler": "gcc-13", "cuda.compiler": "13.2.0"}, "g++-13", []),
-        ({"host_compiler": "clang-18"}, "clang++-18", ["clang-18"]),
-        ({"host_compiler": "clang-18", **NO_GCC}, "clang++-18", ["clang-18", "g++"]),
-    ],
-)
-def test_nvcc_gets_the_declared_compiler_and_what_it_needs(
-    changes: dict[str, Any], name: str, packages: list[str]
+@pytest.mark.parametrize(("changes", "name", "installed", "again"), ASKED)
+def test_what_is_asked_for(
+    changes: dict[str, Any], name: str, installed: list[str], again: list[str]
 ) -> None:
     host = changed(changes)
-    assert cuda.compiler_name(host.spec()) == name
-    assert cuda.compiler_packages(host.spec(), record_of(host)) == packages
-
-
-def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too() -> None:
-    unpacked, half = "cuda-cccl-13-0 13.0.85-1 0 0", "cuda-nvcc-13-0 13.0.88-1 0 0"
-    for rows, lacks in (([unpacked], True), ([TOOLKIT[0], half], False)):
-        host = changed(packages(*rows, "libcublas-13-1 1 0 0"))
-        spec, record = host.spec(), record_of(host)
-        assert cuda.lacks_package(spec, record) is lacks
-        assert cuda.damaged(spec, record) == [rows[-1].split()[0]]
-
-
-def test_the_packages_of_nvcc_are_those_of_the_release_and_its_own_even_if_forced_off() -> None:
-    rows = [TOOLKIT[0], "libnvvm-13-0 13.0.88-1 0 1", "cuda-nvcc-13-1 13.1.80-1 0 0"]
-    host = changed(packages(*rows, "cuda-cudart-13-0 13.0.96-1 0 1"))
-    found = cuda.nvcc_packages(host.spec(), record_of(host))
-    assert found == ["cuda-nvcc-13-0", "libnvvm-13-0"]
+    spec, record = host.spec(), host.record()
+    assert cuda.compiler_name(spec) == name
+    assert (cuda.to_install(spec, record), cuda.to_reinstall(spec, record)) == (installed, again)
 
 
 BEFORE = {"gcc": "12.2.0", "the toolkit": ["a 1", "b 1"], "cuda_archs": ["9.0"]}

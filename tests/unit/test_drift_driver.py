@@ -25,8 +25,6 @@ from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.driver_inventory import packages, repository, target
 from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.drift.preflight import judge as preflight
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations.driver import requests
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
@@ -36,12 +34,8 @@ TOO_OLD = "580.54.01"
 NEXT_KERNEL = "6.1.0-31-amd64"
 
 
-def record(host: GpuHost) -> Record:
-    return parse(host.probe_lines())
-
-
 def judged(host: GpuHost) -> list[Finding]:
-    return judge(host.spec(), record(host))
+    return judge(host.spec(), host.record())
 
 
 def told(host: GpuHost) -> list[str]:
@@ -280,22 +274,22 @@ def test_the_version_all_packages_must_have(
     lines: list[str], data: dict[str, object], expected: str | None
 ) -> None:
     host = changed(data, **of(*lines))
-    assert target(host.spec(), packages(host.spec(), record(host))) == expected
+    assert target(host.spec(), packages(host.spec(), host.record())) == expected
 
 
 def test_apt_is_asked_for_every_package_by_name_and_to_remove_what_is_anothers() -> None:
-    asked = requests(changed().spec(), record(changed(**of(*rows(nvidia_modprobe=OLD)))))
+    asked = requests(changed().spec(), changed(**of(*rows(nvidia_modprobe=OLD))).record())
     assert set(asked) == {f"{name}={VERSION}-*" for name in DRIVER_PACKAGES}
     other = changed(**of(*(row.replace("open-dkms", "dkms") for row in rows())))
-    asked = requests(other.spec(), record(other))
+    asked = requests(other.spec(), other.record())
     assert {"nvidia-kernel-dkms-", f"nvidia-kernel-open-dkms={VERSION}-*"} <= set(asked)
     other = changed(**of(*rows(NEXT), f"libnvidia-compute-595 {NEXT}-1 1 1"))
-    assert {"libnvidia-compute-595-", "libcuda1"} <= set(requests(other.spec(), record(other)))
+    assert {"libnvidia-compute-595-", "libcuda1"} <= set(requests(other.spec(), other.record()))
     other = ubuntu(told=NEWER_KERNEL)  # what has its own version is asked for without one
     both = {f"{MODULES}{NOBLE_NEXT}", f"nvidia-utils-580-server={SIGNED}-*"}
-    assert both <= set(requests(other.spec(), record(other)))
+    assert both <= set(requests(other.spec(), other.record()))
     bare = bare_gpu_host()
-    assert requests(bare.spec(), record(bare)) == (
+    assert requests(bare.spec(), bare.record()) == (
         *("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"),
     )
 
@@ -322,7 +316,7 @@ def test_the_repository_is_that_of_the_hosts_own_release(name: str) -> None:
     data, lists, expected = REPOSITORIES[name]
     kept = {**GpuHost().data, **data}
     host = GpuHost(data={k: v for k, v in kept.items() if v is not None}, told=lists)
-    source = repository(host.spec(), record(host))
+    source = repository(host.spec(), host.record())
     assert (source if isinstance(source, str) else source.url).startswith(expected)
 
 
@@ -344,7 +338,7 @@ NOUVEAU = plain(loaded=None, open_modules=None, nouveau=True)
 def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(
     kept: str | None, again: bool
 ) -> None:
-    own = str(record(GpuHost()).system.boot_id)
+    own = str(GpuHost().record().system.boot_id)
     kept = kept.replace("{own}", own) if kept else None
     (found,) = judged(GpuHost(told={**NOUVEAU, "power.reboots": kept}))
     assert (found.acts, found.stops) == (again, not again)
@@ -409,7 +403,7 @@ def test_each_deviation_of_ubuntus_own_driver_and_its_near_miss(name: str) -> No
 
 
 def stops(host: GpuHost) -> list[str]:
-    found = preflight(host.spec(), record(host))
+    found = preflight(host.spec(), host.record())
     return [f"{each.found}; {each.expected}; {each.action}" for each in found if each.stops]
 
 

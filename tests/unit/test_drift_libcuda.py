@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_host import LIB, VERSION, bare_gpu_host
-from proven_host import changed, marked, proven_host, record_of
+from proven_host import changed, marked, proven_host
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.drift.finding import Finding
@@ -147,7 +147,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 def judged(changes: dict[str, Any]) -> list[Finding]:
     host = changed(changes)
-    return libcuda.judge(host.spec(), record_of(host))
+    return libcuda.judge(host.spec(), host.record())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -188,9 +188,9 @@ def test_the_proof_holds_for_one_state_and_waits_for_the_module(
 
 def test_a_bare_host_only_lacks_the_proof_and_one_without_a_gpu_nothing() -> None:
     host = bare_gpu_host()
-    found = libcuda.judge(host.spec(), record_of(host))
+    found = libcuda.judge(host.spec(), host.record())
     assert [(each.id, each.effect) for each in found] == [("libcuda.unproven", "repair")]
-    assert libcuda.judge(host.spec().but(accelerator="cpu"), record_of(host)) == []
+    assert libcuda.judge(host.spec().but(accelerator="cpu"), host.record()) == []
 
 
 def test_the_remedy_names_the_package_or_the_file() -> None:
@@ -220,4 +220,4 @@ def test_the_remedy_names_the_package_or_the_file() -> None:
     ],
 )
 def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> None:
-    assert libcuda.is_drivers(record_of(proven_host()), file) is is_drivers
+    assert libcuda.is_drivers(proven_host().record(), file) is is_drivers

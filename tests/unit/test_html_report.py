@@ -81,8 +81,8 @@ SHOWN: dict[str, tuple[HostAnswer, str]] = {
     ),
     "a degraded pass": (host("a", smoke=explained({**VERDICT, "status": "warn"})), "pass, degra"),
     "the step across hosts": (
-        host("a", smoke=SMOKE, across=verdicts.across_stamped()),
-        "multi-node step on 2 hosts PASS",
+        host("a", stage("smoke", found="with ws2: passed earlier"), smoke=SMOKE),
+        "with ws2: passed earlier",
     ),
     "rates": (host("a", smoke=SMOKE), "167772.2"),
     "rates of nothing": (host("a", smoke=explained(NO_RATES)), "All-reduce by size"),
@@ -172,7 +172,7 @@ def test_it_is_written_whole_and_the_exit_code_is_that_of_check(
 def test_a_page_that_cannot_be_written_is_exit_code_1(
     target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for taken, why in ((target / "x.html", "is not a folder"), (target.parent, "it is not a file")):
+    for taken, why in ((target / "x.html", "is not a folder"), (target.parent, "is a directory")):
         assert cli.main(["report", "x.py", "-o", str(taken)]) == 1
         assert why in capsys.readouterr().err
     assert list(target.parent.iterdir()) == []  # no host was looked at

@@ -20,7 +20,6 @@ def test_a_lock_is_what_uv_wrote_without_uv_itself(tmp_path: Path) -> None:
     assert (made.platform, made.installer) == (Platform(python="3.11", machine="x86_64"), UV)
     assert made.versions == {"numpy": "2.4.6", "torch": "2.13.0+cpu"}
     assert made.requirements == f"{NUMPY}\n{TORCH}\n"
-    assert made.sha256 == lock.sha256(made.requirements)
 
 
 WRONG = {
@@ -45,5 +44,4 @@ def test_the_locks_of_a_torch_are_read_for_every_platform(tmp_path: Path) -> Non
     one = written(tmp_path, TORCH)
     arm = written(tmp_path, TORCH, platform="3.12-aarch64")
     assert lock.read(tmp_path, "2.13.0+cpu") == (one, arm)
-    assert lock.read(tmp_path, "2.13.0") == ()
-    assert lock.read(tmp_path / "elsewhere", "2.13.0+cpu") == ()
+    assert lock.read(tmp_path, "2.13.0") == lock.read(tmp_path / "elsewhere", "2.13.0+cpu") == ()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_host import record_of
 from fake_host import DATA, FakeHost
 from test_wheels import NOBODY, this_machine
-from wheels import index, server, wheel
+from wheels import index as lay_out
+from wheels import server, wheel
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.engine import torch_install
+from pyinfra_gpu.engine import torch_install, wheels
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 DATE = "2.16.0.dev20261120"
@@ -26,7 +26,7 @@ TRITON = f"pytorch_triton-3.6.0-{TAG}.whl"
 class Nightly:
     """A host that declares a nightly, an index that has it, and what was asked and said."""
 
-    wheels: Path
+    index: Path
     www: Path
     url: str
     requests: Callable[[], list[str]]
@@ -39,12 +39,12 @@ class Nightly:
         + relay: lay the index out before, as its wheels now are
         """
         if relay:
-            index(self.wheels, self.www / "simple")
+            lay_out(self.index, self.www / "simple")
         data = {
             **DATA, "pytorch_source": "nightly", "pytorch_version": version,
             "pytorch_index_url": f"{self.url}simple", "prefix": str(self.there),
         }  # fmt: skip
-        record = record_of(FakeHost())
+        record = FakeHost().record()
         host: Any = this_machine()
         return torch_install.bring_nightly(host.state, host, resolve(data, "ws1"), record, [])
 
@@ -63,18 +63,18 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly
         monkeypatch.setattr(torch_install, name, told)
     monkeypatch.setattr(torch_install, "as_owner", lambda spec, record: NOBODY)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    wheels = tmp_path / "wheels"
+    served = tmp_path / "wheels"
     needs = "pytorch-triton==3.6.0; platform_system == 'Linux'"
     for version in (DATE, "2.16.0.dev20261122"):
-        wheel(wheels, "torch", f"{version}+cpu", requires=needs, tag=TAG, text=version)
-    wheel(wheels, "torch", f"{DATE}+cpu", tag="cp311-cp311-manylinux_2_28_aarch64")
-    wheel(wheels, "torch", f"{DATE}+cpu", tag="cp313-cp313t-manylinux_2_28_x86_64")
-    wheel(wheels, "pytorch_triton", "3.6.0", tag=TAG)
-    wheel(wheels, "pytorch_triton", "3.7.0", tag=TAG)
+        wheel(served, "torch", f"{version}+cpu", requires=needs, tag=TAG, text=version)
+    wheel(served, "torch", f"{DATE}+cpu", tag="cp311-cp311-manylinux_2_28_aarch64")
+    wheel(served, "torch", f"{DATE}+cpu", tag="cp313-cp313t-manylinux_2_28_x86_64")
+    wheel(served, "pytorch_triton", "3.6.0", tag=TAG)
+    wheel(served, "pytorch_triton", "3.7.0", tag=TAG)
     www = tmp_path / "www"
     www.mkdir()
     with server(www) as (url, requests):
-        yield Nightly(wheels, www, url, requests, tmp_path / "host", said)
+        yield Nightly(served, www, url, requests, tmp_path / "host", said)
 
 
 def test_the_wheel_and_its_triton_are_kept_and_the_index_is_asked_once(nightly: Nightly) -> None:
@@ -83,7 +83,7 @@ def test_the_wheel_and_its_triton_are_kept_and_the_index_is_asked_once(nightly: 
     asked = nightly.requests()
     for path in nightly.there.rglob("*.whl"):
         path.unlink()
-    for path in nightly.wheels.glob("*20261120*"):
+    for path in nightly.index.glob("*20261120*"):
         path.unlink()  # the index forgets
     assert nightly.brought(), nightly.said
     assert nightly.files() == [TRITON, TORCH]
@@ -101,7 +101,7 @@ def test_a_date_that_never_was_is_one_sentence_and_no_other_is_taken(nightly: Ni
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        (TORCH, f"{TORCH} there was changed or removed since: restore it"),
+        (TORCH, "another digest than it was sent with: run again; if that is no help, restore"),
         ("kept.json", "kept.json cannot be read: restore it"),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_was_kept_and_is_damaged_is_refused_and_never_replaced(
     nightly: Nightly, name: str, sentence: str
 ) -> None:
     assert nightly.brought()
-    (kept,) = torch_install.nightlies().rglob(name)
+    (kept,) = wheels.nightlies().rglob(name)
     kept.write_bytes(b'{"files": [{"name"')
     assert not nightly.brought()
     assert sentence in nightly.said[-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.packages.needed import needed
+from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.spec import resolve
 
 REPO = {"training_repo": "https://example.org/t.git", "training_commit": "a" * 40}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fake_host import FakeHost, entry
 from gpu_host import DATA, FACTS, URL, VERSION, GpuHost, bare_gpu_host, sources
-from proven_host import changed, proven_host, record_of
+from proven_host import changed, proven_host
 
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.packages import files
@@ -37,7 +37,7 @@ def system(name: str, version: str | None, id_: str) -> dict[str, Any]:
 
 
 def said(host: FakeHost) -> list[str]:
-    spec, record = host.spec(), record_of(host)  # type: ignore[arg-type]
+    spec, record = host.spec(), host.record()  # type: ignore[arg-type]
     unread = [f"{spec.host}: {text}" for text in concern.unread(preflight, spec, record)]
     findings = preflight.judge(spec, record)
     assert all(each.stops and each.effect == "report" for each in findings)
@@ -300,11 +300,24 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+def test_a_tmp_from_which_nothing_can_be_loaded_is_told_where_something_would_be() -> None:
+    noexec = {"storage.noexec": "/tmp"}
+    for data, told in (
+        ({}, "preflight.mount-unfit report"),
+        ({"environment_variables": {"TMPDIR": "/scratch"}}, ""),
+        ({"environment_dynamo": False}, ""),
+    ):
+        host = proven_host(data=data, told=noexec)
+        found = preflight.judge(host.spec(), host.record())
+        assert " ".join(f"{each.id} {each.effect}" for each in found) == told
+        assert not any(each.stops for each in found)
+
+
 @pytest.mark.parametrize("place", ["/opt", "/", "/var"])
 def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
     """Not more: hosts that get their root over the network at each boot are meant so."""
     host = proven_host(told={"storage.volatile": place})
-    (note,) = preflight.judge(host.spec(), record_of(host))
+    (note,) = preflight.judge(host.spec(), host.record())
     assert (note.id, note.effect, note.stops) == ("preflight.mount-unfit", "note", False)
     sentence = note.sentence("ws1")
     assert f"{place} is a file system in memory, which a reboot empties" in sentence
@@ -368,16 +381,16 @@ def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
 )
 def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str | None) -> None:
     host = proven_host(**changes)
-    assert preflight.host_facts(host.spec(), record_of(host)).driver_loaded == loaded
+    assert preflight.host_facts(host.spec(), host.record()).driver_loaded == loaded
 
 
 def test_the_compiler_counts_only_for_a_toolkit() -> None:
     host = proven_host(data={"cuda_toolkit": False}, told={"cuda.gcc": "16.1.0"})
-    assert preflight.host_facts(host.spec(), record_of(host)).gcc is None
+    assert preflight.host_facts(host.spec(), host.record()).gcc is None
     assert said(host) == []
 
 
 def test_the_summary_is_short() -> None:
     host = proven_host()
-    text = preflight.summary(host.spec(), record_of(host))
+    text = preflight.summary(host.spec(), host.record())
     assert text == "Debian GNU/Linux 12 (bookworm), 16 CPUs, 63 GiB, 2 NVIDIA GPUs"

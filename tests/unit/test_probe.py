@@ -494,6 +494,7 @@ CUDA = [
                                  "/etc/ld.so.conf.d/z.conf: /usr/local/cuda/compat/lib.real")}),
 ]  # fmt: skip
 
+CONFIGURES = "cuda-toolkit-13-config-common"
 LOST = [
     Row("gone and changed", [brought, earlier(GSP, LIBRARY), gone(SMI), gone(GUIDE)],
         {"nvidia.lost": lost(("firmware-nvidia-gsp", f"/{GSP}", "changed"),
@@ -519,6 +520,11 @@ LOST = [
         put(f"{INFO}/nvidia-driver-cuda.md5sums"),
     ], {"nvidia.lost": lost(*((name.rpartition(".")[0], f"/{INFO}/{name}", "emptied") for name in (
         "libnvidia-ml1.list", "nvidia-kernel-open-dkms.list", "nvidia-smi.md5sums")))}),
+    Row("what tells the loader of a toolkit, and what tells it of another thing", [
+        status(*(package(name, "13.0.96-1") for name in (CONFIGURES, "cuda-compat-13-0"))),
+        put(f"{INFO}/{CONFIGURES}.list", "/.\n/etc/ld.so.conf.d\n/etc/ld.so.conf.d/000.conf\n"),
+        put(f"{INFO}/cuda-compat-13-0.list", "/.\n/etc/ld.so.conf.d/compat.conf\n"),
+    ], {"nvidia.lost": lost((CONFIGURES, "/etc/ld.so.conf.d/000.conf", "gone"))}),
     Row("a library of the declared toolkit", [brought, gone(CUBLAS)],
         {"nvidia.lost": lost(("libcublas-13-0", f"/{CUBLAS}", "gone"))}),
     Row("one of a toolkit that is not declared", [brought, gone(CUBLAS)], {"nvidia.lost": ()},

@@ -87,7 +87,7 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, said: str) -> Non
 PARTS = """
 import json, os, signal, sys, time
 from contextlib import suppress
-from pyinfra_gpu.on_host.probe.frame import Host, answer, ask
+from pyinfra_gpu.on_host.probe.frame import Host, begin, collect
 
 def hang(_):
     while True:
@@ -107,8 +107,8 @@ PARTS = {
 }
 first = forge if sys.argv[1] == "forged" else None
 tables = [PARTS[name] for name in sys.argv[2:]]
-asked = [(table, ask(Host("", {}), table, first)) for table in tables]
-print(json.dumps(answer(asked, time.monotonic() + 3)))
+begun = [(table, begin(Host("", {}), table, first)) for table in tables]
+print(json.dumps(collect(begun, time.monotonic() + 3)))
 """
 
 

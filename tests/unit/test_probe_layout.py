@@ -122,6 +122,7 @@ MOUNTS: list[tuple[str, dict[str, object], tuple[str | None, str | None, str | N
      (None, None, "{base}/build")),
     (DISK + "x {base}/builds ext4 noexec 0 0\n", {"build": "{base}/build"}, (None, None, None)),
     (DISK + "x {base}/build ext4 noexec 0 0\n", {}, (None, None, None)),
+    (DISK + "x {base} ext4 rw 0 0\ntmp /tmp tmpfs noexec 0 0\n", {}, (None, None, "/tmp")),
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from proven_host import proven_host, record_of
+from proven_host import proven_host
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.engine import proof
@@ -19,7 +19,7 @@ def test_it_is_kept_with_the_state_that_was_asked_for_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = proven_host()
-    spec, record = host.spec(), record_of(host)
+    spec, record = host.spec(), host.record()
     proven = libcuda.state(spec, record)
     reported = {
         "status": "pass",
@@ -46,6 +46,6 @@ def test_it_is_kept_with_the_state_that_was_asked_for_and_no_other(
     assert json.loads(file.content) == reported
     text = file.content.decode()
     (finding,) = libcuda.judge(
-        spec, record_of(proven_host(told={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))
+        spec, proven_host(told={"libcuda.proof": text, "cuda.gcc": "13.1.0"}).record()
     )
     assert finding.found.endswith(": gcc changed since the last proof")

@@ -50,32 +50,17 @@ SAID = {
         "sudo did not accept the password",
         "--same-sudo-password",
     ),
-    "This account is currently not available.": ("has no shell there", "chsh"),
     "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": ("", "declare another index"),
     "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": (
         "",
         "Check network",
     ),
-    "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
-        "",
-        "See proxy settings and the route",
-    ),
-    "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": (
-        "",
-        "training_commit",
-    ),
-    "mv: cannot move 'a' to '/opt/b': Directory not empty": ("", "move it away"),
-    "sudo: unknown user ada": ("", "correct the `owner` key"),
     "  Because torchx was not found in the package registry and you require torchx, so": (
         "",
         "See what is offered",
     ),
-    "The virtual environment was not created because ensurepip is not available.": (
-        "",
-        "Install it: `sudo apt-get install python3-venv`",
-    ),
+    "mv: cannot move 'a' to '/opt/b': Directory not empty": ("", "move it away"),
     "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
-    "cp: cannot create regular file '/opt/x': Permission denied": ("", "the `owner` key"),
 }
 
 

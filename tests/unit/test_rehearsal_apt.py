@@ -78,7 +78,6 @@ ARCHIVE = (
         ("ID=fedora\nPRETTY_NAME=Fedora\n", "", "", "from Debian or Ubuntu packages, .* Fedora$"),
         (DEBIAN, "deb http://x.example trixie main\n", "",
          "^no archive of debian bookworm with component main is configured"),
-        (DEBIAN, ARCHIVE, "debian10", "there are debian12, debian13"),
         (UBUNTU, "deb http://u.example noble main\n", "debian13", "has ubuntu$"),
     ],
 )  # fmt: skip

@@ -249,3 +249,20 @@ def test_what_is_on_offer_already_is_not_signed_again(repository: NvidiaReposito
     repository.offer("580.95.05", newer_kernel=True)
     assert signed()[1] > first[1]
     assert "linux-image-amd64_1-1" in (repository.www / "kernels/Packages").read_text()
+    with pytest.raises(LabError, match=r"no simulated driver 1\.2\.3"):
+        repository.offer("1.2.3")
+    with pytest.raises(LabError, match="cannot go bad in the way 'arsenic'"):
+        repository.offer(bad="arsenic")
+
+
+@pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="needs gpg and dpkg-deb"
+)
+def test_the_keyring_is_the_same_until_another_key_signs(repository: NvidiaRepository) -> None:
+    before = repository.keyring_sha256
+    repository.offer("580.105.08")
+    assert repository.keyring_sha256 == before
+    repository.offer("580.95.05", bad="replaced-key")
+    assert repository.keyring_sha256 != before
+    repository.offer("580.95.05")
+    assert repository.keyring_sha256 == before

@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 import zipfile
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import Lab, LabError, network, requirements
 from pyinfra_gpu_rehearsal.commands import cached, last_line, run
+from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.lab import LabRecord
 from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
@@ -132,28 +132,18 @@ def test_a_failed_program_is_told_in_one_sentence(command: list[str], sentence: 
     assert (last_line("a\n\n  b  \n\n"), last_line("")) == ("b", "it said nothing")
 
 
+def test_the_commit_of_a_served_folder_depends_on_its_files_alone(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder / "one").mkdir(parents=True)
+        (tmp_path / folder / "one/train.py").write_text("print(1)\n")
+        (tmp_path / folder / "one/train.pyc").write_text(folder)
+    first = publish(tmp_path / "here/one", tmp_path / "git/one.git")
+    assert publish(tmp_path / "there/one", tmp_path / "git/again.git") == first
+    listed = ["git", f"--git-dir={tmp_path}/git/one.git", "ls-tree", "-r", "--name-only", "main"]
+    assert subprocess.run(listed, capture_output=True, text=True).stdout == "train.py\n"
+
+
 # -- the command line
-
-
-class NotInstalled(MetaPathFinder):
-    """Lets the lab's package be one that is not installed."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        if name.split(".")[0] == "pyinfra_gpu_rehearsal":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def test_without_the_lab_its_verb_ends_with_the_line_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("pyinfra_gpu_rehearsal")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [NotInstalled(), *sys.meta_path])
-    assert main(["rehearsal", "up"]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.endswith("run `pip install 'pyinfra-gpu[rehearsal]'`\n")
-    assert printed.err.count("\n") == 1
 
 
 def test_a_wrong_command_of_the_lab_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.report.check import running
 from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.system_files import HEADER
 
@@ -71,7 +70,7 @@ def sees(monkeypatch: pytest.MonkeyPatch, runs: Any = (), build: Any = None) -> 
         "build": replace(record.build, state=build),
     }
     changed: Record = replace(record, **parts)
-    monkeypatch.setattr(running, "answer", lambda *words, **more: changed)
+    monkeypatch.setattr(remove, "answer", lambda *words, **more: changed)
 
 
 def command(host: Path, *words: str) -> int:

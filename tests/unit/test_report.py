@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import snapshots
 import verdicts
+from check_reports import finding
 from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.report import smoke
-from pyinfra_gpu.report.run import render
+from pyinfra_gpu.drift.finding import Finding, Id
+from pyinfra_gpu.engine.journal import Entry
+from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.report.run import HostRun, render
 
-PROBE = Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt"
-SEEN = parse(PROBE.read_text().splitlines())
 NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
 
 
-def stage(name: str = "driver", **changes: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {
-        "found": ["driver 580.95.05 loaded"], "changed": [], "warnings": [], "deviations": [],
-        "unfinished": [], "problem": None, "unreadable": False, "seconds": 0.1,
-    }  # fmt: skip
-    return {"stage": name, **empty, **changes}
+def stage(name: str = "driver", *findings: Finding, **changes: Any) -> Entry:
+    values = {"summaries": ["driver 580.95.05 loaded"], "seconds": 0.1, **changes}
+    return Entry("ws1", name, findings=[*findings], **values)
 
 
-def deviation(effect: str = "repair", **changes: Any) -> dict[str, Any]:
-    empty = {"id": "x", "found": "x is missing", "action": "install x", "since": None}
-    return {**empty, "effect": effect, **changes}
+def differs(found: str, action: str = "", effect: Any = "repair", **changes: Any) -> Finding:
+    return finding(Id.CUDA_NOT_INSTALLED, effect, found=found, action=action, **changes)
 
 
-def host(*stages: dict[str, Any], status: str = "as declared", **changes: Any) -> dict[str, Any]:
-    return {
-        "status": status,
-        "rehearsal": False,
-        "stages": [stage("preflight"), *stages],
-        **changes,
-    }
-
-
-def run(hosts: dict[str, Any], *, dry: bool = False) -> dict[str, Any]:
-    return {"dry": dry, "hosts": hosts}
+def host(name: str, *stages: Entry, status: str = "as declared", **changes: Any) -> HostRun:
+    return HostRun(name=name, status=status, entries=[stage("preflight"), *stages], **changes)
 
 
 RATES = [{"kind": "float32", "bytes": 2**28, "seconds": 0.01, "mb_per_s": 25000.0}]
@@ -81,102 +67,115 @@ FAIL: dict[str, Any] = {
 KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39")
 
 
-def hosts_of_a_plan() -> dict[str, Any]:
-    lacking = stage("cuda", found=["no toolkit", NO_KEY], changed=["install cuda-toolkit-13-0"])
-    refused = stage(found=["nouveau"], problem="gpu3: nouveau is bound to the GPUs: run `reboot`")
-    left = stage("cuda", found=["another nvcc"], deviations=[deviation("report")])
-    warned = stage(warnings=["gpu2: no lock is there; expected one: write it with `lock`"])
-    return {
-        "gpu10": host(lacking, status="differs"),
-        "gpu2": host({**lacking, "seconds": 70.0}, warned, status="differs"),
-        "gpu1": host(rehearsal=True),
-        "gpu3": host(refused, status="failed"),
-        "gpu4": {**host(), "status": "unreachable", "stages": []},
-        "gpu5": host(left, status="left alone"),
-    }
-
-
-UPGRADE = {"when": "2026-11-21T06:12:03", "by": "alice: apt", "change": "libcuda1 580 -> 590"}
-OLD = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
+LEFT = differs("another nvcc", effect="report")
+REFUSAL = "gpu3: nouveau is bound to the GPUs: run `reboot`"
+WARNING = "gpu2: no lock is there; expected one: write it with `lock`"
+UPGRADE = PackageChange(
+    when="2026-11-21T06:12:03",
+    action="Upgrade",
+    name="libcuda1",
+    old="580",
+    new="590",
+    by="alice",
+    command="apt",
+)
+OLD = differs("module 580 is loaded", "reload", "restart", since=UPGRADE)
 CAUSE = "module 580 is loaded, since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
 
 
 def test_a_plan() -> None:
-    planned = host(stage(deviations=[OLD], changed=["reload"]), status="differs")
-    assert "repaired" not in render(run({"ws1": planned}, dry=True))
+    nothing: dict[str, Any] = {"dry": True, "status": "differs"}
+    lacking = stage(
+        "cuda", differs("no toolkit", "install cuda-toolkit-13-0"), differs(NO_KEY, "add it")
+    )
+    hosts = [
+        host("gpu10", lacking, **nothing),
+        host("gpu2", replace(lacking, seconds=70.0), stage(warnings=[WARNING]), **nothing),
+        host("gpu1", dry=True, rehearsal=True),
+        host("gpu3", stage(summaries=["nouveau"], problem=REFUSAL), dry=True, status="failed"),
+        HostRun(name="gpu4", status="unreachable", dry=True),
+        host("gpu5", stage("cuda", LEFT), dry=True, status="left alone"),
+    ]
+    assert "repaired" not in render([host("ws1", stage("driver", OLD), **nothing)])
     for width in (50, 80):
-        text = render(run(hosts_of_a_plan(), dry=True), width=width)
+        text = render(hosts, width=width)
         assert max(map(len, text.splitlines())) <= width
     snapshots.same("plan.txt", f"{text}\n")
 
 
-MANY = stage(found=["x" * 1000, "b", "c", "d", "e"], changed=["x" * 1000, "b", "c", "d", "e"])
-LEFT = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
-LONG = f"{'workstation-' * 7}1.physics.example.org"
+MANY = [differs(each, each) for each in ("x" * 1000, "b", "c", "d", "e")]
+LONG = f"{'workstation-' * 7}1.physics.example.org is off"
+REFUSED = Entry("ws1", "preflight", problem="ws1: the disk is full")
 
 
 @pytest.mark.parametrize(
-    ("told", "words", "not_said"),
+    ("stages", "status", "words", "not_said"),
     [
+        ([stage("driver", OLD)], "changed", f"- ws1: repaired: {CAUSE}", "- ws1: m"),
+        ([stage("driver", OLD, problem="ws1: x")], "failed", f"- ws1: {CAUSE}", "repaired"),
         (
-            host(stage(deviations=[OLD], changed=["reload"])),
-            f"- ws1: repaired: {CAUSE}",
-            "- ws1: m",
-        ),
-        (host(stage(deviations=[OLD])), f"- ws1: {CAUSE}", "repaired"),
-        (
-            host(stage(changed=["a"]), LEFT),
+            [stage("driver", OLD), stage("cuda", LEFT)],
+            "changed",
             "ws1 changed (still not as declared)",
             "left alone: ws1",
         ),
-        (host(MANY), "...; b; c; and 2 more", "; d"),
-        (host(stage(problem=f"ws1: {LONG} is off")), f"! ws1: {LONG} is off", "- ws1"),
+        ([stage("cuda", *MANY)], "changed", "...; b; c; and 2 more", "; d"),
+        ([stage(problem=f"ws1: {LONG}")], "failed", f"! ws1: {LONG}", "- ws1"),
+        ([REFUSED, stage("driver", OLD)], "failed", "-> not reached", "-> reload"),
+        ([stage(), stage("driver", OLD)], "cut off", "-> CUT OFF", "-> reload"),
+        ([stage("driver", OLD), stage()], "cut off", "-> reload", "not reached"),
+        ([stage(unreadable=True, summaries=[])], "failed", "driver not judged", "->"),
     ],
-    ids=["repaired", "not repaired", "still not as declared", "many findings", "a long name"],
 )
-def test_a_run_tells(told: dict[str, Any], words: str, not_said: str) -> None:
-    text = " ".join(render(run({"ws1": {**told, "status": "changed"}}), width=200).split())
+def test_a_run_says(stages: list[Entry], status: str, words: str, not_said: str) -> None:
+    run = HostRun(name="ws1", status=status, entries=stages)
+    text = " ".join(render([run], width=200).split())
     assert words in text
     assert not_said not in text
 
 
 def test_a_run_with_its_smoke_tests() -> None:
-    changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
-    hosts = {f"ws{n}": host(changed, status="changed") for n in (1, 2, 3)}
-    told = {
-        "ws1": verdicts.explained(PASS),
-        "ws2": verdicts.explained(FAIL, KNOWN),
-        "ws3": verdicts.explained(FAIL, UNKNOWN),
+    limits = {"to": "anyone", "how": "systemd has set no address limit"}
+    across = Explained(verdicts.verdict(**verdicts.across(listens=limits)))
+    toolkit = stage("cuda", differs("no toolkit", "install cuda-toolkit-13-0"))
+    changed = ([toolkit], "changed")
+    tests = {
+        "ws1": (verdicts.explained(PASS), across),
+        "ws2": (verdicts.explained(FAIL, KNOWN), across),
+        "ws3": (verdicts.explained(FAIL, UNKNOWN), None),
     }
-    open_to = {"ws2": "systemd has set no address limit"}
-    across = dict.fromkeys(("ws1", "ws2"), verdicts.across_stamped(open_to_others=open_to))
-    text = render(run(hosts), told, across)
+    runs = [
+        HostRun(name=name, status=changed[1], entries=changed[0], smoke=own, across=step)
+        for name, (own, step) in tests.items()
+    ]
+    text = render(runs)
     snapshots.same("run.txt", f"{text}\n")
     command = f"    {FAIL['rerun_command']}"  # whole, to be copied: the terminal breaks it
     assert [line for line in text.splitlines() if len(line) > 80] == [command] * 2
 
 
 def test_what_many_hosts_share_is_said_once() -> None:
-    hosts = {f"ws{n}.lab.example": host(stage()) for n in range(1, 26)}
-    first, _, last = render(run(hosts)).splitlines()
+    runs = [host(f"ws{n}.lab.example", stage()) for n in range(1, 26)]
+    first, _, last = render(runs).splitlines()
     assert first == "25 hosts as declared: ws1.lab.example to ws25.lab.example"
     assert last == "25 hosts: 25 as declared"
-    assert "  driver         driver 580.95.05 loaded" in render(run(hosts), whole=True)
-    hosts = {f"gpu{n}": host(stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)}
-    assert "- gpu1-gpu25: no lock\n" in render(run(hosts))
+    assert "  driver         driver 580.95.05 loaded" in render(runs, whole=True)
+    warned = [host(f"gpu{n}", stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)]
+    assert "- gpu1-gpu25: no lock\n" in render(warned)
 
 
 def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_told_once() -> None:
     def shown(**changes: Any) -> str:
-        tests = {}
+        runs = []
         for n in range(1, 26):
             figures = {"allreduce": [{**RATES[0], "mb_per_s": 24.0 + n}]}
-            told = {"host": f"gpu{n}", "duration_s": 70.0 + n, "metrics": figures, **changes}
-            document = verdicts.document(checks=[verdicts.check("S4.x")], **told)
-            tests[f"gpu{n}"] = verdicts.explained(document)
-        return render(run({name: host(status="changed") for name in tests}), tests)
+            own = {"host": f"gpu{n}", "duration_s": 70.0 + n, "metrics": figures, **changes}
+            test = verdicts.explained(verdicts.document(checks=[verdicts.check("S4.x")], **own))
+            runs.append(host(f"gpu{n}", status="changed", smoke=test))
+        return render(runs)
 
     assert "gpu1-gpu25  smoke test PASS (rehearsal-cpu), 1 of 1 checks passed\n" in shown()
+    assert "after 71.0 s to 2026-11-21T08:12:45Z, after 95.0 s" in " ".join(shown().split())
     assert len(shown().splitlines()) <= 24
     text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
     assert text.count("S4.x: a rank raised") == 1
@@ -197,13 +196,22 @@ LOST = verdicts.verdict(
 )
 SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
 UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
-CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
+CPU = {
+    "mode": "rehearsal-cpu",
+    "label": "rehearsal-cpu: gloo on the CPU",
+    "gpus": [],
+    "proof": False,
+}
 
 
 @pytest.mark.parametrize(
     ("test", "words", "not_said"),
     [
-        (verdicts.explained({**PASS, **CPU}), "this proves nothing about GPUs", "ranks on"),
+        (
+            verdicts.explained({**PASS, **CPU}),
+            "no proof rehearsal-cpu: gloo on the CPU",
+            "ranks on",
+        ),
         (verdicts.explained({**PASS, **SLOW}), "PASS, degraded (gpu), 0 of 1", "smoke test PASS ("),
         (
             verdicts.explained({**PASS, "listens": {"to": "anyone", "how": "no systemd"}}),
@@ -217,7 +225,7 @@ CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
             "exact sums",
         ),
         (verdicts.explained(MEASURED), "S4.collectives: 1 element wrong", "a stack"),
-        (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu)", "run it again"),
+        (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu), 1 of", "run it again"),
         (Explained(LOST), "failed S6.finished: ws2 did not answer ws1 for 15 s", "PASS"),
     ],
     ids=["no GPU", "degraded", "open", "exact", "not exact", "measured", "across", "lost"],
@@ -225,7 +233,7 @@ CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
 def test_a_test_says_what_it_proves_and_what_it_does_not(
     test: Explained, words: str, not_said: str
 ) -> None:
-    text = " ".join(render(run({"ws1": host()}), {"ws1": test}, width=200).split())
+    text = " ".join(render([host("ws1", smoke=test)], width=200).split())
     assert words.strip() in text
     assert not_said not in text
 
@@ -235,23 +243,15 @@ def test_a_test_says_what_it_proves_and_what_it_does_not(
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
-    good, evil = {"good": host(stage(changed=["a"]), status="changed")}, HOSTILE[kind]
-    odd = stage(evil, found=[evil], changed=[evil], warnings=[evil], problem=f"odd: {evil}")
+    good, evil = host("good", stage("cuda", differs("a", "a")), status="changed"), HOSTILE[kind]
+    odd = stage(evil, differs(evil, evil), warnings=[evil], problem=f"odd: {evil}")
     document = copy.deepcopy(FAIL)
     document |= {"logs": evil, "rerun_command": f"x{evil}"}
     document["failed"] |= {"sentence": f"x{evil}", "tail": [evil]}
     document["checks"][1]["detail"] = evil
-    told = {"odd": verdicts.explained(document, UNKNOWN)}
-    text = render(run({**good, "odd": host(odd, status="failed")}), told)
+    test = verdicts.explained(document, UNKNOWN)
+    text = render([good, host("odd", odd, status="failed", smoke=test)])
     assert not CONTROL.search(text)
     text.encode("utf-8")
-    (alone,) = [each for each in render(run(good)).split("\n\n") if each.startswith("good  ")]
+    (alone,) = [each for each in render([good]).split("\n\n") if each.startswith("good  ")]
     assert alone in text
-
-
-def test_a_verdict_that_a_probe_found_comes_with_its_diagnosis() -> None:
-    verdict = verdicts.explained(MEASURED).verdict
-    told = smoke.last_smoke(replace(SEEN, smoke=replace(SEEN.smoke, verdict=verdict)))
-    assert isinstance(told, Explained)
-    assert told.as_json()["diagnosis"]["found"][0]["name"] == "smoke-data-wrong"
-    assert smoke.last_smoke(None) is None

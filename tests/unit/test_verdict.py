@@ -9,7 +9,7 @@ import pytest
 import verdicts
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown, as_json
-from pyinfra_gpu.facts.verdict import Stamp, Verdict, finite
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 FULL = verdicts.document(
     mode="gpu",
@@ -91,10 +91,6 @@ def test_a_key_that_a_host_chose_does_not_reach_a_terminal_as_it_is() -> None:
     assert isinstance(found, Unknown)
     assert "\x1b" not in found.reason
     assert len(found.reason) <= 200
-
-
-def test_a_figure_that_is_no_number_is_not_shown() -> None:
-    assert [finite(each) for each in (1.5, "nan", "inf", "-inf", None)] == [1.5, *[None] * 4]
 
 
 @pytest.mark.parametrize(

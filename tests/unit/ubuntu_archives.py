@@ -8,6 +8,7 @@ nvidia-kernel-common are from there (NVIDIA's driver installation guide; apt's w
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from private_apt import Package, PrivateApt
@@ -28,82 +29,85 @@ def revision(version: str) -> str:
     return f"{version}-{1 if newer else 0}ubuntu1"
 
 
-def _package(name: str, version: str, depends: str = "", **relations: str) -> Package:
-    source = "nvidia-graphics-drivers"
-    fields = {"Source": source, "Depends": depends, **relations}
-    text = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
-    return Package(name, version, text)
+# Packages of one version: {u} is the driver's, {v} the package's.
+NVIDIA_580 = """
+libnvidia-compute-580
+Depends: libnvidia-gpucomp-580 (= {v}), libnvidia-decode-580 (>= {u}),
+ nvidia-persistenced (>= {v}), nvidia-kernel-common-580-{u}
+Provides: libnvidia-compute
+Conflicts: libnvidia-compute
+libnvidia-gpucomp-580
+libnvidia-decode-580
+Depends: libnvidia-compute-580 (= {v})
+nvidia-persistenced
+nvidia-modprobe
+nvidia-firmware-580
+nvidia-kernel-common-580
+Depends: nvidia-firmware-580 (= {v}), nvidia-modprobe (>= {v})
+Provides: nvidia-kernel-common, nvidia-kernel-common-580-{u}
+Conflicts: nvidia-kernel-common
+nvidia-kernel-source-580-open
+nvidia-dkms-580-open
+Depends: dkms, nvidia-kernel-source-580-open (= {v}), nvidia-kernel-common-580 (= {v})
+nvidia-utils-580
+Depends: libnvidia-compute-580 (= {v})
+Provides: nvidia-utils
+Conflicts: nvidia-utils
+nvidia-compute-utils-580
+Depends: libnvidia-compute-580 (= {v})
+"""
+# ">=" in the last one, not "=": without a pin apt takes the newest of all branches.
+NVIDIA_590 = """
+libnvidia-compute
+Depends: libnvidia-gpucomp (= {v}), nvidia-persistenced (= {v}), nvidia-kernel-common (>= {v})
+libnvidia-gpucomp
+nvidia-persistenced
+nvidia-modprobe
+nvidia-firmware
+nvidia-kernel-common
+Depends: nvidia-firmware (= {v}), nvidia-modprobe (>= {v})
+Conflicts: nvidia-kernel-common
+nvidia-kernel-source-open
+nvidia-dkms-open
+Depends: dkms, nvidia-kernel-source-open (>= {u}), nvidia-kernel-common (>= {u})
+"""
+UBUNTU_580 = """
+libnvidia-compute-580
+Depends: nvidia-kernel-common-580-{u}
+libnvidia-decode-580
+Depends: libnvidia-compute-580 (= {v})
+nvidia-kernel-common-580
+Depends: nvidia-firmware-580-{u}
+Provides: nvidia-kernel-common, nvidia-kernel-common-580-{u}
+nvidia-firmware-580-{u}
+nvidia-kernel-source-580-open
+nvidia-dkms-580-open
+Depends: dkms, nvidia-kernel-source-580-open (<= {u}-1), nvidia-kernel-source-580-open (>= {u}),
+ nvidia-kernel-common-580 (<= {u}-1), nvidia-kernel-common-580 (>= {u})
+nvidia-utils-580
+Depends: libnvidia-compute-580
+nvidia-compute-utils-580
+Depends: libnvidia-compute-580
+Provides: nvidia-persistenced
+Conflicts: nvidia-persistenced
+nvidia-kernel-common-580-server
+Provides: nvidia-kernel-common, nvidia-kernel-common-580-server-{u}
+"""
+
+
+def packages(archive: str, u: str, v: str) -> list[Package]:
+    """One version of the driver, as an archive has it."""
+    found = []
+    for stanza in re.split(r"\n(?=[a-z])", archive.strip().format(u=u, v=v)):
+        name, *relations = stanza.splitlines()
+        lines = ("Source: nvidia-graphics-drivers", *relations)
+        found.append(Package(name, v, "".join(f"{line}\n" for line in lines)))
+    return found
 
 
 def nvidia_580(u: str) -> list[Package]:
     """One version of branch 580, as NVIDIA's repository has it."""
-    v = revision(u)
-    return [
-        _package(
-            "libnvidia-compute-580",
-            v,
-            f"libnvidia-gpucomp-580 (= {v}), libnvidia-decode-580 (>= {u}),"
-            f" nvidia-persistenced (>= {v}), nvidia-kernel-common-580-{u}",
-            Provides="libnvidia-compute",
-            Conflicts="libnvidia-compute",
-        ),
-        _package("libnvidia-gpucomp-580", v),
-        _package("libnvidia-decode-580", v, f"libnvidia-compute-580 (= {v})"),
-        _package("nvidia-persistenced", v),
-        _package("nvidia-modprobe", v),
-        _package("nvidia-firmware-580", v),
-        _package(
-            "nvidia-kernel-common-580",
-            v,
-            f"nvidia-firmware-580 (= {v}), nvidia-modprobe (>= {v})",
-            Provides=f"nvidia-kernel-common, nvidia-kernel-common-580-{u}",
-            Conflicts="nvidia-kernel-common",
-        ),
-        _package("nvidia-kernel-source-580-open", v),
-        _package(
-            "nvidia-dkms-580-open",
-            v,
-            f"dkms, nvidia-kernel-source-580-open (= {v}), nvidia-kernel-common-580 (= {v})",
-        ),
-        _package(
-            "nvidia-utils-580",
-            v,
-            f"libnvidia-compute-580 (= {v})",
-            Provides="nvidia-utils",
-            Conflicts="nvidia-utils",
-        ),
-        _package("nvidia-compute-utils-580", v, f"libnvidia-compute-580 (= {v})"),
-    ]
-
-
-def nvidia_590(u: str) -> list[Package]:
-    """One version of a branch from 590 on: no name carries the branch."""
-    v = f"{u}-1ubuntu1"
-    return [
-        _package(
-            "libnvidia-compute",
-            v,
-            f"libnvidia-gpucomp (= {v}), nvidia-persistenced (= {v}),"
-            f" nvidia-kernel-common (>= {v})",
-        ),
-        _package("libnvidia-gpucomp", v),
-        _package("nvidia-persistenced", v),
-        _package("nvidia-modprobe", v),
-        _package("nvidia-firmware", v),
-        _package(
-            "nvidia-kernel-common",
-            v,
-            f"nvidia-firmware (= {v}), nvidia-modprobe (>= {v})",
-            Conflicts="nvidia-kernel-common",
-        ),
-        _package("nvidia-kernel-source-open", v),
-        # ">=", not "=": without a pin apt takes the newest of all branches
-        _package(
-            "nvidia-dkms-open",
-            v,
-            f"dkms, nvidia-kernel-source-open (>= {u}), nvidia-kernel-common (>= {u})",
-        ),
-    ]
+    return packages(NVIDIA_580, u, revision(u))
 
 
 def pin_file(version: str) -> str:
@@ -112,43 +116,6 @@ def pin_file(version: str) -> str:
         "Package: src:*nvidia*:any src:cuda-drivers:any src:cuda-compat:any\n"
         f"Pin: version {version}\nPin-Priority: 1000\n"
     )
-
-
-def ubuntu_580(u: str, release: str = "24.04") -> list[Package]:
-    """One version of branch 580, as Ubuntu's archive has it."""
-    v = f"{u}-0ubuntu0.{release}.1"
-    bounds = f"(<= {u}-1), nvidia-kernel-source-580-open (>= {u})"
-    common = f"nvidia-kernel-common-580 (<= {u}-1), nvidia-kernel-common-580 (>= {u})"
-    return [
-        _package("libnvidia-compute-580", v, f"nvidia-kernel-common-580-{u}"),
-        _package("libnvidia-decode-580", v, f"libnvidia-compute-580 (= {v})"),
-        _package(
-            "nvidia-kernel-common-580",
-            v,
-            f"nvidia-firmware-580-{u}",
-            Provides=f"nvidia-kernel-common, nvidia-kernel-common-580-{u}",
-        ),
-        _package(f"nvidia-firmware-580-{u}", v),
-        _package("nvidia-kernel-source-580-open", v),
-        _package(
-            "nvidia-dkms-580-open",
-            v,
-            f"dkms, nvidia-kernel-source-580-open {bounds}, {common}",
-        ),
-        _package("nvidia-utils-580", v, "libnvidia-compute-580"),
-        _package(
-            "nvidia-compute-utils-580",
-            v,
-            "libnvidia-compute-580",
-            Provides="nvidia-persistenced",
-            Conflicts="nvidia-persistenced",
-        ),
-        _package(
-            "nvidia-kernel-common-580-server",
-            v,
-            Provides=f"nvidia-kernel-common, nvidia-kernel-common-580-server-{u}",
-        ),
-    ]
 
 
 UBUNTUS_DKMS = Package("dkms", "2.8.7-2ubuntu2.2", "Depends: gcc-12\n")
@@ -163,13 +130,17 @@ def archives(
     apt = PrivateApt(folder)
     apt.repository(
         NVIDIA,
-        *(package for version in nvidia for package in nvidia_580(version)),
-        *(package for version in ("595.71.05", "610.57.04") for package in nvidia_590(version)),
+        *(each for u in nvidia for each in nvidia_580(u)),
+        *(
+            each
+            for u in ("595.71.05", "610.57.04")
+            for each in packages(NVIDIA_590, u, f"{u}-1ubuntu1")
+        ),
         NVIDIAS_DKMS,
     )
     apt.repository(
         UBUNTU,
-        *(package for version in ubuntu for package in ubuntu_580(version)),
+        *(each for u in ubuntu for each in packages(UBUNTU_580, u, f"{u}-0ubuntu0.24.04.1")),
         UBUNTUS_DKMS,
         GCC_12,
         suite="noble-updates",

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 from pyinfra_gpu.on_host.smoke.document import VERSION, Metrics
+from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
 
@@ -55,6 +55,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         "mode": "rehearsal-cpu",
+        "label": LABELS.get(changes.get("mode", "rehearsal-cpu"), "?"),
         "status": "pass",
         "proof": False,
         "host": "ws1",
@@ -86,6 +87,7 @@ def across(**changes: Any) -> dict[str, Any]:
     return document(
         **{
             "mode": "gpu",
+            "label": "2 hosts, NCCL",
             "proof": True,
             "fingerprint": "r1",
             "hosts": ["ws1", "ws2"],
@@ -155,11 +157,3 @@ def found(**changes: Any) -> Found:
 def answer(*causes: Found, unexplained: str = "") -> Answer:
     """What `explain` says of a log of a run that failed."""
     return Answer(found=causes, unexplained=unexplained, failed=True)
-
-
-def across_stamped(**changes: Any) -> AcrossStamp:
-    """The type of `across_stamp`."""
-    found = Stamp.read(json.dumps(stamp(across=across_stamp(**changes))))
-    assert found is not None and not isinstance(found, Unknown), found
-    assert found.across is not None
-    return found.across

@@ -12,7 +12,7 @@ case $(sha256sum <"$folder/.part") in
 "$digest "*) ;;
 *)
 	rm -f -- "$folder/.part"
-	echo "the wheel arrived with another digest than it was sent with: run again" >&2
+	echo "the wheel arrived with another digest than it was sent with" >&2
 	exit 1
 	;;
 esac

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from functools import cache
+from itertools import groupby, islice
 
 from .frame import (
     TEXT_LIMIT,
@@ -40,7 +41,7 @@ _KEYS = ("Package", "Status", "Version", "Architecture", "Multi-Arch")
 _MOST_OF_A_LIST = 64 << 20  # bytes
 _MOST_OF_A_LOG = 32 << 20
 _MOST_CHANGES = 200
-_MOST_LOST = 50
+_MOST_LOST, _MOST_LOST_OF_ONE = 150, 3
 _MOST_TRIED = 200
 _NO_DIGEST = r"/etc/|/usr/share/(doc|man|locale)/"
 _LEFT_OUT = r"/usr/share/(doc|man|locale|info)/"
@@ -90,25 +91,24 @@ def _name(host: Host, each: Mapping[str, str], *, same: bool = False) -> str:
     return name if plain else f"{name}:{arch}"
 
 
-def _is_unfinished(each: Mapping[str, str]) -> bool:
+def _is_done(each: Mapping[str, str]) -> bool | None:
+    """Tell whether dpkg is done with a package; None where it is not installed."""
     _, flag, state = each["Status"].split()
-    return state in _UNFINISHED or flag == "reinstreq"
-
-
-def _is_installed(each: Mapping[str, str]) -> bool:
-    return each["Status"].endswith(" installed") and not _is_unfinished(each)
+    if state in _UNFINISHED or flag == "reinstreq":
+        return False
+    return True if state == "installed" else None
 
 
 def _installed(host: Host) -> dict[str, str]:
     """Return the versions of those packages that are asked for."""
     wanted = {*host.asked["packages"]}
-    found = (each for each in _stanzas(host) if each["Package"] in wanted and _is_installed(each))
+    found = (each for each in _stanzas(host) if each["Package"] in wanted and _is_done(each))
     return {each["Package"]: each["Version"] for each in found}
 
 
 def half_configured(host: Host) -> list[str]:
     """Return the packages that dpkg is not done with."""
-    return [_name(host, each, same=True) for each in _stanzas(host) if _is_unfinished(each)]
+    return [_name(host, each, same=True) for each in _stanzas(host) if _is_done(each) is False]
 
 
 def _nvidias(host: Host) -> list[dict[str, Any]]:
@@ -117,10 +117,10 @@ def _nvidias(host: Host) -> list[dict[str, Any]]:
             "name": _name(host, each),
             "version": each["Version"] or "?",
             "held": each["Status"].startswith("hold "),
-            "complete": _is_installed(each),
+            "complete": _is_done(each),
         }
         for each in _stanzas(host)
-        if is_nvidias(each["Package"]) and (_is_installed(each) or _is_unfinished(each))
+        if is_nvidias(each["Package"]) and _is_done(each) is not None
     ]
     return sorted(found, key=lambda each: str(each["name"]))
 
@@ -324,7 +324,10 @@ def _lost(host: Host) -> list[dict[str, str]]:
     if tried > _MOST_TRIED and not found:
         raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
     found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
-    return found[:_MOST_LOST]
+    # Each package comes back by one of its files: a whole toolkit that is gone is told as well.
+    groups = groupby(found, key=lambda each: each["package"])
+    few = [each for _, files in groups for each in islice(files, _MOST_LOST_OF_ONE)]
+    return few[:_MOST_LOST]
 
 
 def _state(path: str, overridden: bool, noted: float) -> str:
@@ -357,11 +360,16 @@ def _brings_files(host: Host, path: str) -> bool:
 
 def _lists_lost(host: Host) -> Iterator[dict[str, str]]:
     """Yield dpkg's lists of files that are empty: it then takes the files for nobody's."""
-    for each in filter(_is_installed, _stanzas(host)):
+    for each in filter(_is_done, _stanzas(host)):
         path = f"{_INFO}/{_name(host, each, same=True)}.list"
         there = host.is_filled(path) or host.is_filled(f"{_INFO}/{each['Package']}.list")
         if is_nvidias(each["Package"]) and not there:
             yield {"package": _name(host, each), "state": "emptied", "path": path}
+        # What the loader searches is a package's configuration, of which dpkg has no digests.
+        configures = re.match(r"cuda-toolkit-.*config-common", each["Package"])
+        for row in host.rows_if_any(path) if configures else ():
+            if row.startswith("/etc/ld.so.conf.d/") and not host.is_file(row):
+                yield {"package": _name(host, each), "state": "gone", "path": row}
 
 
 FACTS: Facts = {

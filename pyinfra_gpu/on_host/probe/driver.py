@@ -6,7 +6,8 @@ import os
 import re
 from functools import cache
 
-from .frame import GONE, Any, Facts, Host, NotTold, attempt, pairs, why
+from .files import entry
+from .frame import Any, Facts, Host, NotTold, attempt, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 _MODPROBE = "/etc/modprobe.d"
@@ -88,8 +89,8 @@ def _is_open(licence: str) -> bool:
 
 
 @cache
-def _cached(host: Host) -> list[tuple[str, str]]:
-    """Return the rows (NAME, PATH) of the linker's cache for this machine's architecture."""
+def _cached(host: Host) -> list[dict[str, str | None]]:
+    """Return the rows of the linker's cache for this architecture, and where they lead."""
     status, said = host.run("ldconfig", "-p", seconds=5)
     # One that is not there names nothing, and ldconfig makes it anew.
     if "an't open cache file" in said and "No such file" in said:
@@ -98,15 +99,17 @@ def _cached(host: Host) -> list[tuple[str, str]]:
         raise NotTold(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
     abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(host.machine, "")
     form = r"(?m)^\s*(libcuda\.so|libcuda\.so\.1|libnvidia-ml\.so\.1) (.*) => (.*)$"
-    return [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
+    rows = [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
+    real = {path: os.path.realpath(path) for _, path in rows if os.path.exists(path)}
+    return [{"name": name, "path": path, "real": real.get(path)} for name, path in rows]
 
 
 def _library(host: Host, name: str) -> str | None:
     """Return the file behind the cache's first row of that name."""
-    path = next((path for each, path in _cached(host) if each == name), None)
-    if path is not None and not os.path.exists(path):
-        raise NotTold(f"ldconfig names {path}, which is not there")
-    return path and os.path.realpath(path)
+    row = next((each for each in _cached(host) if each["name"] == name), None)
+    if row and row["real"] is None:
+        raise NotTold(f"ldconfig names {row['path']}, which is not there")
+    return row["real"] if row else None
 
 
 def users(host: Host) -> list[str]:
@@ -226,32 +229,16 @@ def _libdir(host: Host) -> str:
     return f"/usr/lib/{host.machine}-linux-gnu"
 
 
-def _cache_rows(host: Host) -> list[dict[str, str | None]]:
-    return [
-        {"name": n, "path": p, "real": os.path.realpath(p) if os.path.exists(p) else None}
-        for n, p in _cached(host)
-    ]
-
-
-def _links(host: Host) -> dict[str, dict[str, str | None]]:
+def _links(host: Host) -> dict[str, dict[str, Any]]:
     looked_at = [f"{_libdir(host)}/{name}" for name in _LIBRARIES]
     if release := host.asked["cuda_release"]:
         looked_at.append(f"/usr/local/cuda-{release}/lib64/libcuda.so")
-    return {each: _link(host, each) for each in looked_at}
-
-
-def _link(host: Host, path: str) -> dict[str, str | None]:
-    place = host.at(path)
-    try:
-        os.lstat(place)
-    except GONE:
-        return {"kind": "absent", "target": None, "real": None}
-    tests = (("link", os.path.islink), ("file", os.path.isfile), ("dir", os.path.isdir))
-    return {
-        "kind": next((name for name, test in tests if test(place)), "other"),
-        "target": os.readlink(place) if os.path.islink(place) else None,
-        "real": host.real(path) if host.is_filled(path) else None,
-    }
+    found = {}
+    for path in looked_at:
+        there = entry(host.at(path))
+        real = host.real(path) if host.is_filled(path) else None
+        found[path] = {"kind": there["kind"], "target": there.get("target"), "real": real}
+    return found
 
 
 def _libcuda_files(host: Host) -> list[str]:
@@ -320,7 +307,7 @@ NVIDIA: Facts = {
     "kernel.headers": _headers,
     "kernel.sources": _sources,
     "kernel.initramfs": initramfs,
-    "libcuda.cache": _cache_rows,
+    "libcuda.cache": _cached,
     "libcuda.links": _links,
     "libcuda.files": _libcuda_files,
     "libcuda.loader_paths": _loader_paths,

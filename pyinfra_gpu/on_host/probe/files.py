@@ -79,10 +79,11 @@ def left_to_owner(paths: Iterable[str], prefix: str) -> list[str]:
 
 def entries(paths: Iterable[str]) -> dict[str, Any]:
     """Return path -> what stands there; links are not followed."""
-    return {each: attempt(_entry, each) for each in paths}
+    return {each: attempt(entry, each) for each in paths}
 
 
-def _entry(path: str) -> dict[str, Any]:
+def entry(path: str) -> dict[str, Any]:
+    """Return what stands at a path: "kind", and what else there is to tell of it."""
     try:
         there = os.lstat(path)
     except GONE:
@@ -117,8 +118,6 @@ def is_file(path: str) -> bool:
         if os.path.islink(path):
             raise NotTold(f"{path} is a link to something that cannot be read") from None
         return False
-    except PermissionError:
-        raise NotTold(f"no permission to look at {path}") from None
 
 
 def document(path: str) -> str | None:

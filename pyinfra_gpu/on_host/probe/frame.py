@@ -296,7 +296,7 @@ def apart(work: Callable[[], Iterable[str]]) -> Child:
     return Child(start, _MOST_TOLD)
 
 
-def ask(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -> Child:
+def begin(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -> Child:
     """Begin to find out a table of facts, of which one that fails fails alone.
 
     + first: what its process does before
@@ -313,15 +313,15 @@ def ask(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -
     return apart(lines)
 
 
-def answer(asked: Iterable[tuple[Facts, Child]], until: float) -> dict[str, str]:
+def collect(begun: Iterable[tuple[Facts, Child]], until: float) -> dict[str, str]:
     """Return key -> JSON; what is not told until then is unknown, so no key is missing."""
     found: dict[str, str] = {}
-    for table, child in asked:
+    for table, child in begun:
         status, said = child.end(until)
         problem = TOO_LATE if status is None else "the look at it ended too early"
         mine = dict.fromkeys(" ".join(table).split(), json(unknown(problem)))
-        told = (row.partition(" ") for row in decoded(said).split("\n")[:-1])
-        found |= {**mine, **{key: value for key, _, value in told if key in mine}}
+        rows = (row.partition(" ") for row in decoded(said).split("\n")[:-1])
+        found |= {**mine, **{key: value for key, _, value in rows if key in mine}}
     return found
 
 

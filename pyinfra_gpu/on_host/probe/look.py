@@ -13,9 +13,9 @@ from .frame import (
     Host,
     Iterable,
     Mapping,
-    answer,
     apart,
-    ask,
+    begin,
+    collect,
     decoded,
     json,
     object_of,
@@ -139,9 +139,9 @@ def look(asked: Mapping[str, Any], root: str = "") -> str:
     if not owner.problem:
         tables.append(({**_chosen(host, needs), **training.FACTS}, owner.become))
         tables.append(({**LEFT, **torch.FACTS}, owner.know_and_become))
-    told = answer([(table, ask(host, table, first)) for table, first in tables], until)
-    theirs = {key: told.pop(key) for key in OWNERS_KEYS & told.keys()}
-    owners = object_of(theirs) if theirs else unknown(str(owner.problem))
+    told = collect([(table, begin(host, table, first)) for table, first in tables], until)
+    owned = {key: told.pop(key) for key in OWNERS_KEYS & told.keys()}
+    owners = object_of(owned) if owned else unknown(str(owner.problem))
     more = {"owner": owners, "layout.owner_problem": owner.problem, "nvidia": asked["nvidia"]}
     return object_of({**told, **{key: json(value) for key, value in more.items()}})
 

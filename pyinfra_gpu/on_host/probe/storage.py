@@ -66,7 +66,9 @@ def _mounted(host: Host) -> tuple[str | None, ...]:
     roots = [] if host.asked["owner"] == "-" else ["/", "/etc", "/usr", "/var"]
     boot = ["/boot"] if roots and host.asked["nvidia"] and host.is_dir("/boot") else []
     written = [*ours, host.asked["training"], *roots]
-    return first("ro", written + boot), first("memory", written), first("noexec", ours)
+    # torch.compile and Triton load from /tmp what they have built.
+    built = [*ours, "/tmp"]
+    return first("ro", written + boot), first("memory", written), first("noexec", built)
 
 
 FACTS: Facts = {

@@ -116,21 +116,15 @@ def _declared(host: Host) -> str | None:
 
 def _uv(host: Host) -> str | None:
     path = host.asked["uv"]
-    return uv_version(host.said(path, "--version", seconds=5)) if is_file(path) else None
-
-
-def uv_version(said: str) -> str:
-    """Read what `uv --version` says."""
+    if not is_file(path):
+        return None
+    said = host.said(path, "--version", seconds=5)
     return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
 
 
 def _identity(host: Host) -> tuple[Any, Any, Any]:
-    """Return version, commit and CUDA as torch/version.py has them."""
-    return identity(rows(f"{environment(host).site}/torch/version.py")[:100])
-
-
-def identity(lines: list[str]) -> tuple[Any, Any, Any]:
-    """Read the lines of torch/version.py: plain strings or None, with or without a type."""
+    """Return version, commit and CUDA as torch/version.py has them: plain texts, or None."""
+    lines = rows(f"{environment(host).site}/torch/version.py")[:100]
     keys = ("__version__", "git_version", "cuda")
     if not any(row.startswith(keys) for row in lines):
         return None, None, None
@@ -142,12 +136,6 @@ def identity(lines: list[str]) -> tuple[Any, Any, Any]:
     return found.get("__version__"), commit, cuda
 
 
-def _distributions(host: Host) -> dict[str, str]:
-    site = environment(host).site
-    folders = _infos(site)
-    return distributions(e for e in folders if os.path.isdir(f"{site}/{e}"))
-
-
 def _infos(site: str) -> list[str]:
     found = [each for each in names(site) if each.endswith(".dist-info")]
     if len(found) > _MOST_FOLDERS:
@@ -155,17 +143,18 @@ def _infos(site: str) -> list[str]:
     return found
 
 
-def distributions(folders: Iterator[str]) -> dict[str, str]:
+def _distributions(host: Host) -> dict[str, str]:
     """Return names and versions, from the names of the folders of metadata.
 
     A name that begins with "~" is what pip leaves of a package that it could not remove; one that
     is there twice has both versions.
     """
+    site = environment(host).site
     found: dict[str, str] = {}
-    for folder in folders:
+    for folder in _infos(site):
         name, _, version = folder.replace(".dist-info", "").rpartition("-")
         name = plain_name(name)
-        if name and name[0] != "~":
+        if name and name[0] != "~" and os.path.isdir(f"{site}/{folder}"):
             found[name] = f"{found[name]} and {version}" if name in found else version
     return found
 

@@ -7,7 +7,7 @@ set -u
 folder=$1
 shift
 rm -rf -- "$folder"
-"$@" --target "$folder"
+"$@" --no-compile-bytecode --target "$folder"
 status=$?
 rm -rf -- "$folder"
 exit $status

@@ -93,6 +93,7 @@ class Test:
             hosts=hosts,
         )
         self._checks = checks_of(self._mode, across=not self._alone)
+        self._label = (f"{len(hosts)} hosts, " if hosts else "") + verdict.LABELS[self._mode]
         self._results: dict[str, Result] = {}
         self._failed_at: float | None = None
         self._remark = ""
@@ -105,8 +106,7 @@ class Test:
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
-        across = f"{len(self._want.hosts)} hosts, " if self._want.hosts else ""
-        self._say.say(f"{self._options.host}: {across}{verdict.LABELS[self._mode]}")
+        self._say.say(f"{self._options.host}: {self._label}")
         if self._listens.to == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens.how}")
         if self._alone:
@@ -293,6 +293,7 @@ class Test:
         return Verdict(
             schema_version=VERSION,
             mode=self._mode,
+            label=self._label,
             status=status,
             proof=status in PASSED and want.mode == GPU,
             host=options.host,

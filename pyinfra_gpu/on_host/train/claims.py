@@ -21,7 +21,6 @@ from .host import CPU, Site
 _SEEN = re.compile(r"@pyinfra-gpu/([^/\s]+)/(\d+)/(\S+)$", re.MULTILINE)
 _LONGEST = 108  # bytes of a name, as Linux has it
 _DEVICE = 20  # characters of a GPU's UUID, which no two GPUs of a host share
-_LAST = 1 << 60
 
 
 @dataclass
@@ -30,7 +29,7 @@ class Held:
 
     devices: list[str] = field(default_factory=list)
     sockets: list[socket.socket] = field(default_factory=list)
-    number: int = 0
+    number: int = 1 << 60  # behind all that wait
 
     def release(self) -> None:
         for each in self.sockets:
@@ -52,11 +51,11 @@ def wait(site: Site, run: str, devices: Sequence[str]) -> Held:
 
 
 def claim(
-    site: Site, run: str, devices: Sequence[str], count: int, place: Held | None
+    site: Site, run: str, devices: Sequence[str], count: int, place: Held
 ) -> Held | list[str]:
     """Take so many of these devices, or none: then return the runs that are before this one."""
     with _alone():
-        seen, behind = _seen(), place.number if place else _LAST
+        seen, behind = _seen(), place.number
         before = {
             device: [who for name, number, who in seen if name == own and number < behind]
             for device, own in zip(devices, (_name(site, each) for each in devices), strict=True)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from ..terminal import columns
+from ..terminal import columns, table
 from . import host, listing, presets, runs, starting
 from .host import NoRunError, TrainError
 from .metrics import sampled
@@ -24,7 +24,6 @@ ENOUGH = 141
 """As a shell has it for a program that a closed pipe ended: 128 + SIGPIPE."""
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
-_COMPLETES = "_TRAIN_COMPLETE"
 
 
 def main(words: Sequence[str]) -> int:
@@ -35,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if further and own[:1] != ["start"]:
             raise click.UsageError("nothing goes behind -- but what `train start` gives a program")
-        code = train.main(own, "train", _COMPLETES, standalone_mode=False, obj=further)
+        code = train.main(own, "train", standalone_mode=False, obj=further)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
@@ -76,10 +75,7 @@ _presets = _offers(lambda site: site.presets)
 _runs = _offers(lambda site: runs.names(site)[:-50:-1])
 
 
-def _run_argument(command: Any) -> Any:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)(command)
-
-
+_RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs)
 _SET = click.option(
     "--set", "settings", multiple=True, metavar="K=V",
     help="Another value of an argument; may be given again for others.",
@@ -146,7 +142,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 
 
 @train.command("resume")
-@_run_argument
+@_RUN
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_PART
@@ -157,7 +153,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument
+@_RUN
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -197,7 +193,7 @@ def _row(run: Run) -> list[str]:
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
-    for line in listing.table(head, rows, columns()):
+    for line in table(head, rows, columns()):
         print(line)
 
 
@@ -215,7 +211,7 @@ def _declared() -> int:
 
 
 @train.command("watch")
-@_run_argument
+@_RUN
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
 def _watch(run: str | None, plain: bool, once: bool) -> int:
@@ -224,7 +220,7 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 
 
 @train.command("why")
-@_run_argument
+@_RUN
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
@@ -237,7 +233,7 @@ def _why(run: str | None, as_json: bool) -> int:
 
 
 @train.command("logs")
-@_run_argument
+@_RUN
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")
@@ -283,7 +279,7 @@ def _completion(shell: str) -> int:
     """Print what lets a shell complete this program's words."""
     found = get_completion_class(shell)
     if found is not None:
-        print(found(train, {}, "train", _COMPLETES).source())
+        print(found(train, {}, "train", "_TRAIN_COMPLETE").source())
     return 0
 
 

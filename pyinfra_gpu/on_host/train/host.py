@@ -155,7 +155,7 @@ _SLOWED = "clocks_event_reasons.active"
 def gpus(run: nvidia_smi.Run = nvidia_smi.run) -> list[Gpu]:
     """Return the GPUs by index; raise TrainError with nvidia-smi's words where it fails."""
     memory = ("memory.total", "memory.used")
-    rows = _asked(run, "gpu", "index", "uuid", *memory, *_FIGURES, _SLOWED)
+    rows = _query(run, "gpu", "index", "uuid", *memory, *_FIGURES, _SLOWED)
     return sorted(map(_gpu, rows), key=lambda gpu: gpu.index)
 
 
@@ -174,16 +174,15 @@ def _gpu(row: dict[str, str]) -> Gpu:
 def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
     """Return the UUID of each GPU in use -> the processes that compute on it."""
     found: dict[str, list[str]] = {}
-    for row in _asked(run, "compute-apps", "gpu_uuid", "pid", "process_name"):
+    for row in _query(run, "compute-apps", "gpu_uuid", "pid", "process_name"):
         name = row["process_name"].rpartition("/")[2][:40]
         found.setdefault(row["gpu_uuid"], []).append(f"pid {row['pid']} ({name})")
     return found
 
 
-def _asked(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    rows, error = nvidia_smi.read(
-        run, {name: (name, lambda text: text or "") for name in fields}, what
-    )
+def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
+    plain = {name: (name, lambda text: text or "") for name in fields}
+    rows, error = nvidia_smi.read(run, plain, what)
     if error:
         raise TrainError(error)
     return rows

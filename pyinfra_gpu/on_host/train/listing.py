@@ -1,7 +1,4 @@
-"""What is known of a run, in words, as a table, a line, or a screen.
-
-The table is the controller's as well.
-"""
+"""What is known of a run, in words, as a document, a line, or a screen."""
 
 from __future__ import annotations
 
@@ -68,15 +65,6 @@ def document(run: Run) -> dict[str, Any]:
     return {**own, **more, **last, "stalled_seconds": run.stalled}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield a table's lines; one row after the other where the terminal is too narrow for it."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    for row in (head, *rows) if rows and fits else rows:
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-        yield "  ".join(cells if fits else filter(None, row)).rstrip()
-
-
 # -- one run
 
 
@@ -94,7 +82,7 @@ def state_words(run: Run) -> str:
     return words
 
 
-def told(run: Run) -> Iterator[tuple[str, str]]:
+def rows_of(run: Run) -> Iterator[tuple[str, str]]:
     """Yield (name, words) of what is known of a run, for a line or a screen."""
     known, history = run.history.last, run.history
     if run.waits:
@@ -133,7 +121,7 @@ def machine(run: Run) -> Iterator[str]:
 
 def line(run: Run) -> str:
     """Return a run on one line."""
-    parts = (text if name == "speed" else f"{name} {text}" for name, text in told(run))
+    parts = (text if name == "speed" else f"{name} {text}" for name, text in rows_of(run))
     return " | ".join([time.strftime("%T"), state_words(run), *parts, *machine(run)])
 
 
@@ -143,7 +131,7 @@ def screen(run: Run, width: int) -> str:
     about += [f"commit {run.commit[:9]}{' and changes' if run.dirty else ''}"]
     about += [f"attempt {len(run.attempts)}"] if len(run.attempts) > 1 else []
     about += ["unproven host"] if run.unproven else []
-    rows = (f"{name:5}  {text}" for name, text in told(run))
+    rows = (f"{name:5}  {text}" for name, text in rows_of(run))
     hint = f"train {'why' if run.failed else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run continues; `train stop` ends it"
     curve = chart(run.history.losses, width - 2)

@@ -74,7 +74,9 @@ class MetricReader:
         for line, bar, fields in _formats():
             if match := line.search(text):
                 metric = _metric(match.groupdict(), fields, text)
-                found = self._bar(metric) if bar else self._with_step(metric)
+                counts = {} if "step" in metric else self._last
+                at = {name: counts[name] for name in _COUNTS if name in counts}
+                found = self._bar(metric) if bar else {**metric, **at}
                 self._trains = self._trains or (found is not None and "loss" in found)
                 return found
         return None
@@ -91,11 +93,6 @@ class MetricReader:
             return None
         self._last = metric
         return metric
-
-    def _with_step(self, metric: Metric) -> Metric:
-        if "step" in metric or "step" not in self._last:
-            return metric
-        return {**metric, **{name: self._last[name] for name in _COUNTS if name in self._last}}
 
 
 def _metric(counts: Mapping[str, str | None], fields: _Fields, text: str) -> Metric:

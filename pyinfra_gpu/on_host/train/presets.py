@@ -62,16 +62,14 @@ def from_json(name: str, document: Mapping[str, Any]) -> Preset:
 
 def chosen(site: Site, name: str | None) -> Preset:
     """Return the preset of that name, or the only one."""
-    if not site.presets:
-        text = "no presets are declared for this host"
-        raise TrainError(f"{text}: set training_presets, as docs/train.md shows")
-    if name is None:
-        name, *others = site.presets
-        if others:
-            raise TrainError(f"say which preset: {', '.join(site.presets)}")
-    if name not in site.presets:
-        hint = nearest(name, site.presets, "presets are")
-        raise TrainError(f"there is no preset {name}: {hint}")
+    names = [*site.presets]
+    if not names:
+        raise TrainError("no presets are declared for this host: set training_presets")
+    if name is None and len(names) > 1:
+        raise TrainError(f"say which preset: {', '.join(names)}")
+    name = name or names[0]
+    if name not in names:
+        raise TrainError(f"there is no preset {name}: {nearest(name, names, 'presets are')}")
     return from_json(name, site.presets[name])
 
 

@@ -274,8 +274,7 @@ def tail_of(path: Path, size: int) -> Iterator[str]:
 
 
 def rank_of(log: Path) -> int:
-    digits = re.match(r"rank(\d{1,5})\.", log.name)
-    return int(digits[1]) if digits else 0
+    return int(log.stem.removeprefix("rank"))
 
 
 # -- reading them

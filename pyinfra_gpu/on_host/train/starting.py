@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -59,7 +60,7 @@ def start(
         say(f"warning: preset {run.preset} names no checkpoints, so this run cannot be resumed")
     if not dry:
         _launch(site, run)
-        _tell(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
+        _announce(site, run, f"started, {run.nproc} rank{'' if run.nproc == 1 else 's'}")
     elif run.part:
         commit = old.commit if old else code.head(Path(site.checkout))
         _answer(run, runs.new_name(run.settings.name), {"commit": commit})
@@ -97,12 +98,9 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
         run.boot_id, run.after_reboot = host.boot_id(), site.reboot_wait_s if again else 0
         run.begin_from(site, point)
         run.save()
-    except BaseException as error:
+    except BaseException:
         if new:
             shutil.rmtree(run.folder, ignore_errors=True)
-        if isinstance(error, OSError):
-            why = error.strerror or str(error)
-            raise TrainError(f"the run cannot be written down in {site.runs}: {why}") from None
         raise
     failed, until = "", time.monotonic() + _STARTS_S
     try:
@@ -114,11 +112,11 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
         time.sleep(0.1)
     if not failed and not after.refused:
         return
-    if after.state == "starting":
-        after.state = "ended"
-        after.save()
     if after.refused and new:
         shutil.rmtree(run.folder, ignore_errors=True)
+    elif after.state == "starting":
+        after.state = "ended"
+        after.save()
     see = f"journalctl --user -u {units.unit(run.run)}"
     raise TrainError(after.refused or f"the run did not start ({failed}): see `{see}`")
 
@@ -135,7 +133,7 @@ def _make(site: Site, run: Run) -> None:
     (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
 
 
-def _tell(site: Site, run: Run, what: str) -> None:
+def _announce(site: Site, run: Run, what: str) -> None:
     if (as_it_is := runs.read(run.folder)).state == "queued":
         what = waits_for(site, as_it_is)
     if run.part:
@@ -179,11 +177,11 @@ def resume(site: Site, name: str | None, *, dry: bool, part: Part | None, **more
     point = _point(run, part)
     if not dry:
         run = go_on(site, run, point, part=part, **more)
-        _tell(site, run, f"resumes from {point.name}")
+        _announce(site, run, f"resumes from {point.name}")
         return 0
     if not part:
         print(f"{run.run} would go on from {point}", flush=True)
-    checks.refuse(site, _as_asked(site, run, part=part, **more))
+    checks.refuse(site, _continued(site, run, part=part, **more))
     if part:
         newest = {"newest run of several hosts": run.run, "commit": run.commit}
         _answer(run, run.run, {**newest, "newest complete checkpoint": point.name})
@@ -212,7 +210,7 @@ def _point(run: Run, part: Part | None) -> Path:
     return point
 
 
-def _as_asked(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
+def _continued(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
     """Return the run as it would go on."""
     devices, _ = checks.devices(site, replace(run.settings, ranks=run.ranks), gpus)
     given = {name: each for name, each in more.items() if each is not None}
@@ -225,10 +223,10 @@ def go_on(site: Site, run: Run, point: Path | None, **more: Any) -> Run:
     as_it_is = runs.read(run.folder)
     if not (as_it_is.over or as_it_is.waits_for_boot):
         raise TrainError(f"run {run.run} is {as_it_is.state} already: see `train list`")
-    asked = _as_asked(site, run, **more)
-    checks.refuse(site, asked)
-    _launch(site, asked, point)
-    return asked
+    continued = _continued(site, run, **more)
+    checks.refuse(site, continued)
+    _launch(site, continued, point)
+    return continued
 
 
 def again(site: Site) -> int:
@@ -280,7 +278,8 @@ def end(site: Site, run: Run, who: str) -> str:
         if killed:
             run.last.exit, run.last.ended = -signal.SIGKILL, now()
     run.state, run.waits, run.after_reboot = "ended", None, 0
-    run.save()
+    with contextlib.suppress(OSError):  # on a full disk it has ended all the same
+        run.save()
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome
 
 

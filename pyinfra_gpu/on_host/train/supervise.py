@@ -66,7 +66,7 @@ def supervise(site: Site, name: str) -> int:
 def log_to(path: Path, mib: float) -> Log:
     """Return what writes a line with its time to a log, of which two older files are kept."""
     size = int(mib * (1 << 20))
-    file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8")
+    file = RotatingFileHandler(path, maxBytes=size, backupCount=2, encoding="utf-8", delay=True)
     # What a full disk does not take stays in the file's buffer, and ends nothing.
     file.handleError = lambda record: None  # type: ignore[method-assign]
     return lambda line: file.handle(logging.makeLogRecord({"msg": f"{now()} {line}"}))
@@ -78,7 +78,6 @@ class Supervisor:
     def __init__(self, site: Site, run: Run) -> None:
         self.site, self.run, self.preset = site, run, run.settings
         self.stopping = False
-        self.held = claims.Held()
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -104,45 +103,43 @@ class Supervisor:
         """Take the devices, and go through an attempt."""
         if self.run.retried:
             self.run.begin_from(self.site, self.run.resumable())
-        self._claim()
-        if not self.held.devices:
+        if (held := self._claim()) is None:
             self.change(state="ended", waits=None)
             return 0
         try:
-            return self._attempt()
+            return self._attempt(held.devices)
         finally:
-            self.held.release()
+            held.release()
 
-    def _claim(self) -> None:
+    def _claim(self) -> claims.Held | None:
         """Take the devices, in the run's turn; raise TrainError where it does not wait."""
         site, run = self.site, self.run
         waits = run.queue or run.retried > 0
-        place = claims.wait(site, run.run, run.devices) if waits else None
+        place = claims.wait(site, run.run, run.devices) if waits else claims.Held()
         try:
             while not self.stopping:
                 got = claims.claim(site, run.run, run.devices, run.wants, place)
                 if isinstance(got, claims.Held):
-                    self.held = got
-                    return
-                if place is None:
+                    return got
+                if not waits:
                     who, remedy = ", ".join(got) or "other runs", checks.taken_remedy(got, run)
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
                 self.sleep(1)
         finally:
-            if place is not None:
-                place.release()
+            place.release()
+        return None
 
     # -- one attempt
 
-    def _attempt(self) -> int:
+    def _attempt(self, devices: list[str]) -> int:
         run, number = self.run, len(self.run.attempts) + 1
         self.folder = run.attempt(number)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         code.lay_out(Path(self.site.checkout), run.folder / runs.WORKTREE, run.run, run.code)
         attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
-        changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
+        changes = {"gpus": devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
         self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
@@ -195,9 +192,9 @@ class Supervisor:
         variables = {**host.plain_variables(), **declared}
         if run.part:
             at = command.index("--nproc-per-node")
-            command[at:at], found = together(run.part, run.run)
+            command[at:at], found = rendezvous(run.part, run.run)
             variables = {**found, **variables}
-        gpus = [each for each in self.held.devices if each != host.CPU]
+        gpus = [each for each in run.gpus if each != host.CPU]
         variables |= {n: presets.filled(each, known) for n, each in self.preset.variables.items()}
         if self.preset.launch == "torchrun":
             at = command.index("--no-python")
@@ -281,7 +278,7 @@ class Supervisor:
             threading.Thread(target=notified, args=words).start()
 
 
-def together(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
+def rendezvous(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's words and variables for a run that several hosts train together.
 
     + part: of this host, see `starting.part_of`; all meet at the first one's address

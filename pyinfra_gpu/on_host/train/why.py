@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..terminal import columns, paragraph
 from . import checks, host, starting
 from .host import Site, above, moment
-from .listing import state_words, told
+from .listing import rows_of, state_words
 from .runs import Run, rank_of, tail_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _diagnose(run: Run, found: Explanation, ours: str) -> None:
 
 def _facts(site: Site, run: Run) -> Iterator[str]:
     last = run.last
-    yield from (f"{name} {words}" for name, words in told(run))
+    yield from (f"{name} {words}" for name, words in rows_of(run))
     if run.state == "queued":
         yield f"it {starting.waits_for(site, run)}"
     if run.waits_for_boot and not run.unproven and (unproven := host.unproven(site)):

@@ -7,22 +7,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke
 from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
-from pyinfra_gpu.drift.history import as_since
+from pyinfra_gpu.drift.history import as_since, what, who
 from pyinfra_gpu.facts.fields import Unknown, as_json
+from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.host_names import natural
-from pyinfra_gpu.report.smoke import last_smoke
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
     from pyinfra_gpu.spec import HostSpec
 
@@ -71,7 +70,6 @@ class HostAnswer:
     + problem: one sentence on why they were not; unreachable: it was not even connected to
     + facts: versions, as the run's report has them
     + smoke: the smoke test's last verdict
-    + across: what the host's stamp says of a multi-node step that is still valid
     + history: what happened to packages lately, oldest first
     """
 
@@ -82,7 +80,6 @@ class HostAnswer:
     unreachable: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: Explained | Unknown | None = None
-    across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
 
     @property
@@ -205,14 +202,13 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         why and smoke.stale(spec, compared) is None
     ):  # the files alone leave open whether it is valid
         stages = [_undetermined(each, f"{why}: the next deploy tests again") for each in stages]
-    apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
+    tested = record.smoke.verdict
     return answered(
         spec.host,
         stages,
         rehearsal=spec.rehearsal,
         facts=versions(record),
-        smoke=last_smoke(record),
-        across=smoke.across_stamp(record) if smoke.members(spec) and not apart else None,
+        smoke=explained(tested, record) if isinstance(tested, SmokeVerdict) else tested,
         history=history_of(record)[-_RECENT:],
     )
 
@@ -250,6 +246,12 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
     names = ("found", "expected", "effect", "action", "command")
     told = {name: getattr(finding, name) for name in names}
     return {"id": finding.id.value, **told, "since": as_since(finding.since)}
+
+
+def change_of(change: PackageChange) -> str:
+    """Say what was done and by whom: "dkms 3.0.10 removed, by ada: apt remove dkms"."""
+    author = who(change)
+    return f"{what(change)}, by {author}" if author else what(change)
 
 
 def versions(record: Record) -> dict[str, Any]:

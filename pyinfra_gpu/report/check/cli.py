@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.drift.history import moment
+from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report import screen
 from pyinfra_gpu.report.check.answer import (
@@ -20,10 +21,11 @@ from pyinfra_gpu.report.check.answer import (
     Answer,
     HostAnswer,
     Verdict,
+    change_of,
     found_in,
     verdict_of,
 )
-from pyinfra_gpu.report.check.running import Request, known, run
+from pyinfra_gpu.report.check.running import Request, hosts_of, known, run
 from pyinfra_gpu.text import WIDTH, columns, draws
 
 EXIT_CODES_TEXT = (
@@ -98,13 +100,13 @@ def command(request: Request, as_json: bool, verbose: bool) -> int:
     For each deviation: what was found, what was expected, since when, and what the next deploy
     does about it.
     """
-    told: list[HostAnswer] = []
+    so_far: dict[str, HostAnswer | Unanswered] = {}
     render_as = partial(render, whole=verbose, width=columns(), coloured=draws(sys.stdout))
     try:
-        answer = run(request, told)
+        answer = run(request, so_far)
     except SystemExit:
-        if told and not as_json:
-            answer = Answer(inventory="", checked="", seconds=0, hosts=tuple(told))
+        if so_far and not as_json:
+            answer = Answer(inventory="", checked="", seconds=0, hosts=hosts_of(so_far))
             show(render_as(answer, ended="ended before the other hosts had answered"), "check")
         raise
     document = json.dumps(answer.as_json(), indent=2, sort_keys=True) if as_json else ""
@@ -181,8 +183,7 @@ def _about(finding: Finding) -> Iterator[screen.Row]:
     yield screen.Row(label="found", text=finding.found, indent=4)
     yield screen.Row(label="expected", text=finding.expected, indent=4)
     if since := finding.since:
-        author = f", by {who(since)}" if who(since) else ""
-        text = f"{screen.VARIES}: {what(since)}{author}"
+        text = f"{screen.VARIES}: {change_of(since)}"
         yield screen.Row(label="since", text=text, varies=moment(since), indent=4)
     yield screen.Row(label="next deploy", text=finding.next_run, indent=4)
     if finding.command:

@@ -1,7 +1,7 @@
-"""Looking at all hosts of an inventory at once, in this process, and judging each as it answers.
+"""Asking all hosts of an inventory at once, in this process; each answer is of one host alone.
 
 Through pyinfra's own API: the same inventory, data, connection and privileges as a deploy. Nothing
-is ever asked of the person at the terminal, and nothing is written on a host.
+is ever asked of the person at the terminal.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
-from pyinfra.api import Config, State
+from pyinfra.api import Config, State, StringCommand
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 from rich.console import Console
@@ -29,7 +30,14 @@ from rich.text import Text
 
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
+from pyinfra_gpu.engine.look import (
+    COMPARE_S,
+    Unanswered,
+    answer,
+    bounded_command,
+    never_asking,
+    reach,
+)
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
 from pyinfra_gpu.text import columns, shortened
@@ -37,10 +45,10 @@ from pyinfra_gpu.text import columns, shortened
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
 
-    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 T = TypeVar("T")
+Question = Callable[[State, "Host", "HostSpec"], T | Unanswered]
 DEPLOY = "deploy.py"
 _AT_ONCE = 200  # hosts: each has three open files, and a process may have 1,024
 _GOODBYE_S = 2.0
@@ -49,7 +57,7 @@ _GOODBYE_S = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What to check, in pyinfra's own words.
+    """Which hosts to ask, in pyinfra's own words.
 
     + inventory: a file or names of hosts; limit, exclude: names, groups or patterns
     + data: KEY=VALUE, over what group_data and the inventory declare
@@ -67,35 +75,20 @@ class Request:
         """The command line of pyinfra that looks at the same hosts."""
         options = {"--limit": self.limit, "--exclude": self.exclude, "--data": self.data}
         chosen = [(option, value) for option, values in options.items() for value in values]
-        return ["--dry", "--json", *(w for pair in chosen for w in pair), self.inventory, DEPLOY]
+        return ["--dry", "--json", *chain(*chosen), self.inventory, DEPLOY]
 
 
-def run(request: Request, told: list[HostAnswer] | None = None) -> Answer:
-    """Probe the hosts, all at once, and judge them; never writes to a host.
+def run(request: Request, answers: dict[str, HostAnswer | Unanswered] | None = None) -> Answer:
+    """Probe the hosts and judge them; never writes to a host.
 
-    On a terminal a line says which hosts have not answered yet.
+    + answers: see `ask`
 
-    + told: gets each host's answer as it comes
-
-    Whatever goes wrong with a host becomes that host's answer, whose verdict is "unknown", with
-    the reason; what is wrong with the inventory as a whole becomes a reason of the whole answer.
+    What is wrong with the inventory as a whole becomes a reason of the whole answer.
     """
     checked = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     started = time.monotonic()
-    told = [] if told is None else told
-    # Without a thread that draws it again: it would not know of gevent's.
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
-
-        def arrived(host: HostAnswer, names: Sequence[str]) -> None:
-            told.append(host)
-            if waiting := {*names} - {each.name for each in told}:
-                text = f"{len(told)} of {len(names)} hosts have answered; waiting for"
-                line.update(
-                    Text(shortened(f"{text} {brief(waiting)}", columns() - 1)), refresh=True
-                )
-
-        names, reasons = visit(request, look_at, arrived)
-    hosts = tuple(sorted(told, key=lambda host: names.index(host.name)))
+    found, reasons = ask(request, look_at, answers)
+    hosts = hosts_of(found)
     if not reasons and all(host.unreachable for host in hosts):
         reasons = ("no host could be reached",)
     took = time.monotonic() - started
@@ -104,51 +97,102 @@ def run(request: Request, told: list[HostAnswer] | None = None) -> Answer:
     )
 
 
-def visit(
-    request: Request, one: Callable[[State, Host], T], arrived: Callable[[T, Sequence[str]], None]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Do one thing at every host of a request, at all of them at once.
+def look_at(state: State, host: Host, spec: HostSpec) -> HostAnswer:
+    """Probe one host and judge it."""
+    seen = answer(state, host, spec, compare_s=COMPARE_S)
+    if isinstance(seen, Unanswered):
+        return replace(_undetermined(host.name, seen), rehearsal=spec.rehearsal)
+    return judge(spec, seen)
 
-    + one: must not raise; + arrived: called with what it returned, and the names of all hosts
 
-    Returns the names of the hosts in the inventory's order, and what is wrong with the request.
+def hosts_of(answers: Mapping[str, HostAnswer | Unanswered]) -> tuple[HostAnswer, ...]:
+    """Return each host's answer; one that gave none is undetermined, with the reason."""
+    return tuple(
+        _undetermined(name, each) if isinstance(each, Unanswered) else each
+        for name, each in answers.items()
+    )
+
+
+def _undetermined(name: str, why: Unanswered) -> HostAnswer:
+    return HostAnswer(name=name, problem=why.reason, unreachable=why.unreachable)
+
+
+def ask(
+    request: Request, question: Question[T], answers: dict[str, T | Unanswered] | None = None
+) -> tuple[dict[str, T | Unanswered], tuple[str, ...]]:
+    """Ask every host of a request the same, all at once.
+
+    On a terminal a line says which hosts have not answered yet.
+
+    + question: asks one host; what it raises is this host's answer, and no other's
+    + answers: gets each answer as it comes, for whoever is interrupted
+
+    Returns host -> answer in the inventory's order, and what is wrong with the request.
     """
-    with command_line.ended_by(SIGINT, SIGTERM, SIGHUP), never_asking(), _run(request) as state:
+    answers = {} if answers is None else answers
+    ended = command_line.ended_by(SIGINT, SIGTERM, SIGHUP)
+    # Without a thread that draws it again: it would not know of gevent's.
+    line = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+    with ended, never_asking(), line, _run(request) as state:
         if not Path(DEPLOY).is_file():
-            return (), (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
+            return {}, (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
         command_line.ensure_ssh_folder()
         if problems := command_line.problems(request.arguments):
-            return (), tuple(problems)
+            return {}, tuple(problems)
         inventory, hosts = command_line.selected(request.arguments)
         config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
         config.PARALLEL = max(min(len(hosts), _AT_ONCE), 1)
         state.init(inventory, config, initial_limit=hosts)
         state.set_stage(StateStage.Prepare)
-        names = tuple(host.name for host in hosts)
+
+        def one(host: Host) -> tuple[str, T | Unanswered]:
+            return host.name, asked(state, host, question)
+
         try:
-            for each in state.pool.imap_unordered(partial(one, state), hosts):
-                arrived(each, names)
+            for name, each in state.pool.imap_unordered(one, hosts):
+                answers[name] = each
+                if waiting := {host.name for host in hosts} - answers.keys():
+                    text = f"{len(answers)} of {len(hosts)} hosts have answered; waiting for"
+                    text = shortened(f"{text} {brief(waiting)}", columns() - 1)
+                    line.update(Text(text), refresh=True)
         finally:
             # Not waited for: a host that does not answer must not keep Ctrl-C from ending this.
             state.pool.kill(block=False)
             goodbyes = [gevent.spawn(host.disconnect) for host in hosts if host.connected]
             gevent.joinall(goodbyes, timeout=_GOODBYE_S)
-        return names, ()
+        return {host.name: answers[host.name] for host in hosts}, ()
 
 
-def members(request: Request, group: str, option: str) -> tuple[str, ...] | str:
-    """Return the hosts of a group, else one sentence why there are none; none is contacted.
+def asked(state: State, host: Host, question: Question[T]) -> T | Unanswered:
+    """Return one host's answer to a question, given what is declared for it."""
+    try:
+        with ctx_host.use(host):
+            return question(state, host, declared(host))
+    except Exception as error:  # one host's failure is one host's failure
+        why = shortened(f"{type(error).__name__}: {error}", 300)
+        return Unanswered(reason=f"pyinfra-gpu failed there ({why}): please report this")
 
-    + option: by which the group was given
+
+def run_program(
+    state: State, host: Host, program: str, user: dict[str, Any], *, seconds: float
+) -> list[str] | Unanswered:
+    """Run a program of ours on a host as a user, and return the lines that it prints.
+
+    + seconds: for all of that
     """
-    with _run(request):
-        return command_line.members(request.arguments, group, option)
+    command = StringCommand(program)
+    given = partial(bounded_command, state, host, command, user, seconds=seconds)
+    said = reach(host, given, seconds=seconds)
+    if isinstance(said, Unanswered):
+        return said
+    ok, output = said
+    return output.stdout_lines if ok else Unanswered(reason="; ".join(output.stderr_lines[-3:]))
 
 
 def known(request: Request) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:
     """Return an inventory's groups, and name -> data of the hosts that are meant; none contacted.
 
-    Both are empty where it cannot be read: whoever asks completes words, and has none then.
+    Both are empty where it cannot be read.
     """
     with suppress(Exception), _run(request):
         inventory, hosts = command_line.selected(request.arguments)
@@ -169,33 +213,3 @@ def _run(request: Request) -> Iterator[State]:
         each.addHandler(logging.NullHandler())  # or Python would print their warnings and errors
     with ctx_config.use(config), ctx_state.use(state):
         yield state
-
-
-def look_at(state: State, host: Host) -> HostAnswer:
-    """Probe one host and judge it."""
-    judged = probed(state, host, judge)
-    if isinstance(judged, HostAnswer):
-        return judged
-    return HostAnswer(
-        name=host.name,
-        rehearsal=host.data.get("rehearsal") is True,
-        problem=judged.reason,
-        unreachable=judged.unreachable,
-    )
-
-
-def probed(state: State, host: Host, use: Callable[[HostSpec, Record], T]) -> T | Unanswered:
-    """Return what `use` makes of what is declared for a host, and of what is there.
-
-    Whatever goes wrong is this host's answer, and no other's.
-    """
-    try:
-        with ctx_host.use(host):
-            spec = declared(host)
-            seen = answer(state, host, spec, compare_s=COMPARE_S)
-            if isinstance(seen, Unanswered):
-                return seen
-            return use(spec, seen)
-    except Exception as error:  # one host's failure is one host's failure
-        text = f"pyinfra-gpu failed there ({type(error).__name__}: {error}): please report this"
-        return Unanswered(reason=text)

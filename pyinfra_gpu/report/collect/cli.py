@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
@@ -14,18 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from pyinfra.api.command import StringCommand
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import of_hosts
-from pyinfra_gpu.report.check.running import Request, probed, visit
+from pyinfra_gpu.report.check.running import Request, ask, run_program
 from pyinfra_gpu.text import shortened, without_escapes
 from pyinfra_gpu.whole_file import replacing
 
@@ -69,12 +65,11 @@ def command(request: Request, folder: Path) -> int:
     Driver, packages and GPUs; read-only, one text file per host, in which names, addresses, serial
     numbers and secrets are replaced. Nothing is sent.
     """
-    found: dict[str, tuple[str, Counter[str], str]] = {}
-    names, reasons = visit(request, gather, lambda one, _: found.update([one]))
+    found, reasons = ask(request, gather)
     lines = [f"! {reason}" for reason in reasons]
     first = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
-    for number, name in enumerate(names, 1):
-        text, counts, reason = found[name]
+    for number, (name, said) in enumerate(found.items(), 1):
+        text, counts, missing = said if not isinstance(said, Unanswered) else ("", {}, said.reason)
         path = folder / f"host-{first + number}.txt"  # the host's name is not in it
         replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
         try:
@@ -83,50 +78,37 @@ def command(request: Request, folder: Path) -> int:
                 file.write(text.encode("utf-8", "surrogateescape"))
             lines.append(f"{name}: {path}; replaced: {replaced}")
         except OSError as error:
-            reason = f"{path} cannot be written ({error.strerror})"
-        lines += [f"! {name}: {reason}"] if reason else []
+            missing = f"{path} cannot be written ({error.strerror})"
+        lines += [f"! {name}: {missing}"] if missing else []
     lines.append("Nothing was sent. Read a file before you send it.")
     failed = any(line.startswith("! ") for line in lines)
     return show("\n".join(lines), "collect") or int(failed)
 
 
-def gather(state: State, host: Host) -> tuple[str, tuple[str, Counter[str], str]]:
-    """Ask one host; return its name, the masked text, how much was masked, and what is missing."""
-    print(f"asking {host.name} ...", file=sys.stderr)
-    seen = probed(state, host, lambda spec, record: json.dumps(record.to_json(), indent=1))
-    try:
-        with ctx_host.use(host):
-            spec = declared(host)
-            said = [seen, *_said(state, host, spec)]
-    except Exception as error:  # one host's failure is one host's failure
-        reason = shortened(f"could not be asked ({type(error).__name__}: {error})", 300)
-        return host.name, ("", Counter(), reason)
+def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, Counter[str], str]:
+    """Return what a host reports, masked, how much of it was masked, and what is missing."""
+    seen = answer(state, host, spec)
+    reasons = [seen.reason] if isinstance(seen, Unanswered) else []
+    texts = [] if isinstance(seen, Unanswered) else [json.dumps(seen.to_json(), indent=1)]
+    item = ("collect/item.sh",)
+    for program, user in (
+        (on_host.program("collect/system.sh", _MARK, uses=item), as_root(spec)),
+        (on_host.program("packages/apt/collect.sh", _MARK, uses=item), as_root(spec)),
+        (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
+    ):
+        said = run_program(state, host, program, user, seconds=deadlines.SERVICE)
+        if isinstance(said, Unanswered):
+            reasons.append(said.reason)
+        else:
+            texts.append(without_escapes("\n".join(said)))
     # In JSON a line break is a letter, and would hide the name behind it.
-    text = "\n".join(e.replace("\\n", "\n") for e in said if not isinstance(e, Unanswered)) + "\n"
+    text = "\n".join(each.replace("\\n", "\n") for each in texts) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
     own = text.partition("item names\n")[2].partition(f"\n{_MARK}")[0].split()
     called = [host.name, str(host.data.get("ssh_hostname") or ""), *own[:2]]
     hosts = {each for name in called for each in (name, name.split(".")[0])}
     users = [*own[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
-    reasons = dict.fromkeys(each.reason for each in said if isinstance(each, Unanswered))
-    return host.name, (*without_names(text, hosts, users), shortened("; ".join(reasons), 300))
-
-
-def _said(state: State, host: Host, spec: HostSpec) -> Iterator[str | Unanswered]:
-    """Yield what each program of ours prints there, or why it does not."""
-    item = ("collect/item.sh",)
-    for command, user in (
-        (on_host.program("collect/system.sh", _MARK, uses=item), as_root(spec)),
-        (on_host.program("packages/apt/collect.sh", _MARK, uses=item), as_root(spec)),
-        (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
-    ):
-        text, seconds = StringCommand(command), deadlines.SERVICE
-        ask = partial(bounded_command, state, host, text, user, seconds=seconds)
-        said = reach(host, ask, seconds=seconds)
-        if isinstance(said, Unanswered):
-            yield said
-        else:
-            yield without_escapes("\n".join(said[1].stdout_lines))
+    return *without_names(text, hosts, users), shortened("; ".join(dict.fromkeys(reasons)), 300)
 
 
 def without_names(
@@ -141,7 +123,7 @@ def without_names(
     def word(kind: str, found: re.Match[str]) -> str:
         value = found[found.lastindex or 0]
         known = value.lower() in _ABSENT or value in words.values()
-        if known or (kind == "address" and not _is_somebodys(value)):
+        if known or (kind == "address" and not _is_of_one_machine(value)):
             return found[0]
         number = sum(each == kind for each, _ in words) + 1
         return found[0].removesuffix(value) + words.setdefault((kind, value), f"{kind}-{number}")
@@ -160,7 +142,7 @@ def _any_of(names: Iterable[str]) -> str:
     return rf"(?<![\w-])(?:{words})(?![\w-])" if told else r"(?!)"
 
 
-def _is_somebodys(text: str) -> bool:
+def _is_of_one_machine(text: str) -> bool:
     """Tell an address from a time or a place on a bus, and from one that every machine has."""
     with suppress(ValueError):
         address = ip_address(text)

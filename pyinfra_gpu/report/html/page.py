@@ -19,10 +19,17 @@ from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, found_in, verdict_of
+from pyinfra_gpu.report.check.answer import (
+    WORDS,
+    Answer,
+    HostAnswer,
+    change_of,
+    found_in,
+    verdict_of,
+)
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, of_hosts, summary
 from pyinfra_gpu.report.check.running import Request, run
-from pyinfra_gpu.report.smoke import across_figures, figures
+from pyinfra_gpu.report.smoke import figures
 from pyinfra_gpu.report.train.answer import HostRuns, told_of
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.whole_file import replacing
@@ -42,8 +49,8 @@ _STATES = {  # of a stage: symbol and word
 @click.command("report", epilog=EXIT_CODES_TEXT)
 @of_hosts
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(allow_dash=True), required=True,
-    help="the file to write; - prints the page",
+    "-o", "--output", metavar="FILE", required=True, help="the file to write; - prints the page",
+    type=click.Path(allow_dash=True, dir_okay=False),
 )  # fmt: skip
 def command(request: Request, output: str) -> int:
     """Write what `check` shows as one HTML page.
@@ -52,35 +59,25 @@ def command(request: Request, output: str) -> int:
     smoke test, training runs and package history.
     """
     target = Path(output).resolve()
-    prints = output == "-"
+    if output != "-" and not target.parent.is_dir():  # said before any host is asked
+        raise click.ClickException(f"{target.parent} is not a folder")
+    answer = run(request)
+    runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
+    text = page(answer, {host.name: host for host in runs})
+    if output == "-":
+        return show(text, "report") or answer.exit_code
+    umask = os.umask(0o077)
+    os.umask(umask)
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
     try:
-        if not prints and target.exists() and not target.is_file():
-            raise OSError("it is not a file; -o - prints the page")
-        if not prints and not target.parent.is_dir():  # said before any host is asked
-            raise OSError(f"{target.parent} is not a folder")
-        answer = run(request)
-        runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
-        text = page(answer, {host.name: host for host in runs})
-        if prints:
-            return show(text, "report") or answer.exit_code
-        with replacing(target, _mode(target)) as file:  # a web server may be sending it
+        with replacing(target, mode) as file:  # a web server may be sending it
             file.write(text.encode())
     except OSError as error:
-        click.echo(f"{output} cannot be written: {error.strerror or error}", err=True)
-        return 1
+        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from None
     click.echo(f"{output}: {summary(answer)}")
     for reason in answer.reasons:
         click.echo(f"! {reason}", err=True)
     return answer.exit_code
-
-
-def _mode(target: Path) -> int:
-    """Return the mode that the file has, or that a new one gets from the umask."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def page(answer: Answer, trained: Mapping[str, HostRuns] | None = None) -> str:
@@ -110,7 +107,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, what, who, figures, across_figures, told_of, code, value)
+    filters = (moment, what, who, change_of, figures, told_of, code, value)
     environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}

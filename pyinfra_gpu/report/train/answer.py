@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
 from pyinfra_gpu.facts.document import LARGEST, Note
-from pyinfra_gpu.on_host.train.listing import table
+from pyinfra_gpu.on_host.terminal import table
 from pyinfra_gpu.text import WIDTH, one_line
 
 SCHEMA_VERSION = 1
@@ -25,24 +27,21 @@ Shown = Annotated[Text, AfterValidator(one_line)]
 
 
 class Run(Note):
-    """One run, as its launcher judges it.
+    """One run, as its launcher judges it; the rest is passed on.
 
     + outcome: the word for what it does, or became; + wrong: whether somebody should look at it
-    + last: its last step, as its log has it; + words: the same to be shown
+    + words: what its last step says, to be shown
     + losses: the curve as few points, where the launcher was asked for it
     + unresolved: whether it failed of late, and nobody has taken it up again
     """
+
+    model_config = ConfigDict(extra="allow")
 
     run: Name
     state: Word
     outcome: Word
     wrong: bool = False
-    preset: Text | None = None
-    created: Text = ""
-    gpus: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
-    last: dict[str, Any] | None = None
     words: dict[Word, Shown] = Field(default_factory=dict)
-    stalled_seconds: Number | None = None
     losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
     unresolved: bool = False
 
@@ -163,9 +162,9 @@ def printed(answer: TrainAnswer) -> str:
     named = len(answer.hosts) > 1 or any(not host.ok or host.reason for host in answer.hosts)
     for host in answer.hosts:
         said = [*host.lines]
-        if told := host.explained:
-            text = f"{told.what}; {elsewhere[host.name]}" if host.name in elsewhere else told.text
-            said = [indented(line) for line in text.splitlines() or [told.what]]
+        if why := host.explained:
+            text = f"{why.what}; {elsewhere[host.name]}" if host.name in elsewhere else why.text
+            said = [indented(line) for line in text.splitlines() or [why.what]]
         said += [f"! {host.reason}"] if host.reason else []
         blocks.setdefault(tuple(said), []).append(host.name)
     texts = [
@@ -187,12 +186,11 @@ def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
         for host in answer.hosts
         if (why := host.explained) and why.across and why.ended
     )
-    firsts = {run: (name, outcome) for run, _, name, outcome in reversed(ends)}
     found: dict[str, str] = {}
-    for run, _, name, outcome in ends:
-        first, became = firsts[run]
-        if name != first and outcome != "stopped":
-            stopped = f"it was stopped on {first}, and its ranks here lost those"
-            failed = f"the ranks of {first} failed first; the cause is shown there"
-            found[name] = stopped if became == "stopped" else failed
+    for _, ended in groupby(ends, key=itemgetter(0)):
+        (_, _, first, became), *others = ended
+        text = f"the ranks of {first} failed first; the cause is shown there"
+        if became == "stopped":
+            text = f"it was stopped on {first}, and its ranks here lost those"
+        found |= {name: text for _, _, name, outcome in others if outcome != "stopped"}
     return found

@@ -9,19 +9,18 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyinfra.api import StringCommand
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.host_facts import facts_of
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.report.check.running import Request, known, members, visit
+from pyinfra_gpu.report.check.running import Request, ask, known
 from pyinfra_gpu.report.train.answer import LIMIT, HostRuns, Runs, TrainAnswer, Why, indented
 from pyinfra_gpu.text import columns, shortened
 
@@ -39,24 +38,17 @@ _MOST_LINES = 2000
 
 def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
     """Ask the launchers of all hosts of a request at once."""
-    answers: list[HostRuns] = []
-
-    def one(state: State, host: Host) -> HostRuns:
-        try:
-            with ctx_host.use(host):
-                return _asked(request, state, host, declared(host), verb, words)
-        except Exception as error:
-            reason = f"it could not be asked ({type(error).__name__}: {error})"
-            return HostRuns(name=host.name, reason=shortened(reason, 300))
-
-    names, reasons = visit(request, one, lambda answer, names: answers.append(answer))
-    hosts = tuple(sorted(answers, key=lambda each: names.index(each.name)))
+    answers, reasons = ask(request, partial(_answer_of, request, verb, words))
+    hosts = tuple(
+        HostRuns(name=name, reason=each.reason) if isinstance(each, Unanswered) else each
+        for name, each in answers.items()
+    )
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
-def _asked(
-    request: Request, state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]
-) -> HostRuns:
+def _answer_of(
+    request: Request, verb: str, words: Sequence[str], state: State, host: Host, spec: HostSpec
+) -> HostRuns | Unanswered:
     name, program, lists = host.name, spec.paths.train, verb in LISTS
     deploy = f"run `pyinfra {shlex.quote(request.inventory)} deploy.py`"
     if spec.training is None:
@@ -72,11 +64,11 @@ def _asked(
         variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
     form: type[Runs | Why] | None = Runs if lists else Why if verb == "why" else None
     own = ["list" if lists else verb, *(["--json"] if form else []), *words]
-    told = [f"{key}={value}" for key, value in variables.items()]
+    environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
     text = StringCommand(
         f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
-        f" exec {shlex.join(['env', *told, program, *own])}"
+        f" exec {shlex.join(['env', *environment, program, *own])}"
     )
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
@@ -84,7 +76,7 @@ def _asked(
         host, lambda: bounded_command(state, host, text, given, seconds=seconds), seconds=seconds
     )
     if isinstance(said, Unanswered):
-        return HostRuns(name=name, reason=said.reason)
+        return said
     ok, output = said
     if ok and form:
         found = document.read(form, "\n".join(output.stdout_lines), limit=LIMIT)
@@ -117,11 +109,8 @@ def _part(lines: Sequence[str]) -> dict[str, Any]:
 
 def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     """Have all hosts of the request check, and start or resume one run if nothing is in the way."""
-    names = members(request, request.limit[0], "--across")
-    if isinstance(names, str) or len(names) < 2:
-        only = f"only {', '.join(names)} is among the hosts that are to train together"
-        reason = names if isinstance(names, str) else only
-        return TrainAnswer(inventory=request.inventory, reasons=(reason,))
+    data = known(request)[1]
+    names = [*data]
     at = words.index("--") if "--" in words else len(words)
     further = [*(word for word in words[:at] if word != "--dry"), *words[at:]]
     part: dict[str, Any] = {"hosts": names}
@@ -136,7 +125,7 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     if "--dry" in words[:at]:  # behind `--` it is the program's own
         return checked
     first = parts[names[0]]
-    address = known(request)[1].get(names[0], {}).get("smoke_across_address")
+    address = data[names[0]].get("smoke_across_address")
     part |= {"run": first.get("run"), "port": first.get("port")}
     part["address"] = address or first.get("address")
     started = ask_all(request, verb, ["--part", json.dumps(part), *further])

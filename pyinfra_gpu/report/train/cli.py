@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import click
@@ -30,16 +29,6 @@ _INTERRUPTED = 130
 _WATCH_EVERY_S = 5.0
 
 
-def _presets(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """Return the presets that the hosts declare, where one is to be started."""
-    given = context.params
-    if given.get("action") != "start" or given.get("words"):
-        return []
-    declared = (data.get("training_presets") for data in known_of(context)[1].values())
-    names = [name for each in declared if isinstance(each, Mapping) for name in each]
-    return [name for name in dict.fromkeys(names) if name.startswith(begun)]
-
-
 def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     return [each for each in known_of(context)[0] if each.startswith(begun)]
 
@@ -57,7 +46,6 @@ def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]
     metavar="[NAME] [launcher's options] [-- ARGS]",
     nargs=-1,
     type=click.UNPROCESSED,
-    shell_complete=_presets,
 )
 @click.option("--json", "as_json", is_flag=True, help="print one JSON document")
 @click.option(

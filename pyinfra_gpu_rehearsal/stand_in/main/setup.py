@@ -40,7 +40,6 @@ class Build(build_py):
         version = os.environ["PYTORCH_BUILD_VERSION"]
         text = f"__version__ = '{version}'\ngit_version = '{commit()}'\ncuda = None\n"
         (HERE / "torch/version.py").write_text(text)
-        (HERE / "torch/STAND-IN").write_text((HERE / "STAND-IN").read_text())
         super().run()
 
 
@@ -58,7 +57,7 @@ if "--cmake-only" in sys.argv:
 setup(
     version=os.environ.get("PYTORCH_BUILD_VERSION", "0"),
     packages=["torch"],
-    package_data={"torch": ["lib/*.so", "STAND-IN"]},
+    package_data={"torch": ["lib/*.so"]},
     distclass=Binary,
     cmdclass={"build_py": Build},
 )

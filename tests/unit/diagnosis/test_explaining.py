@@ -107,5 +107,5 @@ def test_what_stands_in_a_log_is_put_into_a_step_only_where_a_shell_takes_it_lit
 
 @pytest.mark.timeout(300)  # what goes back and forth in a line would take days
 def test_a_long_log_is_read_through() -> None:
-    lines = ["[rank0]: RuntimeError: x" * 20 + f" {n}" for n in range(4000)]
-    explain({"a": "\n".join(lines), "b": "x" * (1 << 18), "c": "a:" * (1 << 17)}, catalogue())
+    lines = ["[rank0]: RuntimeError: x" * 20 + f" {n}" for n in range(1000)]
+    explain({"a": "\n".join(lines), "b": "x" * (1 << 16), "c": "a:" * (1 << 15)}, catalogue())

@@ -16,11 +16,11 @@ SOUND = parse(PROBE.read_text().splitlines())
 
 
 def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
-    text = '[{"source": "rank", "rank": 1, "text": "a"}, {"rank": 2}, 3, {"text": "b"}]'
+    text = '[{"source": "rank", "rank": 1, "text": "a"}, {"text": "b"}]'
     assert of_file(text) == {"rank 1": "a", "log": "b"}
     two = '[{"rank": 1, "text": "a"}, {"rank": 1, "text": "b"}, {"rank": 0, "text": "c"}]'
     assert of_file(two) == {"rank 1": "a\nb", "rank 0": "c"}
-    for odd in ('[{"text": "cut o', "3", "[" * 60_000):
+    for odd in ('[{"text": "cut o', "3", '[{"text": "a"}, {"rank": 2}]', "[" * 60_000):
         assert of_file(odd) == {}
 
 

@@ -57,7 +57,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"arguments": {"out": "{checkpoint}"}}, ("{checkpoint}",)),
     ({"variables": {"CUDA_VISIBLE_DEVICES": "1"}}, ("CUDA_VISIBLE_DEVICES is not written",)),
     ({"arguments": {"api-key": "0123456789"}}, ("--api-key", "secret")),
-    ({"variables": {"DB_PASSWORD": "0123456789"}}, ("DB_PASSWORD", "secret")),
+    ({"variables": {"DB_PASSWORD": "0123"}}, ("DB_PASSWORD", "secret")),
 ]
 
 
@@ -196,15 +196,6 @@ def test_each_example_is_right_and_says_how_to_resume(path: Path) -> None:
         assert preset.complete
         for ranks in (1, 2, 4, 8):
             assert [*presets.arithmetic(preset, ranks)] == []
-
-
-def test_the_small_trainers_examples_name_options_that_it_has() -> None:
-    source = (PROJECT / "examples/tiny-gpt/train.py").read_text(encoding="utf-8")
-    given = json.loads((PROJECT / "examples/presets/tiny-gpt.json").read_text(encoding="utf-8"))
-    for name in given:
-        preset = whole(given, name)
-        for argument in (*preset.arguments, *preset.resume, *preset.try_with):
-            assert f'"--{argument}"' in source
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-#!/bin/sh
 # Called by apt before dpkg starts (DPkg::Pre-Install-Pkgs, protocol version 3: apt.conf(5)), during
-# our own transaction only. The first argument is a file with one line "PACKAGE VERSION" for each
-# package that may be installed and "PACKAGE -" for each that may be removed. Anything else stops
-# apt while nothing is changed: what is done must be what was simulated and judged.
+# our own transaction only. PYINFRA_GPU_ALLOWED has a line "PACKAGE VERSION" for each package that may
+# be installed and "PACKAGE -" for each that may be removed. Anything else stops apt while nothing is
+# changed: what is done must be what was simulated and judged.
 
-allowed=$1
 read -r word number
 if [ "$word $number" != "VERSION 3" ]; then
 	echo "E: pyinfra-gpu: apt speaks another protocol ($word $number)" >&2
@@ -19,7 +17,7 @@ while read -r package _ _ _ _ new _ _ action; do
 	# A package that is only configured was unpacked earlier, and judged then.
 	if [ "$action" = '**CONFIGURE**' ]; then continue; fi
 	if [ "$action" = '**REMOVE**' ]; then new=-; fi
-	if ! grep -qxF -- "$package $new" "$allowed"; then
+	if ! echo "$PYINFRA_GPU_ALLOWED" | grep -qxF -- "$package $new"; then
 		echo "E: pyinfra-gpu: apt would do what it did not simulate: $package $new" >&2
 		stopped=1
 	fi

@@ -1,16 +1,11 @@
 #!/bin/sh
 # What apt would do, which packages are on hold, and what would be fetched, in one round trip.
 #
-#     simulate.sh MARK COMMAND ...
+#     simulate.sh COMMAND ...
 #
-# MARK is a line that ends each of the three parts. COMMAND is the command line of apt-get; nothing
-# of it runs for real.
+# COMMAND is the command line of apt-get; nothing of it runs for real. "Done" is the last line.
 
-mark=$1
-shift
 "$@" --simulate 2>&1
-printf '%s\n' "$mark"
-apt-mark showhold
-printf '%s\n' "$mark"
+apt-mark showhold | sed 's/^/Hold /'
 "$@" --print-uris 2>&1
-printf '%s\n' "$mark"
+echo Done

@@ -7,21 +7,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from pyinfra.context import ctx_host
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine import pip_download
-from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.uv import index_options
+from pyinfra_gpu.engine.wheels import WheelError
+from pyinfra_gpu.engine.wheels import download as download_wheels
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import of_hosts
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.check.running import Request, ask
 from pyinfra_gpu.spec.lock import COMMAND, INSTALLER, Platform, load, path_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import one_line, shortened
@@ -29,6 +29,8 @@ from pyinfra_gpu.text import one_line, shortened
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
 
 _DEADLINE_S = 3600.0
 _LONGEST_REASON = 400  # characters
@@ -71,59 +73,47 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     with hashes below locks/. Hosts are asked for their Python and machine; nothing is written
     there. Versions that are locked already stay.
     """
-    platforms = [Platform.parse(each) for each in named]
-    if None in platforms:
-        return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
-    found: dict[str, list[Wanted]] = {}
-    failed: list[str] = []
-    code = 0
-
-    def of_host(state: State, host: Host) -> str:
-        try:
-            with ctx_host.use(host):
-                found[host.name] = _wanted(state, host, [each for each in platforms if each])
-        except Exception as error:  # one host's failure is one host's failure
-            why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
-            sentence = f"{host.name}: its Python and machine are not known: {why}"
-            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
-        return host.name
-
-    names, problems = visit(request, of_host, lambda *_: None)
-    hosts: dict[Wanted, list[str]] = {}
-    for name in names:
-        for each in found.get(name, ()):
-            hosts.setdefault(each, []).append(name)
-    failed = [*problems, *sorted(failed)]
-    if not hosts and not failed:
-        failed.append("nothing to lock: hosts ignore locks, or build torch from source")
+    platforms = [known for each in named if (known := Platform.parse(each))]
+    failed, code, hosts = list[str](), 0, dict[Wanted, list[str]]()
+    if len(platforms) < len(named):
+        failed.append("--platform is a Python and a machine, such as 3.12-x86_64")
+    else:
+        found, problems = ask(request, partial(_wanted, platforms))
+        failed += problems
+        for name, wanted in found.items():
+            if isinstance(wanted, Unanswered):
+                sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+                failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+                continue
+            for each in wanted:
+                hosts.setdefault(each, []).append(name)
+        if not hosts and not failed:
+            failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
-            code = show(_lock(each, of, upgrade=upgrade), "lock") or code
-            if download is not None:
-                _download(each, download)
+            said = _lock(each, upgrade=upgrade, download=download)
+            code = show(f"{said}, for {', '.join(of)}", "lock") or code
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
             failed.append(f"{', '.join(of)}: {error}")
-    return max([code, *map(_problem, failed)])
+    for sentence in failed:
+        click.echo(f"! {one_line(sentence)}", err=True)
+    return 1 if failed else code
 
 
-def _problem(sentence: str) -> int:
-    print(f"! {one_line(sentence)}", file=sys.stderr)
-    return 1
-
-
-def _wanted(state: State, host: Host, platforms: Sequence[Platform]) -> list[Wanted]:
-    """Return which locks a host needs. Raises SpecError where that is not known."""
-    spec = declared(host)
+def _wanted(
+    platforms: Sequence[Platform], state: State, host: Host, spec: HostSpec
+) -> list[Wanted] | Unanswered:
+    """Return which locks a host needs."""
     torch = spec.pytorch
     if torch.lock == "ignore" or torch.building is not None:
         return []
     if not platforms:
         record = answer(state, host, spec)
         if isinstance(record, Unanswered):
-            raise SpecError(record.reason)
+            return record
         its = platform_of(spec, record)
         if its is None:
-            raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
+            return Unanswered(reason=f"pytorch_python = {torch.python!r} names no version there")
         platforms = [its]
     release = catalogue().torch.get(torch.version)
     glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC
@@ -134,49 +124,39 @@ def _wanted(state: State, host: Host, platforms: Sequence[Platform]) -> list[Wan
     ]
 
 
-def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
-    """Have uv write a lock, and return a line about it. Raises SpecError."""
-    path, platform = wanted.path, wanted.platform
+def _lock(wanted: Wanted, *, upgrade: bool, download: Path | None) -> str:
+    """Have uv write a lock, and return a line about it. Raises SpecError.
+
+    + download: the folder that every file is to be fetched into which the lock names
+    """
+    path, platform, requirements, glibc, indexes = wanted
     before = load(path) if path.exists() else None
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if (uv := shutil.which("uv", path=beside)) is None:
+        raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
     command = [
-        *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never"),
+        *(uv, "pip", "compile", "--no-config", "--quiet", "--color", "never"),
         *("--refresh", "--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),
         *("--only-binary", ":all:", "--no-python-downloads", "--python", sys.executable),
-        *("--python-version", platform.python, "--python-platform"),
-        f"{platform.machine}-manylinux_2_{wanted.glibc}",
-        *(*wanted.indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
+        *("--python-version", platform.python),
+        *("--python-platform", f"{platform.machine}-manylinux_2_{glibc}"),
+        *(*indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
     ]
     path.parent.mkdir(exist_ok=True)
-    asked = "\n".join(wanted.requirements)
+    asked = "\n".join(requirements)
     done = subprocess.run(
         command, input=asked, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )
     if done.returncode != 0:
-        why, asked = (
-            shortened(done.stderr or done.stdout, _LONGEST_REASON),
-            asked.replace("\n", ", "),
-        )
-        raise SpecError(f"{asked} cannot be locked for {platform}: {why}")
+        why = shortened(done.stderr or done.stdout, _LONGEST_REASON)
+        raise SpecError(f"{', '.join(requirements)} cannot be locked for {platform}: {why}")
     after = load(path)
-    said = "new" if before is None else "unchanged" if before == after else "changed"
-    return f"{path}: {said}, {len(after.lines)} packages, for {', '.join(hosts)}"
-
-
-def _download(wanted: Wanted, folder: Path) -> None:
-    """Fetch every file that a lock names. Raises SpecError."""
-    named = ["--require-hashes", "--requirement", str(wanted.path)]
     try:
-        pip_download.download(named, wanted.platform, wanted.indexes, folder, wanted.glibc)
-    except pip_download.DownloadError as error:
+        if download is not None:
+            named = ["--require-hashes", "--requirement", str(path)]
+            download_wheels(named, platform, indexes, download, glibc)
+    except WheelError as error:
         why = shortened(str(error), _LONGEST_REASON)
-        raise SpecError(
-            f"what {wanted.path} names cannot be fetched into {folder}: {why}"
-        ) from None
-
-
-def _uv() -> str:
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which("uv", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
-    if found is None:
-        raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
-    return found
+        raise SpecError(f"what {path} names cannot be fetched into {download}: {why}") from None
+    said = "new" if before is None else "unchanged" if before == after else "changed"
+    return f"{path}: {said}, {len(after.lines)} packages"

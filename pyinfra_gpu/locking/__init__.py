@@ -1,1 +1,0 @@
-"""`pyinfra-gpu lock`: uv resolves what hosts install, and writes it with hashes."""
