@@ -16,7 +16,7 @@ from pyinfra_gpu.facts.fields import Unknown
 HOME = "/usr/local/cuda-13.0"
 TOOLKIT = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
 MISSING, DIFFERS, COMPILER = "not-installed", "toolkit-differs", "compiler-differs"
-LINK, SHELL, META, UNPROVEN = "link-differs", "shell-path", "metapackage-installed", "unproven"
+LINK, SHELL, UNPROVEN = "link-differs", "shell-path", "unproven"
 NO_TOOLKIT = {"cuda_toolkit": False}
 NO_LINK: dict[str, str | None] = {"cuda.link": None, "cuda.alternative": None}
 Lists = dict[str, list[str]]
@@ -114,10 +114,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"privilege": "none", "prefix": "/home/u/p", "cuda.gcc": None, "cuda.gxx": False},
         f"{COMPILER}!",
     ),
-    "the package that pulls drivers": (
-        packages(*TOOLKIT, "cuda-13-0 13.0.3-1 0 1"), f"{META}! {UNPROVEN}",
-    ),
-    "the package that pulls anything": (packages(*TOOLKIT, "cuda 13.1.0-1 0 1"), f"{META}!"),
     "never proven": ({"cuda.proof": None}, UNPROVEN),
     "other GPUs are to be compiled for": (
         {"cuda_archs": ["9.0"], **proofs({**bare_gpu_host().data})}, UNPROVEN,
@@ -166,6 +162,9 @@ ASKED: list[tuple[dict[str, Any], str, list[str], list[str]]] = [
     (packages(TOOLKIT[0], HALF_NVCC, *OTHERS), "g++", [], [NVCC]),
     (lost("13.0"), "g++", [], ["libcublas-13-0"]),
     (CONFIGURATION, "g++", [], ["cuda-toolkit-config-common"]),
+    # by a guess nothing is done
+    ({**lost("13.0"), "cuda.missing": "?no permission"}, "g++", [], []),
+    ({**NONE, "cuda.toolkits": "?no permission"}, "g++", [], []),
     # nvcc's own package even if it was forced off, and none that nvcc is not made of
     (
         {**packages(TOOLKIT[0], NVVM, *OTHERS), "cuda.missing": ["bin/nvcc"]},

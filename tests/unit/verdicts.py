@@ -10,7 +10,6 @@ from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.on_host.diagnosis.causes import Step
 from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 from pyinfra_gpu.on_host.smoke.document import VERSION, Metrics
-from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
 
@@ -55,7 +54,6 @@ def document(**changes: Any) -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         "mode": "rehearsal-cpu",
-        "label": LABELS.get(changes.get("mode", "rehearsal-cpu"), "?"),
         "status": "pass",
         "proof": False,
         "host": "ws1",
@@ -87,7 +85,6 @@ def across(**changes: Any) -> dict[str, Any]:
     return document(
         **{
             "mode": "gpu",
-            "label": "2 hosts, NCCL",
             "proof": True,
             "fingerprint": "r1",
             "hosts": ["ws1", "ws2"],

@@ -130,7 +130,7 @@ class Failed(Part):
 class Verdict(Part):
     """The verdict of the smoke test on one host, or of one step that several hosts took.
 
-    + label: the mode in words; proof: whether this run proves that a GPU host works
+    + proof: whether this run proves that a GPU host works
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
     + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
       None on a pass, or where it could not be written
@@ -140,7 +140,6 @@ class Verdict(Part):
 
     schema_version: int
     mode: Mode
-    label: str
     status: Status
     proof: bool
     host: str

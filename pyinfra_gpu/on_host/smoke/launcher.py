@@ -93,7 +93,6 @@ class Test:
             hosts=hosts,
         )
         self._checks = checks_of(self._mode, across=not self._alone)
-        self._label = (f"{len(hosts)} hosts, " if hosts else "") + verdict.LABELS[self._mode]
         self._results: dict[str, Result] = {}
         self._failed_at: float | None = None
         self._remark = ""
@@ -106,7 +105,8 @@ class Test:
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
-        self._say.say(f"{self._options.host}: {self._label}")
+        across = f"{len(self._want.hosts)} hosts, " if self._want.hosts else ""
+        self._say.say(f"{self._options.host}: {across}{verdict.LABELS[self._mode]}")
         if self._listens.to == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens.how}")
         if self._alone:
@@ -293,7 +293,6 @@ class Test:
         return Verdict(
             schema_version=VERSION,
             mode=self._mode,
-            label=self._label,
             status=status,
             proof=status in PASSED and want.mode == GPU,
             host=options.host,

@@ -181,8 +181,9 @@ def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
 
 
 def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    plain = {name: (name, lambda text: text or "") for name in fields}
-    rows, error = nvidia_smi.read(run, plain, what)
+    rows, error = nvidia_smi.read(
+        run, {name: (name, lambda text: text or "") for name in fields}, what
+    )
     if error:
         raise TrainError(error)
     return rows
