@@ -21,10 +21,10 @@ _PROGRAM = "pyinfra-gpu"
 _COMMANDS = {
     "check": "pyinfra_gpu.report.check.cli",
     "report": "pyinfra_gpu.report.html.page",
-    "explain": "pyinfra_gpu.explain.cli",
+    "explain": "pyinfra_gpu.explain",
     "train": "pyinfra_gpu.report.train.cli",
     "lock": "pyinfra_gpu.locking",
-    "collect": "pyinfra_gpu.report.collect.cli",
+    "collect": "pyinfra_gpu.report.collect",
     "remove": "pyinfra_gpu.remove",
     "rehearsal": "pyinfra_gpu_rehearsal.cli",
     "completion": "pyinfra_gpu.cli",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift.driver_inventory import of_gpus
-from pyinfra_gpu.drift.files import lost_files, told
+from pyinfra_gpu.drift.files import lost_files
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop, unless_root
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.proof import outdated
@@ -16,6 +16,7 @@ from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.text import some
 
 STAGE = Stage.CUDA
 
@@ -26,6 +27,7 @@ PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 
 _NVCC = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
+_NAMED = 3  # so many files are named
 _FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
 _CONFIGURES = re.compile(r"cuda-toolkit-(\d+-){0,2}config-common")
 """The packages that tell the loader where a toolkit's libraries are."""
@@ -94,10 +96,15 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
     if missing:
         return f"{', '.join(missing)} missing in {home(spec)}"
     if lost := _lost(spec, record):
-        return told(lost)
+        return some([str(each) for each in lost], _NAMED)
     if nvcc not in (None, spec.cuda.release):
         return f"the nvcc in {home(spec)} is of release {nvcc}"
     return None
+
+
+def _surely_declared(spec: HostSpec, record: Record) -> bool:
+    """Tell whether a toolkit is asked for, and all is known of it: nothing is done by a guess."""
+    return declared(spec) and not judge.unread(spec, record)
 
 
 def to_install(spec: HostSpec, record: Record) -> list[str]:
@@ -106,8 +113,8 @@ def to_install(spec: HostSpec, record: Record) -> list[str]:
     Only the toolkit's own package: `cuda` and `cuda-13-0` bring a driver of their choice.
     """
     names, version = missing_compilers(spec, record), spec.cuda.version
-    lacks = declared(spec) and _lacks_package(spec, record)
-    there = known(record.cuda.toolkits) if lacks else ()  # of no package: it is left alone
+    lacks = _surely_declared(spec, record) and _lacks_package(spec, record)
+    there = if_known(record.cuda.toolkits, ())  # of no package: it is left alone
     if lacks and (_parts(spec, record) or spec.cuda.release not in there):
         names.append(f"{package(spec)}={version}-*" if version else package(spec))
     return names
@@ -118,7 +125,7 @@ def to_reinstall(spec: HostSpec, record: Record) -> list[str]:
 
     A part of nvcc that was forced off leaves the toolkit's package there, a dependency unmet.
     """
-    if not declared(spec) or judge.unread(spec, record) or not _broken(spec, record):
+    if not _surely_declared(spec, record) or not _broken(spec, record):
         return []
     damaged = [*(each.package for each in _lost(spec, record)), *_half(spec, record)]
     parts = [each.name for each in _parts(spec, record) if _NVCC.fullmatch(each.name)]
@@ -168,17 +175,6 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
         )
 
 
-def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
-    del spec
-    packages = if_known(record.nvidia.packages, ())
-    if names := [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]:
-        found, expected = f"{', '.join(names)} installed", "the toolkit's package, which brings no"
-        action = "left alone, but its next upgrade may bring another driver"
-        command, id_ = f"sudo apt-get remove {' '.join(names)}", Id.CUDA_METAPACKAGE_INSTALLED
-        yield report(id_, found, f"{expected} driver", action, command, tuple(names))
-
-
 # -- the compiler
 
 
@@ -201,6 +197,7 @@ def missing_compilers(spec: HostSpec, record: Record) -> list[str]:
 
 
 def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether they are there; a version that nvcc refuses is preflight's to find."""
     cuda = record.cuda
     for each in (cuda.gcc, cuda.compiler, cuda.gxx) if spec.privilege == "sudo" else ():
         known(each)
@@ -210,30 +207,6 @@ def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action, id_ = f"install {names}", Id.CUDA_COMPILER_DIFFERS
         missing = repair(id_, f"no {wanted[0]}", expected, action, packages)
         yield unless_root(spec, missing, f"sudo apt-get install {' '.join(wanted)}")
-    elif spec.cuda.toolkit:
-        yield from _out_of_range(spec, record)
-
-
-def _compiler_version(spec: HostSpec, record: Record) -> str | Unknown | None:
-    return record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc
-
-
-def _out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    name, release = spec.cuda.host_compiler or "gcc", catalogue().cuda[str(spec.cuda.release)]
-    family, version = name.partition("-")[0], if_known(_compiler_version(spec, record), None)
-    bounds = release.clang if family == "clang" else release.gcc
-    major = (version or "").partition(".")[0]
-    if bounds and major and not bounds[0] <= int(major) <= bounds[1]:
-        good = f"{family}-{bounds[1]}"
-        more = "" if family == "clang" else f" g++-{bounds[1]}"
-        yield stop(
-            Id.CUDA_COMPILER_DIFFERS,
-            f"{name} is version {version}",
-            f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
-            f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            f"sudo apt-get install {good}{more}",
-            (name, f"{family}-{major}"),
-        )
 
 
 # -- the paths on which programs find it
@@ -317,7 +290,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
         "the toolkit": sorted(f"{each.name} {each.version}" for each in _parts(spec, record)),
         "nvcc": str(record.cuda.nvcc),
         "cuda_host_compiler": compiler_name(spec),
-        "its version": str(_compiler_version(spec, record)),
+        "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
         "what is compiled for it": proofs.digest("cuda"),
@@ -327,5 +300,5 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 judge = Rules(
     *where(declared, _toolkit, _closed),
     *where(of_gpus, _compilers, _shells),
-    *where(declared, _plain_path, _first_nvcc, _metapackage, _unproven),
+    *where(declared, _plain_path, _first_nvcc, _unproven),
 )

@@ -11,9 +11,6 @@ from pyinfra_gpu.drift.finding import Finding, Id, repair
 from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import LostFile, Record
-from pyinfra_gpu.text import some
-
-_TOLD = 3  # so many files are named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +84,3 @@ def lost_files(record: Record, mine: Callable[[str], bool]) -> tuple[LostFile, .
         return ()
     half = {each.name for each in packages if not each.complete}
     return tuple(each for each in lost if each.package not in half and mine(each.package))
-
-
-def packages_of(lost: Iterable[LostFile]) -> list[str]:
-    """Return the packages that have to be installed again for these files."""
-    return list(dict.fromkeys(each.package for each in lost))
-
-
-def told(lost: Iterable[LostFile]) -> str:
-    """Name a few of them."""
-    return some([str(each) for each in lost], _TOLD)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, known
@@ -72,61 +71,54 @@ def shut(spec: HostSpec, record: Record) -> bool:
     return spec.privilege == "sudo" and any(each is not None and not each & 1 for each in modes)
 
 
-class _Place(NamedTuple):
-    """What stands at a path of ours.
+def _places(spec: HostSpec, record: Record) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Yield path, kind, owner and mode of what is ours.
 
-    + owner: None without root, where all belongs to whoever logs in
-    + mode: None for what another stage makes, which is judged only where it is there
+    No owner without root, where all belongs to whoever logs in; no mode for what another stage
+    makes, which is judged only where it is there.
     """
-
-    path: str
-    owner: str | None
-    mode: str | None = "0755"
-    kind: str = "dir"
-
-
-def _places(spec: HostSpec, record: Record) -> Iterator[_Place]:
     known(owner(spec, record))
     root, theirs = (ROOT, owner_name(spec, record)) if spec.privilege == "sudo" else (None, None)
-    yield from (_Place(path, root) for path in roots(spec))
-    yield from (_Place(path, theirs) for path in owners(spec))
-    yield _Place(spec.paths.venv, theirs, None)
+    yield from ((path, "dir", root, "0755") for path in roots(spec))
+    yield from ((path, "dir", theirs, "0755") for path in owners(spec))
+    yield spec.paths.venv, "dir", theirs, None
     if root:
         # The group is the owner's: whoever can read a file can lock it, and stall a run.
-        yield _Place(spec.paths.lock, root, "0640", "file")
+        yield spec.paths.lock, "file", root, "0640"
 
 
 def _differing(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Something that is not a directory at one of these paths is somebody's: the run stops."""
     alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     unknown: list[Unknown] = []
-    for place in _places(spec, record):
-        there = record.layout.entry(place.path)
+    for path, kind, whose, mode in _places(spec, record):
+        there = record.layout.entry(path)
         if isinstance(there, Unknown):
-            unknown += [there] if place.mode else []
-        elif place.kind == "dir" and there.kind not in ("dir", "absent"):
-            if place.mode:
-                found, action = f"{place.path} is a {there.kind}", "move it away, or choose another"
-                yield stop(Id.LAYOUT_DIRECTORY_DIFFERS, found, "a directory", f"{action} `prefix`")
-        elif wrong := _wrong(place, there):
-            alike[wrong].append(place.path)
+            unknown += [there] if mode else []
+        elif mode and kind == "dir" and there.kind not in ("dir", "absent"):
+            found, action = f"{path} is a {there.kind}", "move it away, or choose another `prefix`"
+            yield stop(Id.LAYOUT_DIRECTORY_DIFFERS, found, "a directory", action)
+        elif wrong := _wrong(there, kind, whose, mode):
+            alike[wrong].append(path)
     for (found, expected, action), paths in alike.items():
         yield repair(Id.LAYOUT_DIRECTORY_DIFFERS, f"{some(paths, 2)}: {found}", expected, action)
     for each in unknown:
         known(each)
 
 
-def _wrong(place: _Place, there: Entry) -> tuple[str, str, str] | None:
+def _wrong(
+    there: Entry, kind: str, whose: str | None, mode: str | None
+) -> tuple[str, str, str] | None:
     """Return what is wrong, what is expected and what is done; None where all is right."""
-    if there.kind == "absent":
-        return ("missing", "our directories and lock", "create") if place.mode else None
-    if there.kind != place.kind or place.owner not in (None, there.owner):
-        action = f"set aside and create for {place.owner}"
-        if place.owner == ROOT:
+    if there.kind == "absent" or (mode is None and there.kind != kind):
+        return ("missing", "our directories and lock", "create") if mode else None
+    if there.kind != kind or whose not in (None, there.owner):
+        action = f"set aside and create for {whose}"
+        if whose == ROOT:
             action = "give to root, and recreate what root reads or runs there"
-        return f"owner {there.owner}", f"owner {place.owner}", action
-    if place.mode not in (None, there.mode):
-        return f"mode {there.mode}", f"mode {place.mode}", f"set mode {place.mode}"
+        return f"owner {there.owner}", f"owner {whose}", action
+    if mode not in (None, there.mode):
+        return f"mode {there.mode}", f"mode {mode}", f"set mode {mode}"
     return None
 
 

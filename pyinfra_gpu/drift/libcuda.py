@@ -40,30 +40,31 @@ def path(record: Record, name: str) -> str:
     return f"{record.system.libdir}/{name}"
 
 
+def toolkit_link(spec: HostSpec) -> str:
+    """Return the path of the link inside the declared toolkit."""
+    return f"{home(spec)}/lib64/{DEV}"
+
+
 def link(record: Record, where: str) -> Link:
     """Return what stands at a path; nothing where it was not looked at."""
     absent = Link(kind="absent", target=None, real=None)
     return if_known(record.libcuda.links, {}).get(where, absent)
 
 
-def is_drivers(record: Record, file: str | None) -> bool:
+def _is_drivers(record: Record, file: str | None) -> bool:
     """Tell whether a file is where the driver's packages put it, and named as they name it.
 
     Some distributions' own packages keep it one folder deeper, below nvidia/, and link to it.
     """
-    libdir = record.system.libdir
-    if file is None or not libdir:
-        return False
+    libdir, name = record.system.libdir, r"lib(cuda|nvidia-ml)\.so\.\d{3}(\.\d+)+"
     place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
-    return re.fullmatch(rf"{place}lib(cuda|nvidia-ml)\.so\.\d{{3}}(\.\d+)+", file) is not None
+    return bool(libdir) and re.fullmatch(f"{place}{name}", file or "") is not None
 
 
 def has_files(record: Record) -> bool:
     """Tell whether there is a libcuda file of the driver's."""
-    files = if_known(record.libcuda.files, ())
-    return any(
-        is_drivers(record, each) for each in (*files, link(record, path(record, SONAME)).real)
-    )
+    files = (*if_known(record.libcuda.files, ()), link(record, path(record, SONAME)).real)
+    return any(_is_drivers(record, each) for each in files)
 
 
 def library_packages(record: Record) -> list[str]:
@@ -87,30 +88,30 @@ def _first(record: Record) -> CacheEntry | None:
     return next((entry for entry in cache if entry.name == SONAME and entry.real), None)
 
 
+def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
+    """Tell whether a library has the loaded module's version, wherever it is."""
+    version = _version_of(entry.real) if entry else None
+    return version is not None and version == record.driver.loaded
+
+
+# -- links
+
+
 def wrong_links(spec: HostSpec, record: Record) -> dict[str, str]:
     """Return which links do not lead where they should: path -> what is wrong, a clause.
 
     The link inside the toolkit is one of them where it is declared.
     """
-    links = if_known(record.libcuda.links, {})
-    found = {}
-    if _has_driver(record):
-        paths = [path(record, name) for name in (SONAME, DEV, ML)]
-        found = {each: _wrong(record, each, links[each]) for each in paths if each in links}
-    inside, wanted = toolkit_link(spec), path(record, SONAME)
+    paths = [path(record, name) for name in (SONAME, DEV, ML)] if _has_driver(record) else []
+    looked, inside = if_known(record.libcuda.links, {}), toolkit_link(spec)
+    found = {each: _wrong(record, each, looked[each]) for each in paths if each in looked}
     there = link(record, inside)
-    if spec.libcuda.toolkit_link and (there.kind, there.target) != ("link", wanted):
+    if spec.libcuda.toolkit_link and there.target != path(record, SONAME):
         found[inside] = _at(inside, there)
     return {where: said for where, said in found.items() if said}
 
 
-def toolkit_link(spec: HostSpec) -> str:
-    """Return the path of the link inside the declared toolkit."""
-    return f"{home(spec)}/lib64/{DEV}"
-
-
 def _at(where: str, there: Link) -> str:
-    """Say what stands at a path."""
     if there.kind == "absent":
         return f"there is no {where}"
     how = f"points to {there.target}" if there.kind == "link" else f"is a {there.kind}"
@@ -128,7 +129,7 @@ def _wrong(record: Record, where: str, there: Link) -> str | None:
         return _at(where, there)
     if basename(where) == DEV and _version_of(there.target) is not None:
         return f"{where} points to {there.target} and not to {SONAME}"
-    return None if is_drivers(record, there.real) else f"{where} points to {there.real}"
+    return None if _is_drivers(record, there.real) else f"{where} points to {there.real}"
 
 
 def _astray(file: str) -> str | None:
@@ -162,6 +163,9 @@ def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(id_, found, expected, action, f"sudo rm {inside} && sudo ldconfig")
 
 
+# -- what the loader finds
+
+
 def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the linker's cache: what is in it is there, and the driver's library is in it."""
     if not _has_driver(record):
@@ -178,12 +182,6 @@ def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield unless_root(spec, stale)
 
 
-def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
-    """Tell whether a library has the loaded module's version, wherever it is."""
-    version = _version_of(entry.real) if entry else None
-    return version is not None and version == record.driver.loaded
-
-
 def _another(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find a library that programs load in the driver's place: the first in the cache.
 
@@ -191,7 +189,7 @@ def _another(spec: HostSpec, record: Record) -> Iterator[Finding]:
     our links is judged as a link, and what comes behind the driver's library nobody loads.
     """
     first, libdir = _first(record), record.system.libdir
-    if first is None or is_drivers(record, first.real):
+    if first is None or _is_drivers(record, first.real):
         return
     folder = dirname(first.path)
     if folder in (libdir, libdir.removeprefix("/usr")):  # the cache may name it without /usr
@@ -229,7 +227,7 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
         return
     # While another module is loaded than the library is made for, nothing can be proven.
     entry = _first(record)
-    version = _version_of(entry.real) if entry and is_drivers(record, entry.real) else None
+    version = _version_of(entry.real) if entry and _is_drivers(record, entry.real) else None
     effect: Effect = "repair" if version in (None, record.driver.loaded) else "restart"
     found = f"not verified that programs load libcuda: {unproven}"
     expected = "two programs compiled and run with what is installed now"

@@ -31,9 +31,6 @@ _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 
 _VAR_MIB = 102.4
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
-_OF_TORCH = 10_000  # files; its wheel alone has more
-_OF_PACKAGES = (("/usr", 1_000), ("/var", 1_000))
-"""Files that the smallest of the driver's packages bring, and what is unpacked beside them."""
 _NAMED = 3  # so many names are told
 _BOOT, _INSTALLED = "/boot", " for what is to be installed"
 _TMP = "/tmp"  # noqa: S108 - nothing of ours is written there
@@ -158,15 +155,16 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Compare the free space with what is to come: torch, driver and toolkit, an initramfs.
 
     The package manager checks none of it beforehand: a full /usr leaves packages half installed, a
-    full /boot a kernel that may not boot. Of file systems without a fixed number of inodes none is
-    judged.
+    full /boot a kernel that may not boot.
     """
     judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
     acting, fresh = any(each.acts for each in judged), record.torch.version is None
     due = {each.id for each in judged} & set(_TAKES_GIB)
     storage, prefix, least = record.storage, str(spec.paths.prefix), spec.preflight.min_disk_gib
     usr, var = (sum(_TAKES_GIB[each][column] for each in due) * 1024 for column in (0, 1))
-    initrd = if_known(storage.initrd_mib, None) if of_driver.makes_initramfs(spec, record) else 0
+    largest = if_known(storage.initrd_mib, None)
+    makes = of_driver.makes_initramfs(spec, record)
+    boot = largest + _SPARE_MIB if largest and makes else 0
     built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
     there = "free some space there"
     there += ", or without a toolkit declare `cuda_toolkit = False`" * (
@@ -184,22 +182,12 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
         ),
         ("/usr", storage.usr_mib, usr, _INSTALLED, there),
         ("/var", storage.var_mib, max(var, _VAR_MIB * acting), _INSTALLED, f"{there}{clean}"),
-        (
-            *(_BOOT, storage.boot_mib, initrd + _SPARE_MIB if initrd else 0),
-            *(", for another initramfs", _of_boot(record)),
-        ),
+        (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
     ):
         free = known(free_mib, f"the free disk space at {place}") if need else None
         if free is not None and free < need:
             found, expected = f"{_size(free)} free at {place}", f"{_size(need)}{what}"
             yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
-    inodes = if_known(storage.inodes, {})
-    for place, need in ((prefix, _OF_TORCH * fresh), *_OF_PACKAGES * acting):
-        if inodes.get(place, need) < need:
-            found = f"{max(0, inodes[place])} inodes free at {place}, so no more files than that"
-            action = f"see with `df -i {place}` which file system it is, and remove files there:"
-            action += " `du --inodes -x` finds the folder that has millions"
-            yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, f"{need}{_INSTALLED}", action)
 
 
 def _size(mib: float) -> str:
@@ -322,7 +310,9 @@ def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _incompatible(spec: HostSpec, record: Record) -> Iterator[Finding]:
     for each in check_host(spec, host_facts(spec, record)):
-        yield stop(Id.PREFLIGHT_INCOMPATIBLE, each.found, each.allowed, each.remedy)
+        packages = ("gcc",) if each.found.startswith("host_compiler") else ()
+        id_ = Id.PREFLIGHT_INCOMPATIBLE
+        yield stop(id_, each.found, each.allowed, each.remedy, packages=packages)
 
 
 def host_facts(spec: HostSpec, record: Record) -> HostFacts:

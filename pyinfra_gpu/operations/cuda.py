@@ -27,8 +27,8 @@ _NO_REPOSITORY = (
 @converging(
     drift,
     repairs=(
-        *(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS, Id.CUDA_COMPILER_DIFFERS),
-        *(Id.CUDA_METAPACKAGE_INSTALLED, Id.CUDA_SHELL_PATH),
+        *(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS),
+        *(Id.CUDA_COMPILER_DIFFERS, Id.CUDA_SHELL_PATH),
     ),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:

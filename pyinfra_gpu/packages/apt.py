@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files
@@ -138,7 +139,8 @@ def set_aside(file: str, url: str) -> str:
     return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
 
 
-_GUARD = "E: pyinfra-gpu: "
+_GUARD, _NOT_INSTALLED = "E: pyinfra-gpu: ", "dpkg: error processing "
+_ONLY_DEPENDS = "dependency problems - leaving unconfigured"
 _TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
 # What apt adds where the error itself stands in another line, or where there is none.
 _SUMS_UP = re.compile(
@@ -160,17 +162,13 @@ def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
     lines = [line.rstrip() for line in lines if line.strip()]
     if guard := [line for line in lines if line.startswith(_GUARD)]:
         return tuple(guard)
-    places = [at for at, line in enumerate(lines) if line.startswith("dpkg: error processing ")]
-    if places:
+    if places := [at for at, line in enumerate(lines) if line.startswith(_NOT_INSTALLED)]:
         # What only depends on the one that failed may stand before it.
-        consequence = "dependency problems - leaving unconfigured"
-        own = [at for at in places if consequence not in "".join(lines[at : at + 2])]
-        first = last = [*own, *places][0]
-        while first > 0 and not _BEGINS_A_PACKAGE.match(lines[first]):
-            first -= 1
-        while last + 1 < len(lines) and lines[last + 1].startswith(" "):
-            last += 1
-        return tuple(lines[first : last + 1])
+        own = [at for at in places if _ONLY_DEPENDS not in "".join(lines[at : at + 2])]
+        at = (own or places)[0]
+        begins = [each for each in range(at) if _BEGINS_A_PACKAGE.match(lines[each])]
+        details = takewhile(lambda line: line.startswith(" "), lines[at + 1 :])
+        return (*lines[begins[-1] if begins else 0 : at + 1], *details)
     found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
     found.sort(key=lambda line: not line.startswith("W"))
     return tuple(_PREFACE.sub("", line) for line in found or lines)

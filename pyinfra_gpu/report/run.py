@@ -210,23 +210,23 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
 
 def hosts_of(state: State, book: Journal) -> list[HostRun]:
     """Return what the run did on each of its hosts."""
-    found = []
-    for host in filter(state.is_host_in_limit, state.inventory):
-        # What one stage brought beforehand for another is noted there before its turn.
-        entries = sorted(book.of(host.name), key=lambda entry: _STAGES.index(entry.stage))
-        status = _status(state, book, host, entries)
-        run = HostRun(
-            name=host.name,
-            status=status,
-            dry=_is_dry(state),
-            rehearsal=bool(host.data.get("rehearsal", False)),
-            # What was begun on one that nobody came to says nothing of the host.
-            entries=entries if status != "not looked at" else (),
-            smoke=book.verdicts.get(host.name),
-            across=book.across.get(host.name),
-        )
-        found.append(run)
-    return found
+    return [_run_of(state, book, host) for host in state.inventory if state.is_host_in_limit(host)]
+
+
+def _run_of(state: State, book: Journal, host: Host) -> HostRun:
+    # What one stage brought beforehand for another is noted there before its turn.
+    entries = sorted(book.of(host.name), key=lambda entry: _STAGES.index(entry.stage))
+    status = _status(state, book, host, entries)
+    return HostRun(
+        name=host.name,
+        status=status,
+        dry=_is_dry(state),
+        rehearsal=bool(host.data.get("rehearsal", False)),
+        # What was begun on one that nobody came to says nothing of the host.
+        entries=entries if status != "not looked at" else (),
+        smoke=book.verdicts.get(host.name),
+        across=book.across.get(host.name),
+    )
 
 
 def _status(state: State, book: Journal, host: Host, entries: list[Entry]) -> str:

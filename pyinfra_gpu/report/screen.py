@@ -147,7 +147,7 @@ def remarks(texts: Iterable[tuple[str, str, str]]) -> list[RenderableType]:
 def counted(states: Sequence[str], rehearsals: int) -> str:
     """Return the line that says how many hosts there are in which state.
 
-    + states: of each host, in the order in which they are to be told; + rehearsals: how many are
+    + states: of each host, in the order to be shown; + rehearsals: how many are simulated
     """
     text = f"{len(states)} host{'s' if len(states) != 1 else ''}"
     if rehearsals:

@@ -13,6 +13,11 @@ from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.report.screen import BLANK, VARIES, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
 
+_NO_PROOF = {
+    "gpu": "the host is a rehearsal",
+    "rehearsal-1gpu": "one GPU is declared: this proves nothing about two",
+    "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
+}
 _FIGURES = {
     "S1.speed": "speed",
     "S4.allreduce_exact": "exact sums",
@@ -99,4 +104,4 @@ def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.listens.to == "anyone":
         yield "open", f"other machines could connect while it ran: {verdict.listens.how}"
     if not verdict.proof and verdict.passed:
-        yield "no proof", verdict.label
+        yield "no proof", _NO_PROOF[verdict.mode]

@@ -40,16 +40,6 @@ def dev(row: str) -> dict[str, list[str]]:
     }
 
 
-def test_a_healthy_host_needs_nothing_and_is_looked_at_once_per_phase() -> None:
-    run = run_of(proven_host()).prepare()
-    assert run.changing("ws1") == []
-    assert run.looks("ws1") == 1
-    run.execute()
-    assert run.commands("ws1") == []
-    assert run.looks("ws1") == 2
-    assert run.failed() == set()
-
-
 def test_a_bare_host_is_to_get_the_toolkit_and_both_proofs_and_a_plan_runs_nothing() -> None:
     run = run_of(bare_gpu_host()).prepare()
     assert run.changing("ws1") == [INSTALL, COMPILE, LOAD]

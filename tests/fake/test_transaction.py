@@ -75,10 +75,6 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
         simulated(GOOD, uri="http://evil.example"),
         "would come from another origin (http://evil.example",
     ),
-    "on hold": (
-        simulated(GOOD, "Inst dkms [3.0] (3.1 Debian:12 [all])", held=("dkms",)),
-        "dkms, which is on hold (`apt-mark unhold dkms` frees it)",
-    ),
     "not understood": (simulated("Inst what"), "(apt: this is not understood: Inst what)"),
     "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
     "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "no package was changed"),

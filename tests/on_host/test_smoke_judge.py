@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,11 @@ import pytest
 
 from pyinfra_gpu.on_host.smoke.check import (
     Check,
-    Judged,
-    Want,
     blame,
     complete,
     decide,
     first_failed,
+    judged,
 )
 from pyinfra_gpu.on_host.smoke.journal import HOST as OWN
 from pyinfra_gpu.on_host.smoke.journal import Journal
@@ -25,17 +23,12 @@ from tests.on_host.smoke_facts import HOST, WANT, breakages, broken, card, launc
 CHECKS = {check.id: check for check in checks_of("gpu")}
 
 
-def judged(check: Check, facts: Mapping[int, Mapping[str, Any]], want: Want = WANT) -> Judged:
-    try:
-        return Judged("pass", check.judge(facts, want))
-    except Judged as found:
-        return found
-
-
 @pytest.mark.parametrize("check_id", CHECKS)
 def test_sound_facts_pass(check_id: str) -> None:
-    facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
-    found = judged(CHECKS[check_id], facts)
+    check = CHECKS[check_id]
+    own = {0: {**sound(0), **launchers()}}
+    facts = own if check.of_host else {0: sound(0), 1: sound(1)}
+    found = judged(check, WANT, facts)
     assert found.status == "pass", found.detail
 
 
@@ -46,8 +39,8 @@ def test_what_is_wrong_is_noticed(check: str, status: str, changes: str, words: 
     broken(facts, changes)
     want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), facts["card"]]})
     asked = CHECKS[check]
-    given = {0: facts["host"]} if asked.of == "host" else {0: facts["rank0"], 1: facts["rank"]}
-    found = judged(asked, given, want)
+    given = {0: facts["host"]} if asked.of_host else {0: facts["rank0"], 1: facts["rank"]}
+    found = judged(asked, want, given)
     assert (found.status, words in found.detail) == (status, True), found.detail
 
 
@@ -56,42 +49,43 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     facts = {0: {**sound(0), **launchers()}}
     facts[0]["transport"]["ways"] = {}
     for check in ("S4.bandwidth", "S4.transport"):
-        assert judged(CHECKS[check], facts, want).status == "skip", check
-    assert judged(CHECKS["S1.cuda"], facts, want).status == "pass"
+        assert judged(CHECKS[check], want, facts).status == "skip", check
+    assert judged(CHECKS["S1.cuda"], want, facts).status == "pass"
 
 
 def test_the_ranks_of_several_hosts_are_where_they_must_be_with_one_torch() -> None:
     want, check = replace(WANT, hosts={"box": 1, "x": 1}), CHECKS["S4.ranks"]
     facts = {0: sound(0), 1: sound(1)}
-    assert "ranks per host: box 2, x 0" in judged(check, facts, want).detail
+    assert "ranks per host: box 2, x 0" in judged(check, want, facts).detail
     facts[1]["identity"] |= {"host": "x", "boot_id": "x", "torch_path": "/elsewhere"}
-    assert judged(check, facts, want).detail == "2 ranks on 2 hosts, torch 2.13.0+cpu"
+    assert judged(check, want, facts).detail == "2 ranks on 2 hosts, torch 2.13.0+cpu"
     facts[1]["identity"] |= {"pid": 100}  # on another machine that is another process
-    assert judged(check, facts, want).status == "pass"
+    assert judged(check, want, facts).status == "pass"
     facts[1]["identity"] |= {"torch": "3"}
-    assert "x has torch 3" in judged(check, facts, want).detail
+    assert "x has torch 3" in judged(check, want, facts).detail
 
 
 def test_nvlink_carries_more_than_the_pcie_link() -> None:
     want = replace(WANT, gpu_host={**HOST, "links": ["NV18"]})
     facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
-    assert judged(CHECKS["S4.bandwidth"], facts, want).detail == "26.0 GB/s over NV18"
-    assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], facts, want).detail
+    assert judged(CHECKS["S4.bandwidth"], want, facts).detail == "26.0 GB/s over NV18"
+    own = {0: launchers()}
+    assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], want, own).detail
 
 
 def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
     facts = {0: sound(0)}
     facts[0]["libraries"]["own"]["libnccl"] = []
     facts[0]["libraries"]["mapped"]["libnccl"] = ["/usr/lib/libnccl.so.2"]
-    assert judged(CHECKS["S1.libraries"], facts).status == "pass"
+    assert judged(CHECKS["S1.libraries"], WANT, facts).status == "pass"
 
 
 def test_without_a_compiler_a_host_without_a_gpu_still_trains() -> None:
     want, facts = replace(WANT, mode="rehearsal-cpu"), {0: sound(0)}
     facts[0]["compile"]["error"] = "Boom"
-    assert judged(CHECKS["S3.compile"], facts, want).status == "fail"
+    assert judged(CHECKS["S3.compile"], want, facts).status == "fail"
     facts[0]["compile"]["lacking"] = "no C++ compiler; "
-    assert judged(CHECKS["S3.compile"], facts, want).status == "warn"
+    assert judged(CHECKS["S3.compile"], want, facts).status == "warn"
 
 
 # -- the checks of a run together
@@ -126,7 +120,7 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
 def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
     known = {**sound(rank), "compile": {}}  # on the CPU one rank compiles for all
     alone = {rank: Journal(rank, facts=known)}
-    of_ranks = [check for check in CHECKS.values() if check.of == "ranks"]
+    of_ranks = [check for check in CHECKS.values() if not check.of_host]
     assert decide(of_ranks, WANT, Journal(OWN), alone, ended=True) == {}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from private_apt import APT, Package, PrivateApt
+from ubuntu_archives import packages
 
 from pyinfra_gpu.packages import apt as apt_words
 from pyinfra_gpu.packages import files
@@ -22,13 +23,9 @@ UBUNTU = catalogue().archives["ubuntu"]
 
 
 LIMITS = Limits(
-    branch=580,
-    version=None,
-    url="",
-    installed={},
-    labels=UBUNTU.labels,
-    apart=frozenset(UBUNTU.apart),
-)
+    branch=580, version=None, url="", installed={},
+    labels=UBUNTU.labels, apart=frozenset(UBUNTU.apart),
+)  # fmt: skip
 
 
 def signed(kernel: str, u: str) -> Package:
@@ -38,25 +35,24 @@ def signed(kernel: str, u: str) -> Package:
     return Package(f"linux-modules-nvidia-580-server-open-{kernel}", "6.8.0-151.151", depends)
 
 
-def headless(u: str) -> list[Package]:
-    """One version of Ubuntu's source package nvidia-graphics-drivers-580-server."""
-    v = f"{u}-0ubuntu0.24.04.1"
-    common = "nvidia-kernel-common-580-server"
-    needs = ("libnvidia-compute-580-server", "nvidia-compute-utils-580-server")
-    needs += ("nvidia-kernel-source-580-server-open", "libnvidia-cfg1-580-server")
-    exact = ", ".join(f"{name} (= {v})" for name in needs)
-    within = f"{common} (<= {u}-1), {common} (>= {u})"
-    return [
-        Package("nvidia-headless-no-dkms-580-server-open", v, f"Depends: {within}, {exact}\n"),
-        Package("nvidia-utils-580-server", v, f"Depends: {common}-{u}\n"),
-        Package("nvidia-compute-utils-580-server", v, "Provides: nvidia-persistenced\n"),
-        Package("libnvidia-compute-580-server", v, f"Depends: {common}-{u}\n"),
-        Package(common, v, f"Provides: nvidia-kernel-common, {common}-{u}\n"),
-        Package("nvidia-kernel-source-580-server-open", v),
-        Package("libnvidia-cfg1-580-server", v, f"Depends: {common}-{u}\n"),
-    ]
-
-
+# One version of Ubuntu's source package nvidia-graphics-drivers-580-server.
+HEADLESS = """
+nvidia-headless-no-dkms-580-server-open
+Depends: nvidia-kernel-common-580-server (<= {u}-1), nvidia-kernel-common-580-server (>= {u}),
+ libnvidia-compute-580-server (= {v}), nvidia-compute-utils-580-server (= {v}),
+ nvidia-kernel-source-580-server-open (= {v}), libnvidia-cfg1-580-server (= {v})
+nvidia-utils-580-server
+Depends: nvidia-kernel-common-580-server-{u}
+nvidia-compute-utils-580-server
+Provides: nvidia-persistenced
+libnvidia-compute-580-server
+Depends: nvidia-kernel-common-580-server-{u}
+nvidia-kernel-common-580-server
+Provides: nvidia-kernel-common, nvidia-kernel-common-580-server-{u}
+nvidia-kernel-source-580-server-open
+libnvidia-cfg1-580-server
+Depends: nvidia-kernel-common-580-server-{u}
+"""
 NOW, LATER = "6.8.0-149-generic", "6.8.0-151-generic"
 SERIES = "linux-modules-nvidia-580-server-open-generic-6.8"
 SIGNED, BEFORE = "580.178.04", "580.173.02"
@@ -71,8 +67,11 @@ def noble(tmp_path: Path) -> PrivateApt:
     )
     apt.repository(
         "Ubuntu",
-        *headless(SIGNED),
-        *headless(BEFORE),
+        *(
+            each
+            for u in (SIGNED, BEFORE)
+            for each in packages(HEADLESS, u, f"{u}-0ubuntu0.24.04.1")
+        ),
         signed(NOW, BEFORE),
         signed(LATER, SIGNED),
         Package(SERIES, "6.8.0-151.151", leads),

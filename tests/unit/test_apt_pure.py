@@ -14,7 +14,7 @@ from pyinfra_gpu.packages.names import (
     is_kernel,
     is_nvidia,
 )
-from pyinfra_gpu.packages.simulation import Change, Limits, Simulation, judge, parse
+from pyinfra_gpu.packages.simulation import Change, Limits, judge, parse
 
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
@@ -227,111 +227,89 @@ def test_a_repository_on_disk_is_known_by_both_spellings() -> None:
     assert judge(parse(lines), limits(url="file:///srv/r")) == []
 
 
-def reason(*lines: str, lost: bool = False) -> str:
-    return why(Answer(ok=False, stdout=(), lines=lines, lost=lost))
-
-
-TAIL = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
-
-
-def test_what_the_guard_stopped_comes_before_all_else() -> None:
-    guard = "E: pyinfra-gpu: apt would do what it did not simulate: x 1"
-    failed = "dpkg: error processing package dkms (--configure):"
-    said = reason("Setting up x", failed, guard, TAIL)
-    assert guard in said
-    assert "something else than in its simulation" in said
-    assert reason("E: broken", TAIL) == "apt says: E: broken"
-
-
-SETTING_UP = "Setting up nvidia-dkms-580-open (580.95.05-0ubuntu1) ..."
-UNPACKING = "Unpacking libnvidia-compute-580 (580.95.05-0ubuntu1) ..."
-PACKAGES_THAT_FAILED = {
-    "Error! Bad return status for module build on kernel: 6.8.0-31-generic (x86_64)": (
-        SETTING_UP,
-        "Error! Bad return status for module build on kernel: 6.8.0-31-generic (x86_64)",
-        "Consult /var/lib/dkms/nvidia/580.95.05/build/make.log for more information.",
-        "dpkg: error processing package nvidia-dkms-580-open (--configure):",
-        " installed nvidia-dkms-580-open package post-installation script subprocess returned"
-        " error exit status 10",
-    ),
-    "which is also in package libcuda1": (
-        UNPACKING,
-        "dpkg: error processing archive /var/cache/apt/archives/libnvidia.deb (--unpack):",
-        " trying to overwrite '/usr/lib/libcuda.so', which is also in package libcuda1 550-2",
-    ),
-    "A file system is full": (
-        UNPACKING,
-        "dpkg: error processing archive /var/cache/apt/archives/libnvidia.deb (--unpack):",
-        " cannot copy extracted data for './usr/lib/x' to '/usr/lib/x.dpkg-new': failed to write"
-        " (No space left on device)",
-    ),
+NOISE = """\
+Setting up dkms (3.0) ...
+dkms: Permission denied, which dkms got over
+"""
+MODULE = """\
+Setting up nvidia-dkms-580-open (580.95.05-0ubuntu1) ...
+Error! Bad return status for module build on kernel: 6.8.0-31-generic (x86_64)
+Consult /var/lib/dkms/nvidia/580.95.05/build/make.log for more information.
+dpkg: error processing package nvidia-dkms-580-open (--configure):
+ installed nvidia-dkms-580-open package post-installation script subprocess returned error exit 10
+"""
+OVERWRITTEN = """\
+Unpacking libnvidia-compute-580 (580.95.05-0ubuntu1) ...
+dpkg: error processing archive /var/cache/apt/archives/libnvidia.deb (--unpack):
+ trying to overwrite '/usr/lib/libcuda.so', which is also in package libcuda1 550-2
+"""
+DEPENDENT = """\
+dpkg: dependency problems prevent configuration of nvidia-driver-cuda:
+ nvidia-driver-cuda depends on nvidia-kernel-open-dkms (= 580.95.05-1); however:
+  Package nvidia-kernel-open-dkms is not configured yet.
+dpkg: error processing package nvidia-driver-cuda (--configure):
+ dependency problems - leaving unconfigured
+"""
+TAIL = """\
+Processing triggers for man-db (2.9) ...
+Errors were encountered while processing:
+ libnvidia
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
+GUARD = "E: pyinfra-gpu: apt would do what it did not simulate: x 1\n"
+FETCH = "E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x\n"
+UPDATE = f"""\
+Err:1 http://x InRelease
+  The following signatures were invalid: BADSIG 0123456789ABCDEF x
+{FETCH}W: An error occurred during the verification. GPG error: http://x InRelease: it is BADSIG
+Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv
+W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)
+E: Some index files failed to download. They have been ignored, or old ones used instead.
+"""
+SIGNATURES = "http://x InRelease: it is BADSIG\nhttp://y InRelease: Sub-process sqv\n"
+PRINTED = {
+    # what it printed: (the lines that say why, words of the sentence)
+    NOISE + MODULE + TAIL: (MODULE, "Error! Bad return status for module build"),
+    NOISE + OVERWRITTEN + TAIL: (OVERWRITTEN, "which is also in package libcuda1"),
+    DEPENDENT + MODULE + TAIL: (MODULE, "Error! Bad return status for module build"),
+    MODULE + DEPENDENT + TAIL: (MODULE, "Error! Bad return status for module build"),
+    DEPENDENT + TAIL: (DEPENDENT, "nvidia-driver-cuda"),
+    NOISE + MODULE + GUARD + TAIL: (GUARD, "something else than in its simulation"),
+    UPDATE: (SIGNATURES + FETCH, "BADSIG"),
+    "E: broken\n" + TAIL: ("E: broken\n", "apt says: E: broken"),
+    "no error\n \nat all\n": ("no error\nat all\n", "apt says: at all"),
 }
 
 
-@pytest.mark.parametrize("words", PACKAGES_THAT_FAILED)
-def test_of_a_package_that_failed_its_own_lines_say_why(words: str) -> None:
-    about = PACKAGES_THAT_FAILED[words]
-    before = ["Setting up dkms (3.0) ...", "dkms: Permission denied, which dkms got over"]
-    after = [
-        "Processing triggers for man-db (2.9) ...",
-        "Errors were encountered while processing:",
-    ]
-    lines = [*before, *about, *after, " libnvidia", TAIL]
-    assert apt.errors_in(lines) == about
-    assert words in reason(*lines)
-
-
-DEPENDENT = (
-    "dpkg: dependency problems prevent configuration of nvidia-driver-cuda:",
-    " nvidia-driver-cuda depends on nvidia-kernel-open-dkms (= 580.95.05-1); however:",
-    "  Package nvidia-kernel-open-dkms is not configured yet.",
-    "dpkg: error processing package nvidia-driver-cuda (--configure):",
-    " dependency problems - leaving unconfigured",
-)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_what_only_depends_on_the_package_that_failed_is_no_reason(first: bool) -> None:
-    about = PACKAGES_THAT_FAILED[next(iter(PACKAGES_THAT_FAILED))]
-    lines = (*DEPENDENT, *about) if first else (*about, *DEPENDENT)
-    assert apt.errors_in(lines) == about
-    assert apt.errors_in(DEPENDENT)[-1] == DEPENDENT[-1]
+@pytest.mark.parametrize("printed", PRINTED)
+def test_of_all_that_apt_prints_what_says_why_is_told(printed: str) -> None:
+    lines, words = PRINTED[printed]
+    assert apt.errors_in(printed.splitlines()) == tuple(lines.splitlines())
+    assert words in why(Answer(ok=False, stdout=(), lines=tuple(printed.splitlines())))
 
 
 def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:
-    failed, overwritten, full = PACKAGES_THAT_FAILED.values()
-    assert apt.says_script_failed(failed)
+    assert apt.says_script_failed(MODULE.splitlines())
     bad = "dpkg: error processing package x (--configure):\n package is in a very bad inconsistent"
-    for lines in (overwritten, full, DEPENDENT, bad.splitlines(), ()):
-        assert not apt.says_script_failed(lines)
-
-
-def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> None:
-    lines = [
-        "Get:1 http://x InRelease [1 kB]",
-        "Err:1 http://x InRelease",
-        "  The following signatures were invalid: BADSIG 0123456789ABCDEF x",
-        "E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x",
-        "W: An error occurred during the signature verification. The repository is not updated and"
-        " the previous index files will be used. GPG error: http://x InRelease: it is BADSIG",
-        "Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv",
-        "W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)",
-        "E: Some index files failed to download. They have been ignored, or old ones used instead.",
-    ]
-    assert apt.errors_in(lines) == (
-        "http://x InRelease: it is BADSIG",
-        "http://y InRelease: Sub-process sqv",
-        lines[3],
-    )
-    assert apt.errors_in(["no error", " ", "at all"]) == ("no error", "at all")
+    for printed in (OVERWRITTEN, DEPENDENT, bad, ""):
+        assert not apt.says_script_failed(printed.splitlines())
 
 
 @pytest.mark.parametrize(("wait_s", "told"), [(90, 90), (0, 1)])
-def test_transactions_wait_for_the_lock_and_restart_nothing(wait_s: int, told: int) -> None:
+def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
+    wait_s: int, told: int
+) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
-    command = apt.run(
-        apt.transaction(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s), Simulation()
-    )
+    lines = [
+        install("libcuda1:i386"),
+        f"Remv nvidia-dkms [{V}]",
+        "Hold libcuda1",
+        "Hold nvidia-dkms",
+    ]
+    words = apt.transaction(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s)
+    command = apt.run(words, parse(lines))
+    # What may be done, and what of it is on hold again when it ends.
+    assert f" 'libcuda1 {V}\nnvidia-dkms -\n' libcuda1:i386 env " in command
     assert f"-o DPkg::Lock::Timeout={told} " in command
     assert "NEEDRESTART_SUSPEND=1 apt-get " in command
     assert ("--force-confmiss" in command) is bool(wait_s)

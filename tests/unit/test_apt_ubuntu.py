@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from private_apt import APT, PrivateApt
-from ubuntu_archives import ASKED, ASKED_590, NVIDIA, archives, nvidia_580, pin_file, revision
+from ubuntu_archives import ASKED, NVIDIA, archives, nvidia_580, pin_file, revision
 
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import driver_version
@@ -26,25 +26,19 @@ def apt(request: pytest.FixtureRequest, tmp_path: Path) -> PrivateApt:
     return archives(tmp_path, (offered,) if offered else ())
 
 
-def chosen(apt: PrivateApt, *packages: str, branch: int, version: str | None) -> dict[str, str]:
+def chosen(apt: PrivateApt, version: str | None) -> dict[str, str]:
     """What apt would install, once our own limits have let it pass."""
-    simulation = parse(apt.simulate(*packages))
+    wanted = (f"{name}={version}-*" if version else name for name in ASKED)
+    simulation = parse(apt.simulate(*wanted))
     assert simulation.problems == ()
-    limits = Limits(branch=branch, version=version, url="file:/", installed={})
-    assert judge(simulation, limits) == []
-    for change in simulation.changes:
-        if driver_version(change.new or ""):
-            assert change.labels == (NVIDIA,), change
+    assert judge(simulation, Limits(branch=580, version=version, url="file:/", installed={})) == []
+    drivers = [each for each in simulation.changes if driver_version(each.new or "")]
+    assert {each.labels for each in drivers} == {(NVIDIA,)}
     return {change.name: change.new for change in simulation.changes if change.new}
 
 
-def asked(version: str | None, names: tuple[str, ...] = ASKED) -> tuple[str, ...]:
-    return tuple(f"{name}={version}-*" if version else name for name in names)
-
-
 def test_what_is_asked_for_is_what_the_stage_asks_for() -> None:
-    for branch, names in ((580, ASKED), (595, ASKED_590)):
-        assert catalogue().driver_packages("ubuntu", branch, "open", "compute") == names
+    assert catalogue().driver_packages("ubuntu", 580, "open", "compute") == ASKED
 
 
 @pytest.mark.parametrize("pinned", [False, True], ids=["without the pin package", "with it"])
@@ -56,28 +50,12 @@ def test_the_driver_of_branch_580_is_nvidias_whatever_ubuntu_has(
     if pinned:
         wanted = f"{version}-*" if version else "580.*"
         (apt.root / "etc/apt/preferences.d/nvidia-driver-pin").write_text(pin_file(wanted))
-    found = chosen(apt, *asked(version), branch=580, version=version)
+    found = chosen(apt, version)
     new = revision(version or NEWEST)
     assert found == {package.name: new for package in nvidia_580(NEWEST)} | {
         "dkms": "2.8.7-2ubuntu2.2",
         "gcc-12": "12.3.0-1ubuntu1~22.04",
     }
-
-
-@pytest.mark.parametrize("version", [None, "595.71.05"])
-def test_a_branch_whose_names_do_not_carry_it_is_held_by_its_version(
-    apt: PrivateApt, version: str | None
-) -> None:
-    apt.preferences(files.preferences(595, version, None))
-    found = chosen(apt, *asked(version, ASKED_590), branch=595, version=version)
-    assert {name: new for name, new in found.items() if driver_version(new)} == dict.fromkeys(
-        (
-            *("libnvidia-compute", "libnvidia-gpucomp", "nvidia-dkms-open", "nvidia-firmware"),
-            *("nvidia-kernel-common", "nvidia-kernel-source-open", "nvidia-modprobe"),
-            "nvidia-persistenced",
-        ),
-        "595.71.05-1ubuntu1",
-    )
 
 
 def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check import running
-from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict, verdict_of
+from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
 from pyinfra_gpu.report.check.cli import render
 from pyinfra_gpu.report.check.running import Request, run
 
@@ -125,9 +125,7 @@ def test_what_programs_read() -> None:
     assert host("gpu1", stage("libcuda", REPAIR)).not_checked == ()
 
 
-def test_the_test_that_a_restart_owes_is_its_consequence_and_a_note_stays_a_note() -> None:
-    owed = host("gpu1", RESTART, SMOKE_OWED)
-    assert [*map(verdict_of, owed.stages)] == ["restart", "restart"]
+def test_beside_a_restart_a_note_stays_a_note() -> None:
     noted = host("gpu1", RESTART, stage("smoke", NOTE))
     assert [each.effect for each in noted.findings] == ["restart", "note"]
     assert (len(noted.deviations), len(noted.notes)) == (1, 1)
@@ -253,19 +251,6 @@ def inventory(home: Path, *names: str, port: int | None = None, **data: Any) -> 
     path = home / "fleet.py"
     path.write_text(f"gpu = {[(name, told) for name in names]}\n")
     return str(path)
-
-
-def test_a_host_whose_sudo_asks_for_a_password_is_told_and_nobody_is_asked(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sudo = home / "sudo"
-    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
-    sudo.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
-    assert cli.main(["check", inventory(home, "@local", prefix=str(home / "gpu"), gpu_count=0)])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "could not be looked at: sudo asks for a password there" in text
-    assert "--same-sudo-password" in text
 
 
 @pytest.mark.parametrize(

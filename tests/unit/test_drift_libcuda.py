@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_host import LIB, VERSION, bare_gpu_host
-from proven_host import changed, marked, proven_host
+from proven_host import changed, marked
 
 from pyinfra_gpu.drift import libcuda
 from pyinfra_gpu.drift.finding import Finding
@@ -102,6 +102,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "libcuda.so leads to somebody's library": (
         links(dev="link /opt/x/libcuda.so => /opt/x/libcuda.so"), "link-differs",
+    ),
+    "libcuda.so leads to another folder that ends alike": (
+        links(dev=f"link /opt{FILE} => /opt{FILE}"), "link-differs",
     ),
     "libcuda.so is a copy": (links(dev=f"file - => {LIB}/libcuda.so"), "link-differs"),
     "libnvidia-ml.so.1 is missing": (links(ml="absent"), "link-differs"),
@@ -204,20 +207,3 @@ def test_the_remedy_names_the_package_or_the_file() -> None:
         there = [*packages, "libcuda1 580.95.05-1 1 1"]
         found = judged({"libcuda.loader_paths": [row], "nvidia.packages": there})
         assert [each.command for each in found if "another" in each.id] == [command]
-
-
-@pytest.mark.parametrize(
-    ("file", "is_drivers"),
-    [
-        (FILE, True),
-        (ML, True),
-        (f"{LIB}/nvidia/current/libcuda.so.550.163.01", True),
-        (f"{LIB}/libcuda.so.1", False),
-        (f"{LIB}/stubs/libcuda.so.580.95.05", False),
-        (f"/opt{LIB}/libcuda.so.580.95.05", False),
-        (f"{LIB}/libcudart.so.13.0.96", False),
-        (None, False),
-    ],
-)
-def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> None:
-    assert libcuda.is_drivers(proven_host().record(), file) is is_drivers

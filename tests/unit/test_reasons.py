@@ -50,7 +50,6 @@ SAID = {
         "sudo did not accept the password",
         "--same-sudo-password",
     ),
-    "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": ("", "declare another index"),
     "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": (
         "",
         "Check network",
@@ -59,7 +58,6 @@ SAID = {
         "",
         "See what is offered",
     ),
-    "mv: cannot move 'a' to '/opt/b': Directory not empty": ("", "move it away"),
     "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
 }
 

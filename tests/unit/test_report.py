@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import snapshots
 import verdicts
-from check_reports import finding
+from check_reports import UPGRADE, finding
 from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.engine.journal import Entry
-from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.report.run import HostRun, render
 
 NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
@@ -70,16 +69,8 @@ KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39"
 LEFT = differs("another nvcc", effect="report")
 REFUSAL = "gpu3: nouveau is bound to the GPUs: run `reboot`"
 WARNING = "gpu2: no lock is there; expected one: write it with `lock`"
-UPGRADE = PackageChange(
-    when="2026-11-21T06:12:03",
-    action="Upgrade",
-    name="libcuda1",
-    old="580",
-    new="590",
-    by="alice",
-    command="apt",
-)
-OLD = differs("module 580 is loaded", "reload", "restart", since=UPGRADE)
+CHANGE = replace(UPGRADE, old="580", new="590", by="alice", command="apt")
+OLD = differs("module 580 is loaded", "reload", "restart", since=CHANGE)
 CAUSE = "module 580 is loaded, since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
 
 
@@ -138,14 +129,13 @@ def test_a_run_with_its_smoke_tests() -> None:
     limits = {"to": "anyone", "how": "systemd has set no address limit"}
     across = Explained(verdicts.verdict(**verdicts.across(listens=limits)))
     toolkit = stage("cuda", differs("no toolkit", "install cuda-toolkit-13-0"))
-    changed = ([toolkit], "changed")
     tests = {
         "ws1": (verdicts.explained(PASS), across),
         "ws2": (verdicts.explained(FAIL, KNOWN), across),
         "ws3": (verdicts.explained(FAIL, UNKNOWN), None),
     }
     runs = [
-        HostRun(name=name, status=changed[1], entries=changed[0], smoke=own, across=step)
+        HostRun(name=name, status="changed", entries=[toolkit], smoke=own, across=step)
         for name, (own, step) in tests.items()
     ]
     text = render(runs)
@@ -196,12 +186,7 @@ LOST = verdicts.verdict(
 )
 SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
 UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
-CPU = {
-    "mode": "rehearsal-cpu",
-    "label": "rehearsal-cpu: gloo on the CPU",
-    "gpus": [],
-    "proof": False,
-}
+CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +194,7 @@ CPU = {
     [
         (
             verdicts.explained({**PASS, **CPU}),
-            "no proof rehearsal-cpu: gloo on the CPU",
+            "no proof no GPU was used: this proves nothing about GPUs",
             "ranks on",
         ),
         (verdicts.explained({**PASS, **SLOW}), "PASS, degraded (gpu), 0 of 1", "smoke test PASS ("),
@@ -246,7 +231,7 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     good, evil = host("good", stage("cuda", differs("a", "a")), status="changed"), HOSTILE[kind]
     odd = stage(evil, differs(evil, evil), warnings=[evil], problem=f"odd: {evil}")
     document = copy.deepcopy(FAIL)
-    document |= {"label": f"x{evil}", "logs": evil, "rerun_command": f"x{evil}"}
+    document |= {"logs": evil, "rerun_command": f"x{evil}"}
     document["failed"] |= {"sentence": f"x{evil}", "tail": [evil]}
     document["checks"][1]["detail"] = evil
     test = verdicts.explained(document, UNKNOWN)

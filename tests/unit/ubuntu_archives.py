@@ -1,9 +1,7 @@
 """Ubuntu's archive and NVIDIA's repository for Ubuntu, with the relations their packages have.
 
 Those of branch 580 are as both archives' control files had them in November 2026, but for what
-plays no part in choosing a version. From 590 on, only that no name carries the branch, that the
-modules ask for ">=", the library for "=" of nvidia-persistenced, and the conflict of
-nvidia-kernel-common are from there (NVIDIA's driver installation guide; apt's words in reports).
+plays no part in choosing a version.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ ASKED = (
     "nvidia-utils-580",
     "nvidia-compute-utils-580",
 )
-ASKED_590 = ("libnvidia-compute", "nvidia-dkms-open", "nvidia-persistenced")
 
 
 def revision(version: str) -> str:
@@ -55,21 +52,6 @@ Provides: nvidia-utils
 Conflicts: nvidia-utils
 nvidia-compute-utils-580
 Depends: libnvidia-compute-580 (= {v})
-"""
-# ">=" in the last one, not "=": without a pin apt takes the newest of all branches.
-NVIDIA_590 = """
-libnvidia-compute
-Depends: libnvidia-gpucomp (= {v}), nvidia-persistenced (= {v}), nvidia-kernel-common (>= {v})
-libnvidia-gpucomp
-nvidia-persistenced
-nvidia-modprobe
-nvidia-firmware
-nvidia-kernel-common
-Depends: nvidia-firmware (= {v}), nvidia-modprobe (>= {v})
-Conflicts: nvidia-kernel-common
-nvidia-kernel-source-open
-nvidia-dkms-open
-Depends: dkms, nvidia-kernel-source-open (>= {u}), nvidia-kernel-common (>= {u})
 """
 UBUNTU_580 = """
 libnvidia-compute-580
@@ -126,16 +108,11 @@ GCC_12 = Package("gcc-12", "12.3.0-1ubuntu1~22.04")
 def archives(
     folder: Path, ubuntu: tuple[str, ...], nvidia: tuple[str, ...] = ("580.95.05", "580.126.20")
 ) -> PrivateApt:
-    """Return an apt that knows both, with branch 595 beside."""
+    """Return an apt that knows both."""
     apt = PrivateApt(folder)
     apt.repository(
         NVIDIA,
         *(each for u in nvidia for each in nvidia_580(u)),
-        *(
-            each
-            for u in ("595.71.05", "610.57.04")
-            for each in packages(NVIDIA_590, u, f"{u}-1ubuntu1")
-        ),
         NVIDIAS_DKMS,
     )
     apt.repository(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from .document import CheckStatus, Result
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
-Facts = Mapping[int, Mapping[str, Any]]
-"""Rank -> name of the fact -> value, in the ranks' order; the host's own facts are number 0."""
+Fact = Mapping[str, Any]
+"""What one process wrote down: name -> value."""
+Facts = Mapping[int, Fact]
+"""Rank -> what it wrote down, in the ranks' order; the host's own facts are number 0."""
 
 
 class Judged(Exception):  # noqa: N818 - a warning is none
@@ -23,7 +25,7 @@ class Judged(Exception):  # noqa: N818 - a warning is none
 
 
 def fail(detail: str, rank: int | None = None) -> NoReturn:
-    """End a check: it failed. `rank` is the rank to look at, None if not one in particular."""
+    """End a check: it failed. `rank` is the rank to look at, if the check is not of one rank."""
     raise Judged("fail", detail, rank)
 
 
@@ -62,26 +64,23 @@ class Want:
     compile: bool = True
     hosts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def on_cpu(self) -> bool:
-        """Whether no GPU is used."""
-        return self.mode == REHEARSAL_CPU
-
 
 @dataclass(frozen=True)
 class Check:
     """A check, which can be decided as soon as the facts that it needs are there.
 
-    + judge: returns what is to be said of a check that passes; else it raises `Judged`
-    + of: whose facts they are: the host's (launcher and torchrun), or those of all ranks
-    + each: whether a failure shows on one rank's facts, when the others have none
+    + judge: takes the facts of one rank, and those of all; returns what is to be said of a check
+      that passes, else raises `Judged`. Its sentences do not name that rank: `decide` does
+    + needs: names of facts, separated by spaces
+    + of_host: whether they are the host's (launcher and torchrun), and not those of the ranks
+    + each: whether every rank is judged, or the first one for all
     + gpu: whether it is for GPUs alone; across: whether the multi-node step asks for it too
     """
 
     id: str
-    judge: Callable[[Facts, Want], str]
-    needs: tuple[str, ...]
-    of: Literal["host", "ranks"] = "ranks"
+    judge: Callable[[Fact, Want, Facts], str]
+    needs: str
+    of_host: bool = False
     each: bool = True
     gpu: bool = False
     across: bool = False
@@ -89,6 +88,7 @@ class Check:
 
 Results = dict[str, Result]
 """Id of a check that is decided -> its result."""
+_WORST: tuple[CheckStatus, ...] = ("fail", "unknown", "warn", "skip", "pass")
 
 
 def decide(
@@ -112,32 +112,37 @@ def decide(
         failed = first_failed(results)
         if failed and failed.id[:2] < check.id[:2] < "S5":
             continue
-        asked = {0: own} if check.of == "host" else ranks
-        count = 1 if check.of == "host" else want.ranks
-        ready = {n: each for n, each in sorted(asked.items()) if each.has(check.needs)}
+        asked, count = ({0: own}, 1) if check.of_host else (ranks, want.ranks)
+        needs = check.needs.split()
+        ready = {n: each for n, each in sorted(asked.items()) if each.has(needs)}
         if len(ready) >= count or (ended and check.each and ready):
-            result = _judged(check, ready, want)
+            result = judged(check, want, {n: each.facts for n, each in ready.items()})
             if len(ready) >= count or result.status == "fail":
-                results[check.id] = result
+                seconds = max(each.seconds.get(needs[-1], 0.0) for each in ready.values())
+                results[check.id] = Result(
+                    check.id, result.status, seconds, result.detail, result.rank
+                )
     return results
 
 
-def _judged(check: Check, ready: Mapping[int, Journal], want: Want) -> Result:
-    seconds = max(journal.seconds.get(check.needs[-1], 0.0) for journal in ready.values())
-    facts = {number: journal.facts for number, journal in ready.items()}
-    try:
-        return Result(check.id, "pass", seconds, check.judge(facts, want))
-    except Judged as found:
-        return Result(check.id, found.status, seconds, found.detail, found.rank)
+def judged(check: Check, want: Want, facts: Facts) -> Judged:
+    """Return how a check ends: as for the rank of which the worst is to be said."""
+    found = []
+    for number in facts if check.each else [min(facts)]:
+        try:
+            found.append(Judged("pass", check.judge(facts[number], want, facts)))
+        except Judged as one:
+            of_rank = check.each and not check.of_host and one.status != "skip"
+            who = f"{'GPU' if check.gpu else 'rank'} {number}: " if of_rank else ""
+            rank = number if of_rank else one.rank
+            found.append(Judged(one.status, f"{who}{one.detail}", rank))
+    return min(found, key=lambda each: _WORST.index(each.status))
 
 
 def first_failed(results: Results) -> Result | None:
     """Return the first failure, or else the first that is unknown; None where neither is."""
-    for status in ("fail", "unknown"):
-        for result in results.values():
-            if result.status == status:
-                return result
-    return None
+    wrong = [each for each in results.values() if each.status in ("fail", "unknown")]
+    return min(wrong, key=lambda each: _WORST.index(each.status), default=None)
 
 
 def blame(

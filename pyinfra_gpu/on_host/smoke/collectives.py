@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .check import Facts, Want, fail
+from .check import Fact, Facts, Want, fail
 from .device import synchronize
 from .lazy import dist, torch
 
@@ -74,7 +74,7 @@ def sizes(largest_mib: int) -> list[int]:
 
 def difference(measured: torch.Tensor, wanted: torch.Tensor) -> str | None:
     """Say in how many elements the two differ, and where first; None where every bit agrees."""
-    if torch.equal(measured, wanted):
+    if torch.equal(measured.view(torch.uint8), wanted.view(torch.uint8)):
         return None
     try:
         torch.testing.assert_close(measured, wanted, rtol=0, atol=0)
@@ -116,12 +116,9 @@ def all_reduce(it: Rank) -> None:
 def others(it: Rank) -> None:
     """Record the fact "collectives", those that are tried at one size, in the same way."""
     values = _Values(it, "float32", _ELEMENTS)
-    mine = it.rank * _ELEMENTS
-    rights = {"reduce_scatter": lambda: values.of_sum(mine)}
-    tries = (
-        (name, functools.partial(collective, values), rights.get(name, values.of_all))
-        for name, collective in _OTHERS.items()
-    )
+    rights = dict.fromkeys(_OTHERS, values.of_all)
+    rights["reduce_scatter"] = lambda: values.of_sum(it.rank * _ELEMENTS)
+    tries = ((name, functools.partial(how, values), rights[name]) for name, how in _OTHERS.items())
     _record(it, "collectives", tries)
 
 
@@ -213,26 +210,25 @@ def name_of(kind: str, size: int, repeat: int) -> str:
     return f"all-reduce of {shown} {kind}, repeat {repeat + 1}"
 
 
-def _judge(facts: Facts, fact: str, wanted: Mapping[str, int]) -> None:
-    """Hold that each rank found every try right, in that many elements."""
-    for rank, each in facts.items():
-        for name, found in each[fact].items():
-            if found["wrong"]:
-                fail(f"rank {rank}, {name}: {found['wrong']}", rank)
-        for name, elements in wanted.items():
-            if each[fact].get(name, {"elements": 0})["elements"] != elements:
-                fail(f"rank {rank} did not compare every element of {name}", rank)
+def _judge(tries: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
+    """Hold that a rank found every try right, in that many elements."""
+    for name, found in tries.items():
+        if found["wrong"]:
+            fail(f"{name}: {found['wrong']}")
+    for name, elements in wanted.items():
+        if tries.get(name, {"elements": 0})["elements"] != elements:
+            fail(f"it did not compare every element of {name}")
 
 
-def all_reduced(facts: Facts, want: Want) -> str:
+def all_reduced(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the all-reduces: all of each size and type are right on all ranks."""
     tries = itertools.product(KINDS, sizes(want.allreduce_mib), range(REPEATS))
-    _judge(facts, "all_reduce", {name_of(k, s, n): s // KINDS[k][0] for k, s, n in tries})
+    _judge(mine["all_reduce"], {name_of(k, s, n): s // KINDS[k][0] for k, s, n in tries})
     return f"4 B to {want.allreduce_mib} MiB, fp32 and bf16"
 
 
-def others_right(facts: Facts, want: Want) -> str:
+def others_right(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the other collectives."""
     wanted = dict.fromkeys(_OTHERS, want.ranks * _ELEMENTS)
-    _judge(facts, "collectives", {**wanted, "reduce_scatter": _ELEMENTS})
+    _judge(mine["collectives"], {**wanted, "reduce_scatter": _ELEMENTS})
     return ", ".join(_OTHERS)

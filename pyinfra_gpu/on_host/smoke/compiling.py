@@ -13,13 +13,13 @@ import os
 import shutil
 import sysconfig
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environment
-from .check import Facts, Want, fail, skip, warn
+from .check import Fact, Facts, Want, fail, skip, warn
 from .lazy import torch
+from .options import REHEARSAL_CPU
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -102,36 +102,26 @@ def _operations(function: Any, inputs: list[Any]) -> list[str]:
     return sorted({event.name for event in profile.function_events if "aten::" in event.name})
 
 
-def compiled(facts: Facts, want: Want) -> str:
+def compiled(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether compiling works, and a compiled kernel ran."""
-    for number, fact in facts.items():
-        if not (found := fact["compile"]):  # on the CPU the first rank compiles for all
-            continue
-        if found["disabled"] and not want.compile:
-            skip("torch.compile is not used on this host, by data")
-        if found["disabled"]:
-            names = " and ".join(found["disabled"])
-            warn(f"torch.compile was not tried: {names}=1 is set here and switches it off", number)
-        if error := found["error"]:
-            # without a compiler a host without a GPU can still train, uncompiled
-            judge = warn if found["lacking"] and want.on_cpu else fail
-            judge(f"torch.compile does not work: {found['lacking']}{error}", number)
-        if found["wrong"]:
-            fail(f"what torch.compile made computes something else: {found['wrong']}", number)
-        if what := _not_compiled(found):
-            said = "torch.compile silently ran the function without a compiled kernel"
-            fail(f"{said}: {what}", number)
-    kernels = sum(fact["compile"].get("kernels", 0) for fact in facts.values())
-    return f"{kernels} kernel(s) generated and run"
-
-
-def _not_compiled(found: Mapping[str, Any]) -> str | None:
-    """Return what shows that no compiled kernel ran, None where one did."""
+    if not (found := mine["compile"]):  # on the CPU the first rank compiles for all
+        return ""
+    if found["disabled"] and not want.compile:
+        skip("torch.compile is not used on this host, by data")
+    if found["disabled"]:
+        names = " and ".join(found["disabled"])
+        warn(f"torch.compile was not tried: {names}=1 is set here and switches it off")
+    if error := found["error"]:
+        # without a compiler a host without a GPU can still train, uncompiled
+        judge = warn if found["lacking"] and want.mode == REHEARSAL_CPU else fail
+        judge(f"torch.compile does not work: {found['lacking']}{error}")
+    if found["wrong"]:
+        fail(f"what torch.compile made computes something else: {found['wrong']}")
+    silently = "torch.compile silently ran the function without a compiled kernel"
     if found["compiled"]:
-        return f"it ran {', '.join(found['compiled'])}"
-    counts = {key: found[key] for key in ("kernels", "binaries")}
-    if not all(counts.values()):
-        return ", ".join(f"{count} {key}" for key, count in counts.items())
+        fail(f"{silently}: it ran {', '.join(found['compiled'])}")
+    if not (found["kernels"] and found["binaries"]):
+        fail(f"{silently}: {found['kernels']} kernels, {found['binaries']} binaries")
     if not found["eager"]:
-        return "the profiler saw no operations in eager mode either, so this shows nothing"
-    return None
+        fail("the profiler saw no operations in eager mode either, so this shows nothing")
+    return f"{found['kernels']} kernel(s) generated and run"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .check import Facts, Want, fail, warn
+from .check import Fact, Facts, Want, fail, warn
 from .gpus import kind_of
 from .lazy import torch
 
@@ -45,7 +45,10 @@ def measure(it: Rank) -> None:
         value["devices"] = cuda.device_count() if cuda.is_available() else 0
     with measuring("device") as value:
         cuda.set_device(device)
-        value.update(identity(device.index))
+        seen = cuda.get_device_properties(device)
+        uuid = str(seen.uuid)  # nvidia-smi says what it is of
+        value["uuid"] = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        value["name"], value["capability"] = seen.name, [seen.major, seen.minor]
     with measuring("matmul") as value:
         value.update({kind: matmul(device, kind) for kind in MATMUL_BOUNDS})
     with measuring("memory") as value:
@@ -55,35 +58,20 @@ def measure(it: Rank) -> None:
     cuda.empty_cache()  # what comes next needs some of it outside of torch
 
 
-def identity(index: int) -> dict[str, Any]:
-    """Return how torch sees the GPU `index`, its `uuid` in nvidia-smi's form."""
-    properties = torch.cuda.get_device_properties(index)
-    uuid = str(properties.uuid)
-    return {
-        "uuid": uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}",
-        "name": properties.name,
-        "capability": [properties.major, properties.minor],
-    }
-
-
 def matmul(device: torch.device, kind: str, size: int = 512) -> dict[str, Any]:
-    """Return the largest error of one product against the CPU's in double precision.
-
-    `ratio` is |error| / (|A| |B|), element by element: the measure in which rounding errors are
-    bounded, whatever cancels in the sum. TF32 in place of fp32 shows as a ratio near 1e-4.
-    """
+    """Return the `deviation` of one product. TF32 in place of fp32 shows as a ratio near 1e-4."""
     torch.set_float32_matmul_precision("highest")
     generator = torch.Generator().manual_seed(4711)
     left, right = (
         torch.randn(size, size, generator=generator).to(getattr(torch, kind)) for _ in range(2)
     )
-    product = left.to(device) @ right.to(device)
-    return deviation(product, left.double(), right.double())
+    return deviation(left.to(device) @ right.to(device), left.double(), right.double())
 
 
 def deviation(product: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> dict[str, Any]:
     """Return how far a product is from that of `left` and `right`, in double precision on the CPU:
-    the largest |error| / (|left| |right|), and how many elements are infinite or undefined.
+    the largest |error| / (|left| |right|), by which rounding is bounded whatever cancels in the
+    sum, and how many elements are infinite or undefined.
     """
     product = product.cpu().double()
     error = (product - left @ right).abs() / (left.abs() @ right.abs())
@@ -135,28 +123,18 @@ def speed(device: torch.device, size: int, copy_bytes: int) -> dict[str, Any]:
 def median_seconds(
     device: torch.device, work: Callable[[], object], warm_ups: int = 60, runs: int = 20
 ) -> float:
-    """Return the median time of `work` on the device, by its own clock where it has one.
+    """Return the median time of `work` on the device.
 
     + warm_ups: runs before: an idle GPU needs some tenths of a second to raise its clocks
     """
-    for _ in range(warm_ups):
-        work()
-    took: list[float] = []
-    for _ in range(runs):
+    took = []
+    for _ in range(warm_ups + runs):
         synchronize(device)
-        if device.type == "cuda":
-            event: Any = torch.cuda.Event
-            start, end = (event(enable_timing=True) for _ in range(2))
-            start.record()
-            work()
-            end.record()
-            end.synchronize()
-            took.append(start.elapsed_time(end) / 1000)
-        else:
-            began = time.perf_counter()
-            work()
-            took.append(time.perf_counter() - began)
-    return statistics.median(took)
+        began = time.perf_counter()
+        work()
+        synchronize(device)
+        took.append(time.perf_counter() - began)
+    return statistics.median(took[warm_ups:])
 
 
 def synchronize(device: torch.device) -> None:
@@ -188,87 +166,71 @@ def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
 # -- judged
 
 
-def cuda(facts: Facts, want: Want) -> str:
+def cuda(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether torch's GPU n is nvidia-smi's, and what a GPU of its kind must be."""
+    cuda, device, index = mine["cuda"], mine["device"], mine["identity"]["rank"]
     hosts = {gpu["index"]: gpu for gpu in want.gpu_host.get("gpus", [])}
-    for index, fact in facts.items():
-        cuda, device, host = fact["cuda"], fact["device"], hosts.get(index, {})
-        if cuda["torch_cuda"] is None:
-            fail("this torch is built for the CPU: install one built for CUDA", index)
-        if cuda["devices"] < want.gpus:
-            fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared", index)
-        if not cuda["nccl"]:
-            fail("this torch has no NCCL", index)
-        if host.get("mig") == "Enabled":
-            continue  # torch names the part it may use, nvidia-smi the whole
+    host, kind = hosts.get(index, {}), kind_of(device["name"], want.kinds)
+    if cuda["torch_cuda"] is None:
+        fail("this torch is built for the CPU: install one built for CUDA")
+    if cuda["devices"] < want.gpus:
+        fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared")
+    if not cuda["nccl"]:
+        fail("this torch has no NCCL")
+    if host.get("mig") != "Enabled":  # else torch names the part it may use, nvidia-smi the whole
         if host.get("uuid") != device["uuid"]:
-            fail(f"torch's GPU {index} is {device['uuid']}, nvidia-smi's {host.get('uuid')}", index)
-        kind = kind_of(device["name"], want.kinds)
-        if kind and [*device["capability"]] != [*kind["capability"]]:
-            fail(f"{device['name']} reports capability {device['capability']}", index)
-    if len({fact["device"]["uuid"] for fact in facts.values()}) < len(facts):
-        fail("two ranks share a GPU")
-    if len({fact["cuda"]["nccl"] for fact in facts.values()}) > 1:
-        fail("the ranks have different versions of NCCL")
+            fail(f"torch sees {device['uuid']} there, nvidia-smi {host.get('uuid')}")
+        if kind and device["capability"] != [*kind["capability"]]:
+            fail(f"{device['name']} reports capability {device['capability']}")
     return f"CUDA {cuda['torch_cuda']}, NCCL {cuda['nccl']}"
 
 
-def arch(facts: Facts, _: Want) -> str:
-    """Judge whether torch has code for each GPU."""
-    for index, fact in facts.items():
-        archs, (major, minor) = fact["cuda"]["arch_list"], fact["device"]["capability"]
-        name, listed = f"sm_{major}{minor}", " ".join(archs)
-        way = covers(archs, (major, minor))
-        if way is None:
-            wanted = f"{name} or one that runs there"
-            fail(f"torch has no kernels for GPU {index} ({wanted}): {listed}", index)
-        if way == "ptx":
-            warn(f"torch has only PTX for GPU {index}, compiled at first use: {listed}", index)
+def arch(mine: Fact, _: Want, __: Facts) -> str:
+    """Judge whether torch has code for the GPU."""
+    archs, (major, minor) = mine["cuda"]["arch_list"], mine["device"]["capability"]
+    name, listed = f"sm_{major}{minor}", " ".join(archs)
+    way = covers(archs, (major, minor))
+    if way is None:
+        fail(f"torch has no kernels for it ({name} or one that runs there): {listed}")
+    if way == "ptx":
+        warn(f"torch has only PTX for it, compiled at first use: {listed}")
     return name
 
 
-def matmuls(facts: Facts, _: Want) -> str:
+def matmuls(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the matrix products."""
     for kind, bound in MATMUL_BOUNDS.items():
-        for index, fact in facts.items():
-            result = fact["matmul"][kind]
-            if result["non_finite"] or not result["ratio"] <= bound:
-                what = f"error {result['ratio']:.2g}, bound {bound:.2g}"
-                if result["non_finite"]:
-                    what = f"{result['non_finite']} elements infinite or undefined"
-                fail(f"GPU {index} multiplies wrongly in {kind}: {what}", index)
+        ratio, count = mine["matmul"][kind]["ratio"], mine["matmul"][kind]["non_finite"]
+        if count or not ratio <= bound:
+            what = f"{count} elements infinite or undefined, " if count else ""
+            fail(f"it multiplies wrongly in {kind}: {what}error {ratio:.2g}, bound {bound:.2g}")
     return f"{' and '.join(MATMUL_BOUNDS)} as in double precision"
 
 
-def memories(facts: Facts, _: Want) -> str:
+def memories(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what was read back from memory."""
-    for index, fact in facts.items():
-        result = fact["memory"]
-        if result["wrong"] or not result["words"]:
-            place, found, wanted = result["first"] or (0, 0, 0)
-            counted = f"{result['wrong']} of {result['words']} words read back wrong"
-            first = f"the first is {place}: {found:#x} in place of {wanted:#x}"
-            fail(f"GPU {index}: {counted}, {first}", index)
-    return f"{result['words'] // 2**17} MiB, {len(_MULTIPLIERS)} passes"
+    words, wrong = mine["memory"]["words"], mine["memory"]["wrong"]
+    if wrong or not words:
+        place, found, wanted = mine["memory"]["first"] or (0, 0, 0)
+        first = f"the first is {place}: {found:#x} in place of {wanted:#x}"
+        fail(f"{wrong} of {words} words read back wrong, {first}")
+    return f"{words // 2**17} MiB, {len(_MULTIPLIERS)} passes"
 
 
-def speeds(facts: Facts, want: Want) -> str:
+def speeds(mine: Fact, want: Want, facts: Facts) -> str:
     """Judge the speeds by what a GPU of this kind shows; of an unknown kind, they are shown."""
-    slow = None
-    for index, fact in facts.items():
-        kind = kind_of(fact["device"]["name"], want.kinds) or {}
-        for key in [each for each in _UNITS if each in kind]:
-            reached, share = fact["speed"][key], fact["speed"][key] / kind[key]
-            shown = f"GPU {index} reaches {reached:.0f} {_UNITS[key]}, {share:.0%} of {kind[key]:g}"
-            if share < kind["fail"]:
-                fail(f"{shown} ({kind['source']})", index)
-            if share < kind["warn"]:
-                slow = slow or (f"{shown} ({kind['source']})", index)
+    kind, slow = kind_of(mine["device"]["name"], want.kinds), []
+    for key in [each for each in _UNITS if each in kind]:
+        reached, share = mine["speed"][key], mine["speed"][key] / kind[key]
+        shown = f"{reached:.0f} {_UNITS[key]}, {share:.0%} of {kind[key]:g} ({kind['source']})"
+        if share < kind["fail"]:
+            fail(shown)
+        slow += [shown] if share < kind["warn"] else []
+    own, fastest = (
+        max(each["speed"]["bf16_tflops"] for each in some) for some in ([mine], facts.values())
+    )
+    slow += [f"{own:.0f} bf16 TFLOP/s, another {fastest:.0f}"] if own < _APART * fastest else []
     if slow:
-        warn(*slow)
-    speeds = {index: fact["speed"]["bf16_tflops"] for index, fact in facts.items()}
-    slowest, fastest = min(speeds, key=lambda index: speeds[index]), max(speeds.values())
-    if speeds[slowest] < _APART * fastest:
-        shown = f"GPU {slowest} reaches {speeds[slowest]:.0f} bf16 TFLOP/s"
-        warn(f"{shown}, another {fastest:.0f}", slowest)
-    return ", ".join(f"{each:.0f} TFLOP/s" for each in speeds.values())
+        warn("; ".join(slow))
+    each = (fact["speed"] for fact in facts.values())
+    return ", ".join(f"{x['bf16_tflops']:.0f} TFLOP/s, {x['memory_gb_s']:.0f} GB/s" for x in each)

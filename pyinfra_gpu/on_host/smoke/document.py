@@ -16,7 +16,7 @@ Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 Number = float | Literal["nan", "inf", "-inf"]
 """JSON has no words for the three."""
-VERSION = 5
+VERSION = 6
 PASSED = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
@@ -103,36 +103,12 @@ class AllReduce(Part):
 
 
 @dataclass(frozen=True)
-class Link(Part):
-    """A GPU's PCIe link while the all-reduce ran; None where the driver does not tell."""
-
-    gen: int | None
-    width: int | None
-
-
-@dataclass(frozen=True)
-class Format(Part):
-    """Whether a number format works here, and if not, why."""
-
-    status: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Metrics(Part):
-    """The figures, as far as the run has come; those of GPUs by index, NCCL's channels by way."""
+    """What is drawn and compared, as far as the run has come: the decrease of the loss by that
+    which the gradient predicts, and the all-reduces. All other figures are in the checks' words.
+    """
 
-    loss0: Number | None = None
-    loss1: Number | None = None
     taylor_ratio: Number | None = None
-    bf16_tflops: Mapping[str, float] = field(default_factory=dict)
-    memory_gb_s: Mapping[str, float] = field(default_factory=dict)
-    allreduce_busbw_gb_s: Number | None = None
-    allreduce_bytes: int | None = None
-    link: Mapping[str, Link] = field(default_factory=dict)
-    transport: Mapping[str, int] = field(default_factory=dict)
-    precision: Mapping[str, Format] = field(default_factory=dict)
-    precision_best: str | None = None
     allreduce: tuple[AllReduce, ...] = ()
 
 
@@ -154,7 +130,7 @@ class Failed(Part):
 class Verdict(Part):
     """The verdict of the smoke test on one host, or of one step that several hosts took.
 
-    + label: the mode in words; proof: whether this run proves that a GPU host works
+    + proof: whether this run proves that a GPU host works
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
     + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
       None on a pass, or where it could not be written
@@ -164,14 +140,11 @@ class Verdict(Part):
 
     schema_version: int
     mode: Mode
-    label: str
     status: Status
     proof: bool
     host: str
-    started: str
     finished: str
     duration_s: float
-    deadline_s: int
     ranks: tuple[Rank, ...]
     checks: tuple[Result, ...]
     metrics: Metrics

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import nvidia_smi
-from .check import Facts, Want, fail, skip, unknown, warn
+from .check import Fact, Facts, Want, fail, skip, unknown, warn
 from .nvidia_smi import Run, integer, known
 
 KINDS_FILE = "kinds.json"
@@ -71,9 +71,9 @@ def kinds() -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def kind_of(name: str, kinds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return what is expected of the GPU nvidia-smi calls `name`, None if it is not known."""
-    return next((each for each in kinds if re.search(each["pattern"], name)), None)
+def kind_of(name: str, kinds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what is expected of the GPU nvidia-smi calls `name`, nothing if it is not known."""
+    return next((each for each in kinds if re.search(each["pattern"], name)), {})
 
 
 def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
     found, error = nvidia_smi.read(run, _GPU)
     driven = root / "proc/driver/nvidia/gpus"
     return {
-        "gpus": sorted(found, key=lambda gpu: int(gpu["index"])),
+        "gpus": [gpu for gpu in found if gpu["index"] is not None],
         "error": error,
         "driven": len(list(driven.iterdir())) if driven.is_dir() else None,
         "processes": _processes(run) if found else None,
@@ -123,9 +123,9 @@ def tested(want: Want) -> list[Gpu]:
 # -- S0
 
 
-def listed(facts: Facts, want: Want) -> str:
+def listed(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether nvidia-smi lists the GPUs that are declared."""
-    host = facts[0]["gpu_host"]
+    host = mine["gpu_host"]
     names, uuids = ([gpu[key] for gpu in host["gpus"]] for key in ("name", "uuid"))
     counted = f"nvidia-smi lists {len(names)} GPUs"
     if host["error"]:
@@ -143,7 +143,7 @@ def listed(facts: Facts, want: Want) -> str:
     return ", ".join(sorted(set(names)))
 
 
-def state(_: Facts, want: Want) -> str:
+def state(_: Fact, want: Want, __: Facts) -> str:
     """Judge the state of the tested GPUs: the first failure counts, or else the first warning."""
     if not (gpus := tested(want)):
         skip("nvidia-smi lists no GPU")
@@ -166,7 +166,7 @@ def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[Callable[[str, int], Any], s
     if count := gpu["ecc_uncorrected"]:
         yield fail, f"{count} uncorrected memory errors since its last reset: reset the GPU"
     total, used = gpu["memory_mib"], gpu["memory_used_mib"]
-    size = (kind_of(gpu["name"], want.kinds) or {}).get("memory_mib")
+    size = kind_of(gpu["name"], want.kinds).get("memory_mib")
     if None in (total, used):
         yield warn, "its free memory cannot be read"
     elif total - used < _NEEDED_MIB:
@@ -175,9 +175,9 @@ def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[Callable[[str, int], Any], s
         yield warn, f"{total} MiB of memory, a {gpu['name']} has {size}"
 
 
-def processes(facts: Facts, _: Want) -> str:
+def processes(mine: Fact, _: Want, __: Facts) -> str:
     """Judge who else uses the GPUs: somebody's work and this test would disturb each other."""
-    found = facts[0]["gpu_host"]["processes"]
+    found = mine["gpu_host"]["processes"]
     if found is None:
         warn("it cannot be read who else uses the GPUs")
     names = ", ".join(f"{each['name'] or 'a program'} (pid {each['pid']})" for each in found[:3])

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -21,7 +20,6 @@ _EACH_S = 15
 _STACK_WAIT = 0.3
 _RECORDER_WAIT = 2.0
 _ANALYSER_S = 30
-_WATCHDOG = "Watchdog caught collective operation timeout"
 
 
 def ask_for_stacks(pids: Iterable[int], directory: Path) -> None:
@@ -70,60 +68,40 @@ def collectives(directory: Path) -> list[str]:
     return output_of(command, _ANALYSER_S).text.splitlines()
 
 
-def watchdog_spoke(log: Iterable[str]) -> bool:
-    """Return whether NCCL's watchdog ended a rank, by its log: that too is a hang, which was
-    noticed by somebody else first.
-    """
-    return any(_WATCHDOG in line for line in log)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One more try of the all-reduce.
-
-    + variables: set for it, or removed where None
-    + layer: what to look at if it passes with them, though it hung without
-    """
-
-    name: str
-    variables: Mapping[str, str | None]
-    layer: str = ""
-
-
-UNCHANGED = Variant("unchanged", {})
-OWN_CHOICE = Variant("NCCL's own choice", {"NCCL_SOCKET_IFNAME": None})
-ON_CPU = (UNCHANGED,)
+Variables = Mapping[str, str | None]
+"""Set for one more try of the all-reduce, or removed where None."""
+OWN_CHOICE: Variables = {"NCCL_SOCKET_IFNAME": None}
 _NO_P2P = {"NCCL_P2P_DISABLE": "1"}
-ON_GPUS = (
-    UNCHANGED,
-    Variant(
-        "NCCL_P2P_DISABLE=1",
+LAYERS: Sequence[tuple[Mapping[str, str], str]] = (
+    (
         _NO_P2P,
         "direct copies from GPU to GPU move no data; IOMMU or ACS is in the way, or a driver patch",
     ),
-    Variant(
-        "NCCL_SHM_DISABLE=1 over the loopback interface",
+    (
         {**_NO_P2P, "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"},
         "NCCL's shared-memory transport; look at /dev/shm and its size",
     ),
-    Variant(
-        "NCCL_CUMEM_HOST_ENABLE=0",
+    (
         {"NCCL_CUMEM_HOST_ENABLE": "0"},
         "NCCL's host memory by way of cuMem: the driver, or the container's settings",
     ),
 )
+"""What to look at if an all-reduce that hung passes with these."""
 
 PASSED: Final = "passed"
 HUNG: Final = "hung"
 UNREACHED: Final = "not reached"
 """How a try ended; UNREACHED: before any rank came to an all-reduce, so it tells nothing."""
 Result = Literal["passed", "hung", "not reached"]
-Attempt = Callable[[Variant, float], Result]
+Attempt = Callable[[Variables, float], Result]
 """Try the all-reduce until a moment on the monotonic clock; return how that ended."""
 
 
 def locate(
-    tries: Sequence[Variant], attempt: Attempt, until: float, stopped: Callable[[], bool]
+    layers: Sequence[tuple[Mapping[str, str], str]],
+    attempt: Attempt,
+    until: float,
+    stopped: Callable[[], bool],
 ) -> str:
     """Repeat the all-reduce, changing one thing at a time, until it passes; return in one sentence
     what that shows. Only what passes after the unchanged one hung shows anything.
@@ -131,16 +109,17 @@ def locate(
     + until: when all must have ended, on the monotonic clock
     + stopped: whether the test was asked to end
     """
-    for variant in tries:
+    for variables, layer in ({}, ""), *layers:
         began = time.monotonic()
         if until - began < 1 or stopped():
             return "there was no time left for further tries"
-        result = attempt(variant, min(until, began + _EACH_S))
-        if result == PASSED and variant is UNCHANGED:
+        result = attempt(variables, min(until, began + _EACH_S))
+        if result == PASSED and not variables:
             return "a small all-reduce alone passes here, so the hang is not in its layers"
         if result == PASSED:
-            return f"it passes with {variant.name}, which points to this: {variant.layer}"
-        if result == UNREACHED and variant is UNCHANGED:
+            changed = " ".join(f"{name}={value}" for name, value in variables.items())
+            return f"it passes with {changed}, which points to this: {layer}"
+        if result == UNREACHED and not variables:
             slow = f"came to no all-reduce in {time.monotonic() - began:.0f} s"
             return f"a further try {slow}, so where it hangs is not known"
-    return f"none of {len(tries)} tries with other settings passes"
+    return f"none of {1 + len(layers)} tries with other settings passes"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from . import nvidia_smi
-from .check import Facts, Want, fail, skip, warn
-from .nvidia_smi import Run, pci_address
+from .check import Fact, Facts, Want, fail, skip, warn
+from .nvidia_smi import Run
 from .options import GPU
 
 _SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
@@ -89,16 +88,16 @@ def _sizes(path: Path) -> Iterator[tuple[int, str]]:
                 yield entry.stat(follow_symlinks=False).st_size // _MIB, entry.name
 
 
-def variables(facts: Facts, _: Want) -> str:
+def variables(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the environment that the test was called in."""
-    if names := facts[0]["variables"]:
+    if names := mine["variables"]:
         warn(f"set here and removed for this test only: {', '.join(names)}; unset where it is set")
     return ""
 
 
-def shm(facts: Facts, want: Want) -> str:
+def shm(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the shared memory."""
-    shm = facts[0]["shm"]
+    shm = mine["shm"]
     if shm["error"]:
         largest = ", ".join(f"{name} ({size} MiB)" for size, name in shm["largest"])
         known = f" ({shm['size_mib']} MiB, {shm['free_mib']} free)" if "size_mib" in shm else ""
@@ -109,9 +108,9 @@ def shm(facts: Facts, want: Want) -> str:
     return f"{shm['free_mib']} MiB free"
 
 
-def disk(facts: Facts, _: Want) -> str:
+def disk(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the room where the test writes."""
-    path, free, inodes = facts[0]["disk"].values()
+    path, free, inodes = mine["disk"].values()
     if free < _DISK_NEEDED_MIB or inodes == 0:
         what = "no inodes" if inodes == 0 else f"{free} MiB"
         fail(f"{path} has {what} free, the test needs {_DISK_NEEDED_MIB} MiB")
@@ -120,9 +119,9 @@ def disk(facts: Facts, _: Want) -> str:
     return f"{free} MiB free"
 
 
-def finished(facts: Facts, _: Want) -> str:
+def finished(mine: Fact, _: Want, __: Facts) -> str:
     """Judge torchrun's end."""
-    if code := facts[0]["ended"]:
+    if code := mine["ended"]:
         fail(f"exit code {code}")
     return "exit code 0"
 
@@ -130,41 +129,17 @@ def finished(facts: Facts, _: Want) -> str:
 # -- afterwards
 
 
-class KernelLog:
-    """What the kernel logs from now on, by the journal, or else by the kernel's own buffer.
+def kernel_log_since(began: float, run: Run = nvidia_smi.run) -> list[str] | None:
+    """Return the last lines that the kernel logged since a time; None if they cannot be read.
 
-    Reading "the last hours" would blame this test for what happened before it. Nothing is concluded
+    Nothing older, which would blame this test for what happened before it; and nothing is concluded
     from a log that cannot be read.
     """
-
-    def __init__(self, buffer: Path = Path("/dev/kmsg"), run: Run = nvidia_smi.run) -> None:
-        self._began, self._run = time.time(), run
-        self._buffer = -1
-        with suppress(OSError):
-            self._buffer = os.open(buffer, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._buffer, 0, os.SEEK_END)
-
-    def lines(self) -> list[str] | None:
-        """Return the last lines that came by now; None if they cannot be read."""
-        command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
-        readable = self._run([*command, "--lines=1"])
-        told = self._run([*command, f"--since=@{self._began:.6f}"])
-        if readable.ok and readable.text.strip() and told.ok:
-            return told.text.splitlines()[-_MOST_LINES:]
-        lines: list[str] = []
-        while self._buffer >= 0:
-            try:  # records are "priority,number,microseconds,flags;text"
-                record = os.read(self._buffer, 8192).decode(errors="replace")
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # that one was overwritten; the next is there
-                continue
-            except OSError:
-                return None
-            if not record:
-                break
-            lines.append(record.partition(";")[2].partition("\n")[0])
-        return lines[-_MOST_LINES:] if self._buffer >= 0 else None
+    command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
+    readable, told = run([*command, "--lines=1"]), run([*command, f"--since=@{began:.6f}"])
+    if readable.ok and readable.text.strip() and told.ok:
+        return told.text.splitlines()[-_MOST_LINES:]
+    return None
 
 
 def after(lines: list[str] | None, pids: Collection[int], left: Collection[int]) -> dict[str, Any]:
@@ -200,13 +175,13 @@ def gpu_errors(line: str) -> Iterator[tuple[bool, str]]:
         if found := pattern.search(line):
             what, text = f"{name}{found['what']}", (found["text"] or "no text")[:300]
             serious = not _MENDED.match(text) and found["what"] not in _HARMLESS
-            yield serious, f"{what} on {pci_address(found['pci'])}: {text}"
+            yield serious, f"{what} on {found['pci']}: {text}"
             return
 
 
-def kernel_log(facts: Facts, _: Want) -> str:
+def kernel_log(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what the kernel said meanwhile of this test, or of the hardware."""
-    kernel = facts[0]["kernel"]
+    kernel = mine["kernel"]
     if kernel["lines"] is None:
         skip("this user may not read the kernel's log")
     if kernel["own"]:
@@ -216,9 +191,9 @@ def kernel_log(facts: Facts, _: Want) -> str:
     return f"{len(kernel['lines'])} new lines, none about this test"
 
 
-def xids(facts: Facts, _: Want) -> str:
+def xids(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what the kernel said meanwhile of GPUs."""
-    kernel = facts[0]["kernel"]
+    kernel = mine["kernel"]
     if kernel["lines"] is None:
         skip("the kernel's log cannot be read")
     for serious, sentence in sorted(kernel["gpus"], key=lambda event: not event[0]):
@@ -226,8 +201,8 @@ def xids(facts: Facts, _: Want) -> str:
     return "no new GPU error in the kernel's log"
 
 
-def leftovers(facts: Facts, _: Want) -> str:
+def leftovers(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what is left of the ranks."""
-    if left := facts[0]["processes"]:
+    if left := mine["processes"]:
         fail(f"torchrun has ended and left processes {', '.join(map(str, left))}; they were ended")
     return "no process is left"

@@ -71,8 +71,8 @@ class Test:
 
     def __init__(self, options: Options, bundle: Path, signals: Sequence[str]) -> None:
         self._options, self._bundle, self._signals = options, bundle, signals
-        self._began, self._started = time.monotonic(), verdict.now()
-        self._kernel = host.KernelLog()
+        self._began = time.monotonic()
+        self._started = time.time()
         self._alone = options.across is None
         hosts = options.across.hosts if options.across else {}
         self._gpus = gpus.read() if options.mode == GPU and self._alone else None
@@ -93,7 +93,6 @@ class Test:
             hosts=hosts,
         )
         self._checks = checks_of(self._mode, across=not self._alone)
-        self._label = verdict.label(self._mode, len(hosts))
         self._results: dict[str, Result] = {}
         self._failed_at: float | None = None
         self._remark = ""
@@ -106,7 +105,8 @@ class Test:
 
     def run(self) -> int:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
-        self._say.say(f"{self._options.host}: {self._label.partition(': ')[2]}")
+        across = f"{len(self._want.hosts)} hosts, " if self._want.hosts else ""
+        self._say.say(f"{self._options.host}: {across}{verdict.LABELS[self._mode]}")
         if self._listens.to == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens.how}")
         if self._alone:
@@ -216,16 +216,16 @@ class Test:
         """Repeat the all-reduce alone, with one thing changed each time."""
         self._say.say("a hang; small all-reduces are tried to find out where")
         self._remark = hang.locate(
-            hang.ON_CPU if self._mode == REHEARSAL_CPU else hang.ON_GPUS,
-            lambda variant, until: self._try_again(variant, until)[0],
+            () if self._mode == REHEARSAL_CPU else hang.LAYERS,
+            lambda variables, until: self._try_again(variables, until)[0],
             time.monotonic() + hang.EXTRA_S,
             lambda: bool(self._signals),
         )
 
-    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Result, Ranks]:
-        """Return how a small all-reduce ends with `variant`, and what ran."""
+    def _try_again(self, variables: hang.Variables, until: float) -> tuple[hang.Result, Ranks]:
+        """Return how a small all-reduce ends with `variables`, and what ran."""
         directory = self._options.logs / f"rerun{len(self._tries) + 1}"
-        run = self._ranks(directory, 1, ["all_reduce"], variant.variables)
+        run = self._ranks(directory, 1, ["all_reduce"], variables)
         self._tries.append(run)
 
         def to_end(_: bool) -> Ending | None:
@@ -248,7 +248,7 @@ class Test:
         runs = [self._run, *self._tries]
         pids = {journal.pid for run in runs for journal in run.journals.values()}
         left = {pid for run in runs for pid in run.left}
-        self._own.add(host.after(self._kernel.lines(), pids, left), began)
+        self._own.add(host.after(host.kernel_log_since(self._started), pids, left), began)
         self._decide()
 
     def _conclude(self) -> int:
@@ -293,20 +293,17 @@ class Test:
         return Verdict(
             schema_version=VERSION,
             mode=self._mode,
-            label=self._label,
             status=status,
             proof=status in PASSED and want.mode == GPU,
             host=options.host,
-            started=self._started,
             finished=verdict.now(),
             duration_s=round(time.monotonic() - self._began, 3),
-            deadline_s=options.deadline,
             ranks=tuple(
                 Rank(rank, run.host_of(rank), each.finished, each.step, run.log_of(rank))
                 for rank, each in sorted(run.journals.items())
             ),
             checks=results,
-            metrics=verdict.metrics(want, run.journals, own),
+            metrics=verdict.metrics(want, run.journals),
             failed=self._failure(),
             logs=str(options.logs),
             fingerprint=options.fingerprint,

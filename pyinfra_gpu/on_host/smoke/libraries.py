@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .check import Facts, Want, fail, pairs
+from .check import Fact, Facts, Want, fail, pairs
+from .options import REHEARSAL_CPU
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -41,27 +42,20 @@ def home() -> str:
 
 
 def measure(it: Rank) -> None:
-    """Record the fact "libraries"."""
+    """Record the fact "libraries": which are mapped, and which of them this environment has."""
+    prefix = Path(sys.prefix).resolve()
+    packages = next(prefix.glob("lib/python3*/site-packages"), prefix)
     with it.journal.measuring("libraries") as value:
-        value.update(read())
-
-
-def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict[str, Any]:
-    """Return the fact "libraries": which files are mapped, and which of them this environment has.
-
-    + maps: the process's memory map; prefix: the virtual environment
-    """
-    names = parse(maps.read_text(errors="replace").splitlines())
-    packages = next(Path(prefix).glob("lib/python3*/site-packages"), Path(prefix))
-    own = {
-        name: [
-            str(path.resolve())
-            for folder in ("torch/lib", "nvidia/*/lib")
-            for path in packages.glob(f"{folder}/{name}[.-]*")
-        ]
-        for name in names
-    }
-    return {"prefix": str(Path(prefix).resolve()), "mapped": names, "own": own}
+        mapped = parse(Path("/proc/self/maps").read_text(errors="replace").splitlines())
+        own = {
+            name: [
+                str(path.resolve())
+                for folder in ("torch/lib", "nvidia/*/lib")
+                for path in packages.glob(f"{folder}/{name}[.-]*")
+            ]
+            for name in mapped
+        }
+        value.update(prefix=str(prefix), mapped=mapped, own=own)
 
 
 def parse(lines: Sequence[str]) -> dict[str, list[str]]:
@@ -75,61 +69,58 @@ def parse(lines: Sequence[str]) -> dict[str, list[str]]:
     return {name: sorted(paths) for name, paths in sorted(found.items())}
 
 
-def imported(facts: Facts, want: Want) -> str:
-    """Judge whether each process imported the environment's own torch; torchrun is no rank."""
-    wanted = facts[min(facts)]["identity"]["torch"]
-    for number, fact in facts.items():
-        version, path = fact["identity"]["torch"], fact["identity"]["torch_path"]
-        if (version, path) != (wanted, want.torch_path):
-            rank = fact["identity"].get("rank")
-            who = "torchrun" if rank is None else f"rank {number}"
-            expected = f"expected {wanted} in {want.torch_path}"
-            fail(f"{who} imported torch {version} from {path}, {expected}", rank)
+def imported(mine: Fact, want: Want, facts: Facts) -> str:
+    """Judge whether a process imported the environment's own torch."""
+    identity, wanted = mine["identity"], facts[min(facts)]["identity"]["torch"]
+    version, path = identity["torch"], identity["torch_path"]
+    if (version, path) != (wanted, want.torch_path):
+        who = "" if "rank" in identity else "torchrun "
+        expected = f"expected {wanted} in {want.torch_path}"
+        fail(f"{who}imported torch {version} from {path}, {expected}")
     return f"torch {wanted}"
 
 
-def ranks(facts: Facts, want: Want) -> str:
+def ranks(mine: Fact, want: Want, facts: Facts) -> str:
     """Judge whether the ranks are those that were asked for, each a process of its own, all with
     the same torch: another one may reduce in another order, or not at all.
     """
-    identities = [fact["identity"] for fact in facts.values()]
-    hosts = want.hosts or {identities[0]["host"]: want.ranks}
-    boots: dict[str, str] = {}
-    for rank, one in zip(facts, identities, strict=True):
-        if left := [name for name in one["strays"] if not name.startswith("TORCHELASTIC_")]:
-            fail(f"rank {rank} was started with {', '.join(left)} set", rank)
-        found = {key: one[key] for key in ("rank", "world_size")}
-        wanted = {"rank": rank, "world_size": want.ranks}
-        if found != wanted:
-            fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
-        other = boots.setdefault(one["boot_id"], one["host"])
-        if other != one["host"]:
-            fail(f"{other} and {one['host']} are the same machine, by its boot id", rank)
-    if len({(one["boot_id"], one["pid"]) for one in identities}) < len(facts):
-        fail("two ranks are the same process")
-    placed = {host: sum(one["host"] == host for one in identities) for host in hosts}
+    identity, others = mine["identity"], [fact["identity"] for fact in facts.values()]
+    host, boot = identity["host"], identity["boot_id"]
+    rank = next(number for number, each in facts.items() if each is mine)
+    if left := [name for name in identity["strays"] if not name.startswith("TORCHELASTIC_")]:
+        fail(f"it was started with {', '.join(left)} set")
+    found = {key: identity[key] for key in ("rank", "world_size")}
+    wanted = {"rank": rank, "world_size": want.ranks}
+    if found != wanted:
+        fail(f"it reports {pairs(found)}; expected {pairs(wanted)}")
+    here = [each for each in others if each["boot_id"] == boot]
+    if other := next((each["host"] for each in here if each["host"] != host), None):
+        fail(f"{other} and {host} are the same machine, by its boot id")
+    if sum(each["pid"] == identity["pid"] for each in here) > 1:
+        fail("another rank is the same process")
+    hosts = want.hosts or {others[0]["host"]: want.ranks}
+    placed = {name: sum(each["host"] == name for each in others) for name in hosts}
     if len(facts) == want.ranks and placed != dict(hosts):
         fail(f"ranks per host: {pairs(placed)}; expected {pairs(hosts)}")
     if not want.hosts:
-        return imported(facts, want)
-    versions = {one["torch"]: one["host"] for one in identities}
+        return imported(mine, want, facts)
+    versions = {each["torch"]: each["host"] for each in others}
     if len(versions) > 1:
-        fail(", ".join(f"{host} has torch {version}" for version, host in versions.items()))
-    return f"{len(facts)} ranks on {len(hosts)} hosts, torch {next(iter(versions))}"
+        fail(", ".join(f"{name} has torch {version}" for version, name in versions.items()))
+    return f"{len(facts)} ranks on {len(hosts)} hosts, torch {identity['torch']}"
 
 
-def mapped(facts: Facts, want: Want) -> str:
+def mapped(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether each library is mapped once, from the environment or the driver."""
-    for number, fact in facts.items():
-        found: Mapping[str, Sequence[str]] = fact["libraries"]["mapped"]
-        for name, paths in found.items():
-            if len(paths) > 1:
-                fail(f"{name} is mapped {len(paths)} times: {', '.join(paths)}", number)
-            if sentence := _misplaced(name, paths[0], fact["libraries"]):
-                fail(f"{name} is taken from {sentence}", number)
-        wanted = _ALWAYS if want.on_cpu else _ALWAYS + _WITH_GPU
-        if missing := [name for name in wanted if name not in found]:
-            fail(f"{', '.join(missing)} not mapped after `import torch` and its first use", number)
+    found: Mapping[str, Sequence[str]] = mine["libraries"]["mapped"]
+    for name, paths in found.items():
+        if len(paths) > 1:
+            fail(f"{name} is mapped {len(paths)} times: {', '.join(paths)}")
+        if sentence := _misplaced(name, paths[0], mine["libraries"]):
+            fail(f"{name} is taken from {sentence}")
+    wanted = _ALWAYS if want.mode == REHEARSAL_CPU else _ALWAYS + _WITH_GPU
+    if missing := [name for name in wanted if name not in found]:
+        fail(f"{', '.join(missing)} not mapped after `import torch` and its first use")
     return f"{len(found)} libraries, one file each"
 
 
@@ -175,13 +166,12 @@ def _store_threads(pid: int) -> list[str]:
     return sorted(name for name in names if name.startswith("pt_tcpstore"))
 
 
-def store(facts: Facts, _: Want) -> str:
+def store(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the store at which the ranks met."""
-    for rank, fact in facts.items():
-        store = fact["store"]
-        if store["used"] != store["told"]:
-            fail(f"rank {rank} uses {store['used']}, its environment says {store['told']}", rank)
-        if {*store["threads"]} != {_LIBUV}:
-            named = ", ".join(store["threads"]) or "none"
-            fail(f"the store threads of torchrun and rank {rank} are: {named}", rank)
+    store = mine["store"]
+    if store["used"] != store["told"]:
+        fail(f"it uses {store['used']}, its environment says {store['told']}")
+    if {*store["threads"]} != {_LIBUV}:
+        named = ", ".join(store["threads"]) or "none"
+        fail(f"the threads of the store, here and in torchrun, are: {named}")
     return f"{store['told'][1]}:{store['told'][2]}, with libuv"

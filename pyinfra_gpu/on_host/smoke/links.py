@@ -7,21 +7,19 @@ link to generation 1, so only what is seen under load counts.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import nvidia_smi
-from .check import Facts, Want, fail, skip, warn
+from .check import Fact, Facts, Want, fail, skip, warn
 from .device import median_seconds, synchronize
 from .gpus import on_nvlink, tested
 from .lazy import dist, torch
-from .nvidia_smi import Run, bitmask, integer, reasons
+from .nvidia_smi import Run, integer, reasons
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -34,7 +32,7 @@ _FIELDS: nvidia_smi.Fields = {
     "index": ("index", str),
     "gen": ("pcie.link.gen.current", integer),
     "width": ("pcie.link.width.current", integer),
-    "throttle": ("clocks_event_reasons.active", bitmask),
+    "throttle": ("clocks_event_reasons.active", integer),
 }
 LINK_WARN, LINK_FAIL = 0.25, 0.10
 """Fractions of the loaded PCIe link's one-way rate for all-reduce bus bandwidth. No figure is
@@ -75,7 +73,7 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
                 work()
             if it.rank == 0:  # on a GPU, the work goes on while nvidia-smi is asked
                 found, why = nvidia_smi.read(run, _FIELDS)
-                samples += [found] if found else []
+                samples += found
                 error = error or why
             synchronize(it.device)
         value["link"], value["link_error"] = summary(samples), error
@@ -86,41 +84,31 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
         value["busbw_gb_s"] = round(size / float(slowest) * factor / 1e9, 3)
 
 
-def summary(samples: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def summary(samples: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return per GPU index the largest of what was seen, since a link only falls back where there
-    is a pause; `throttle` are all reasons seen; None: not told by this driver.
+    is a pause; `throttle` are all reasons seen. None: not told by this driver.
     """
     found: dict[str, dict[str, Any]] = {}
-    for index in {gpu["index"]: None for sample in samples for gpu in sample}:
-        seen = [gpu for sample in samples for gpu in sample if gpu["index"] == index]
-        told = {key: [gpu[key] for gpu in seen if gpu[key] is not None] for key in _FIELDS}
-        masks = told["throttle"]
-        found[index] = {
-            "gen": max(told["gen"], default=None),
-            "width": max(told["width"], default=None),
-            "throttle": reasons(functools.reduce(operator.or_, masks)) if masks else None,
-        }
+    for gpu in samples:
+        best = found.setdefault(gpu["index"], {"gen": None, "width": None, "throttle": []})
+        for key in ("gen", "width"):
+            best[key] = max(filter(None, (best[key], gpu[key])), default=None)
+        best["throttle"] = sorted({*best["throttle"], *reasons(gpu["throttle"] or 0)})
     return found
 
 
 def read_logs(directory: Path) -> dict[str, Any]:
-    """Return what all ranks' NCCL logs in `directory` say. Never raises.
+    """Return what all ranks' NCCL logs in `directory` say.
 
     `ways` counts the channels by way ("SHM/direct/direct"); `interfaces` are those by which NCCL's
     processes found each other.
     """
-    texts = []
-    for path in sorted(directory.glob("nccl.*.log")):
-        try:
-            with path.open("rb") as file:
-                texts.append(file.read(_LARGEST).decode(errors="replace"))
-        except OSError:
-            continue
-    text = "\n".join(texts)
+    logs = sorted(directory.glob("nccl.*.log"))
+    text = "\n".join(path.read_text(errors="replace")[:_LARGEST] for path in logs)
     # Without the number of the network card: "NET/Socket/0" is "NET/Socket".
     ways = (re.sub(r"/\d+(?=/|$)", "", way.rstrip("./")) for way in _CHANNEL.findall(text))
     return {
-        "logs": len(texts),
+        "logs": len(logs),
         "ways": dict(sorted(Counter(ways).items())),
         "interfaces": sorted(set(_INTERFACE.findall(text))),
     }
@@ -137,19 +125,13 @@ _HARMFUL = {
 """What a sound host does not show. Reaching the power limit under load is what GPUs do."""
 
 
-def _rate(seen: Mapping[str, Any]) -> float | None:
-    """Return a PCIe link's one-way rate in GB/s, None where it is not known."""
-    lane, width = _LANE.get(seen["gen"]), seen["width"]
-    return lane * width if lane and width else None
+def _shown(link: Mapping[str, Any]) -> str:
+    return f"Gen{link['gen']} x{link['width']}"
 
 
-def _shown(links: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(sorted({f"Gen{each['gen']} x{each['width']}" for each in links}))
-
-
-def link(facts: Facts, want: Want) -> str:
+def link(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the PCIe links while they carried data; an idle one is slowed down to save power."""
-    found = facts[0]["bandwidth"]
+    found = mine["bandwidth"]
     for gpu in tested(want):
         index, seen = gpu["index"], found["link"].get(str(gpu["index"]), {})
         if None in (seen.get("gen"), seen.get("width")):
@@ -157,47 +139,46 @@ def link(facts: Facts, want: Want) -> str:
             warn(f"GPU {index}: its loaded link was not seen ({why})", index)
         best = {"gen": gpu["gen_max"], "width": gpu["width_max"]}
         if None not in best.values() and any(seen[key] < best[key] for key in best):
-            rates = _rate(seen), _rate(best)
-            speeds = f" ({rates[0]:.0f} of {rates[1]:.0f} GB/s)" if all(rates) else ""
-            could = f"it could at {_shown([best])}{speeds}: slot, riser or shared lanes"
-            warn(f"GPU {index} runs at {_shown([seen])} under load, {could}", index)
-    return _shown([*found["link"].values()])
+            could = f"it could at {_shown(best)}: slot, riser or shared lanes"
+            warn(f"GPU {index} runs at {_shown(seen)} under load, {could}", index)
+    return ", ".join(sorted({*map(_shown, found["link"].values())}))
 
 
-def bandwidth(facts: Facts, want: Want) -> str:
+def bandwidth(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the all-reduce by the slowest loaded PCIe link, unless NVLink carries the data."""
-    text = f"{facts[0]['bandwidth']['busbw_gb_s']:.1f} GB/s"
+    found = mine["bandwidth"]
+    text = f"{found['busbw_gb_s']:.1f} GB/s"
     if want.ranks == 1:
         skip(f"one GPU: no all-reduce; it copies {text} from the host")
     if nvlink := on_nvlink(want):
         return f"{text} over {nvlink}"
-    rates = [rate for seen in facts[0]["bandwidth"]["link"].values() if (rate := _rate(seen))]
-    if not rates:
+    rates = [_LANE.get(seen["gen"], 0) * (seen["width"] or 0) for seen in found["link"].values()]
+    if not (slowest := min(filter(None, rates), default=None)):
         return f"{text}, not judged: the loaded link was not seen"
-    share = facts[0]["bandwidth"]["busbw_gb_s"] / min(rates)
-    detail = f"{text}, {share:.0%} of the loaded link's {min(rates):.0f} GB/s"
+    share = found["busbw_gb_s"] / slowest
+    detail = f"{text}, {share:.0%} of the loaded link's {slowest:.0f} GB/s"
     if share < LINK_WARN:
         (fail if share < LINK_FAIL else warn)(detail)
     return detail
 
 
-def throttled(facts: Facts, want: Want) -> str:
+def throttled(mine: Fact, want: Want, _: Facts) -> str:
     """Judge what slowed the GPUs down under load."""
     for gpu in tested(want):
-        seen = facts[0]["bandwidth"]["link"].get(str(gpu["index"]), {}).get("throttle") or ()
+        seen = mine["bandwidth"]["link"].get(str(gpu["index"]), {}).get("throttle", ())
         if bad := next((name for name in seen if name in _HARMFUL), None):
             warn(f"GPU {gpu['index']} is slowed down ({bad}): {_HARMFUL[bad]}", gpu["index"])
     return "under load"
 
 
-def transport(facts: Facts, want: Want) -> str:
+def transport(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the way that NCCL's data took."""
-    found = facts[0]["transport"]
-    text, kinds = ", ".join(found["ways"]), {way.partition("/")[0] for way in found["ways"]}
+    ways = mine["transport"]["ways"]
+    text, kinds = ", ".join(ways), {way.partition("/")[0] for way in ways}
     if want.ranks == 1:
         skip("one GPU: NCCL has nothing to carry")
     if not kinds:
-        warn(f"NCCL's {found['logs']} logs name no channel")
+        warn(f"NCCL's {mine['transport']['logs']} logs name no channel")
     if "NET" in kinds:
         fail(f"data between GPUs of one host goes over the network ({text}): /dev/shm, cgroups")
     if any(way.startswith("NV") for way in want.gpu_host["links"]) and "P2P" not in kinds:
@@ -209,13 +190,13 @@ def transport(facts: Facts, want: Want) -> str:
     return text
 
 
-def own_choice(facts: Facts, _: Want) -> str:
+def own_choice(mine: Fact, _: Want, __: Facts) -> str:
     """Judge an all-reduce by NCCL's own choice of interface.
 
     The test tells NCCL to use the loopback interface. A first training run does not, and may meet
     a bridge of Docker's, a VPN, or a hostname that does not resolve.
     """
-    found = facts[0]["own_choice"]
+    found = mine["own_choice"]
     by = ", ".join(found["interfaces"]) or "an interface that its log does not name"
     if found["result"] != "passed":
         detail = f"left to itself NCCL chose {by}, and an all-reduce {found['result']}"

@@ -38,6 +38,8 @@ class Answer:
 
 Run = Callable[[Sequence[str]], Answer]
 """How a command is run; tests hand in their own."""
+Fields = Mapping[str, tuple[str, Callable[[str | None], Any]]]
+"""A fact's name -> nvidia-smi's field for it, and how that is read."""
 
 
 def run(
@@ -64,61 +66,33 @@ def run(
     return Answer(done.returncode, done.stdout.decode(errors="replace"))
 
 
-@dataclass(frozen=True)
-class Table:
-    """One row a GPU (or process), field name -> text; `error` says what else it said."""
-
-    rows: list[dict[str, str]]
-    error: str | None = None
-
-
-def query(run: Run, what: str, fields: Sequence[str]) -> Table:
-    """Ask for `fields`; those that this driver does not know are left out.
+def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, Any]], str | None]:
+    """Return the facts of each GPU (or process), and what else nvidia-smi said.
 
     + what: "gpu" or "compute-apps"
     """
-    asked = list(fields)
-    while asked:
+    asked = [field for field, _ in fields.values()]
+    while True:  # without the fields that this driver does not know
         arguments = [f"--query-{what}={','.join(asked)}", "--format=csv,noheader,nounits"]
         answer = run(["nvidia-smi", *arguments])
-        if answer.ok:
-            return _parse(answer.text, asked)
-        field = _INVALID.search(answer.text)
-        if field is None or field[1] not in asked:
-            first = next((line.strip() for line in answer.text.splitlines() if line.strip()), "")
-            return Table([], first or f"nvidia-smi ended with {answer.code}")
-        asked.remove(field[1])
-    return Table([], "nvidia-smi knows none of the fields asked for")
-
-
-def _parse(text: str, asked: Sequence[str]) -> Table:
-    """A line without as many values as fields is somebody's message (an error about one GPU, say),
-    and becomes the table's error; so does what nvidia-smi says of a GPU that answers no more.
-    """
-    rows, errors = [], []
-    for line in filter(None, map(str.strip, text.splitlines())):
+        unknown = _INVALID.search(answer.text)
+        if answer.ok or unknown is None or unknown[1] not in asked:
+            break
+        asked.remove(unknown[1])
+    lines = [line.strip() for line in answer.text.splitlines() if line.strip()]
+    if not answer.ok:
+        return [], next(iter(lines), f"nvidia-smi ended with {answer.code}")
+    facts, errors = [], []
+    for line in lines:
         values = [value.strip() for value in line.split(",")]
         if len(values) == len(asked):
-            rows.append(dict(zip(asked, values, strict=True)))
+            row = dict(zip(asked, values, strict=True))
+            facts.append({name: how(row.get(field)) for name, (field, how) in fields.items()})
             broken = [value.strip("[]") for value in values if _BROKEN.fullmatch(value)]
             errors += [f"GPU {values[0]}: {each}" for each in broken]
         elif "no running" not in line.lower():
-            errors.append(line)
-    return Table(rows, next(iter(errors), None))
-
-
-Fields = Mapping[str, tuple[str, Callable[[str | None], Any]]]
-"""A fact's name -> nvidia-smi's field for it, and how that is read."""
-
-
-def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, Any]], str | None]:
-    """Return the facts of each GPU (or process), and what else nvidia-smi said, as `query` does."""
-    table = query(run, what, [field for field, _ in fields.values()])
-    facts = [
-        {name: convert(row.get(field)) for name, (field, convert) in fields.items()}
-        for row in table.rows
-    ]
-    return facts, table.error
+            errors.append(line)  # somebody's message, an error about one GPU, say
+    return facts, next(iter(errors), None)
 
 
 def known(value: str | None) -> str | None:
@@ -134,29 +108,11 @@ def number(value: str | None) -> float | None:
 
 
 def integer(value: str | None) -> int | None:
-    """Return a field as a whole number, None where there is none."""
-    found = number(value)
-    return None if found is None else int(found)
-
-
-def bitmask(value: str | None) -> int | None:
-    """Return a hexadecimal field ("0x0000000000000004"), None where there is none."""
-    text = known(value)
-    return int(text, 16) if text and re.fullmatch(r"0[xX][0-9a-fA-F]+", text) else None
+    """Return a field as a whole number, also a hexadecimal one ("0x04"); None if there is none."""
+    found = re.match(r"(0[xX][0-9a-fA-F]+)|-?\d+", known(value) or "")
+    return int(found[0], 16 if found[1] else 10) if found else None
 
 
 def reasons(mask: int) -> list[str]:
-    """Return why a clock is lower than it could be; a bit not known is named by its value."""
-    bits = [place for place in range(mask.bit_length()) if mask >> place & 1]
-    return [
-        _REASONS[bit] if bit < len(_REASONS) else f"unknown reason {1 << bit:#x}" for bit in bits
-    ]
-
-
-def pci_address(text: str | None) -> str | None:
-    """Return a PCI address in the kernel's form: "0000:01:00.0" for "00000000:01:00.0"."""
-    form = r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2})(?:\.(\d))?"
-    found = re.fullmatch(form, (text or "").lower())
-    if found is None:
-        return None
-    return f"{int(found[1], 16):04x}:{found[2]}:{found[3]}.{found[4] or '0'}"
+    """Return why a clock is lower than it could be."""
+    return [name for bit, name in enumerate(_REASONS) if mask >> bit & 1]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import nvidia_smi
-from .check import Facts, Want, fail, warn
+from .check import Fact, Facts, Want, fail, warn
 from .device import deviation
 from .lazy import torch
 from .ranks import die_with_parent
@@ -136,42 +136,31 @@ def judged(
     lacks = capability is not None and (
         tuple(capability) < wanted.since or wanted.only not in (None, capability[0])
     )
+    status, reason = FAILED, outcome.get("crash", error.partition("\n")[0][:300])
     if "ratio" in outcome:
-        wrong = outcome["non_finite"] or not outcome["ratio"] <= TOLERANCE
-        status, reason = (WRONG, "wrong numbers") if wrong else (NATIVE, "")
+        right = not outcome["non_finite"] and outcome["ratio"] <= TOLERANCE
+        status, reason = (NATIVE, "") if right else (WRONG, "wrong numbers")
     elif "missing" in outcome:
         status, reason = UNSUPPORTED, outcome["missing"]
-    elif "crash" in outcome:
-        status, reason = FAILED, outcome["crash"]
-    else:
-        status = UNSUPPORTED if lacks and not _FAULT.search(error) else FAILED
-        reason = error.splitlines()[0][:300]
+    elif lacks and "error" in outcome and not _FAULT.search(error):
+        status = UNSUPPORTED
     return {"status": status, "reason": reason}
 
 
-def formats(facts: Facts, _: Want) -> str:
+def formats(mine: Fact, _: Want, __: Facts) -> str:
     """Judge the formats: bf16 must work, nothing may compute wrongly; other failures only warn."""
-    found = facts[0]["precision"]
-    for name, entry in found["formats"].items():
+    found, best = mine["precision"]["formats"], mine["precision"]["best"]
+    for name, entry in found.items():
         if entry["status"] == WRONG or (name == "bf16" and entry["status"] != NATIVE):
             fail(f"{name} {entry['status']}: {entry['reason']}")
-    for name, entry in found["formats"].items():
+    for name, entry in found.items():
         if entry["status"] in (FAILED, NOT_RUN):
-            warn(f"{name} {entry['status']}: {entry['reason']}; use {found['best']}")
-    short = (f"{name} {each['status'].split()[0]}" for name, each in found["formats"].items())
-    return f"{', '.join(short)}; best {found['best']}"
+            warn(f"{name} {entry['status']}: {entry['reason']}; use {best}")
+    short = (f"{name} {each['status'].split()[0]}" for name, each in found.items())
+    return f"{', '.join(short)}; best {best}"
 
 
 # -- one product
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A matrix of rows x depth: as the operation takes it, and its exact values."""
-
-    data: torch.Tensor
-    scale: torch.Tensor | None
-    exact: torch.Tensor
 
 
 def probe(device: torch.device, name: str) -> dict[str, Any]:
@@ -180,25 +169,21 @@ def probe(device: torch.device, name: str) -> dict[str, Any]:
     Raises MissingError where torch has not got it, torch's own error where the GPU refuses it.
     """
     generator, wanted = torch.Generator().manual_seed(4711), FORMATS[name]
-    left, right = (_operand(wanted, generator, rows, _DEPTH) for rows in (_ROWS, _COLUMNS))
-    return deviation(_product(device, name, left, right), left.exact, right.exact.t())
-
-
-def _product(device: torch.device, name: str, left: Operand, right: Operand) -> torch.Tensor:
-    """Return left @ right.T as it is done in format `name`, on the device, giving bfloat16."""
-    a, b = _on(device, left.data), _on(device, right.data).t()
-    if left.scale is None or right.scale is None:
-        return a @ b
-    scale_a, scale_b = left.scale.to(device), right.scale.to(device)
+    left, scale_left, exact_left = _operand(wanted, generator, _ROWS)
+    right, scale_right, exact_right = _operand(wanted, generator, _COLUMNS)
+    a, b = _on(device, left), _on(device, right).t()
     functional: Any = torch.nn.functional
-    if name == "mxfp4":  # it has to be asked for by name: torch does not know it by its scales
+    if not wanted.scale:
+        product = a @ b
+    elif name == "mxfp4":  # it has to be asked for by name: torch does not know it by its scales
         recipe = _has(functional, "ScalingType").BlockWise1x32
         order = functional.SwizzleType.SWIZZLE_32_4_4
-        how = (scale_a, recipe, scale_b, recipe, order, order)
-        scaled: torch.Tensor = functional.scaled_mm(a, b, *how, output_dtype=torch.bfloat16)
-        return scaled
-    # torch tells tensor-wise fp8, MXFP8 and NVFP4 apart by the types and sizes of the scales.
-    return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16)
+        scales = (scale_left.to(device), recipe, scale_right.to(device), recipe)
+        product = functional.scaled_mm(a, b, *scales, order, order, output_dtype=torch.bfloat16)
+    else:  # torch tells tensor-wise fp8, MXFP8 and NVFP4 apart by the types and sizes of the scales
+        how = (scale_left.to(device), scale_right.to(device))
+        product = torch._scaled_mm(a, b, *how, out_dtype=torch.bfloat16)
+    return deviation(product, exact_left, exact_right.t())
 
 
 def _on(device: torch.device, data: torch.Tensor) -> torch.Tensor:
@@ -214,38 +199,31 @@ def _has(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-def _operand(wanted: Format, generator: Any, rows: int, depth: int) -> Operand:
-    """Return random numbers in a format, mostly positive: then little cancels, and a wrong block
-    changes the sum by much.
+def _operand(wanted: Format, generator: Any, rows: int) -> tuple[Any, Any, Any]:
+    """Return a random matrix of rows x depth as the operation takes it, its scales, and its exact
+    values. They are mostly positive: little cancels, and a wrong block changes the sum by much.
     """
     kind = _has(torch, wanted.kind)
-    if wanted.kind == "float4_e2m1fn_x2":
-        data, values = _codes(kind, generator, rows, depth)
+    if wanted.kind == "float4_e2m1fn_x2":  # two a byte, the first in the low half
+        codes = torch.randint(8, (rows, _DEPTH), generator=generator, dtype=torch.uint8)
+        negative = torch.rand(rows, _DEPTH, generator=generator) < 0.25
+        values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
+        values = torch.where(negative, -values, values)
+        codes = codes | (negative.to(torch.uint8) << 3)
+        data = (codes[:, 0::2] | (codes[:, 1::2] << 4)).contiguous().view(kind)
     else:
-        data = (torch.randn(rows, depth, generator=generator) + 1).to(kind)
+        data = (torch.randn(rows, _DEPTH, generator=generator) + 1).to(kind)
         values = data.double()
-    if not wanted.scale:
-        return Operand(data, None, values)
     if not wanted.block:
-        return Operand(data, torch.tensor(0.5), values * 0.5)
-    shape = (rows, depth // wanted.block)
+        scale = torch.tensor(0.5 if wanted.scale else 1.0)
+        return data, scale, values * scale.double()
+    shape = (rows, _DEPTH // wanted.block)
     scale = torch.rand(shape, generator=generator) + 0.5
     if wanted.scale == "float8_e8m0fnu":  # it holds powers of two alone
         scale = 2.0 ** torch.randint(-2, 3, shape, generator=generator)
     scale = scale.to(_has(torch, wanted.scale))
     exact = values * scale.float().double().repeat_interleave(wanted.block, dim=1)
-    return Operand(data, swizzled(scale), exact)
-
-
-def _codes(kind: Any, generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
-    """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
-    codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
-    negative = torch.rand(rows, depth, generator=generator) < 0.25
-    values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
-    values = torch.where(negative, -values, values)
-    codes = codes | (negative.to(torch.uint8) << 3)
-    packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
-    return packed.contiguous().view(kind), values
+    return data, swizzled(scale), exact
 
 
 def swizzled(scale: torch.Tensor) -> torch.Tensor:

@@ -273,7 +273,7 @@ class Ranks:
 
     def ended_by_watchdog(self, rank: int) -> bool:
         """Return whether NCCL's watchdog ended a rank: that too is a hang, noticed by another."""
-        return hang.watchdog_spoke(self.tail(rank))
+        return any("Watchdog caught collective" in line for line in self.tail(rank))
 
     def _own_lines(self, rank: int) -> list[str]:
         if stack := last_lines(hang.stack_file(self.directory, rank), 200):

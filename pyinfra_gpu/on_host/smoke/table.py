@@ -7,63 +7,53 @@ S6 the ranks of several hosts, which a run of its own tries.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from . import (
-    collectives,
-    compiling,
-    device,
-    gpus,
-    host,
-    libraries,
-    links,
-    precision,
-    step,
-)
+from . import collectives, compiling, device, gpus, host, libraries, links, precision, step
 from .check import Check
 from .options import REHEARSAL_CPU
 
-_HOST: Any = {"of": "host"}
-_HOST_GPU: Any = {"of": "host", "gpu": True}
-_GPU: Any = {"gpu": True}
-_FIRST: Any = {"gpu": True, "each": False}
+_Host = partial(Check, of_host=True)
+_HostGpu = partial(Check, of_host=True, gpu=True)
+_Gpu = partial(Check, gpu=True)
+_Load = partial(Check, needs="bandwidth", gpu=True, each=False)
 """Of rank 0, which looks at all GPUs under load."""
-_ACROSS: Any = {"across": True}
-_STEP = ("parameters_before", "gradients", "step")
+_Across = partial(Check, across=True)
+_Step = partial(Check, needs="parameters_before gradients step", each=False, across=True)
 
-ALL_REDUCE = Check("S4.allreduce_exact", collectives.all_reduced, ("all_reduce",), **_ACROSS)
+ALL_REDUCE = _Across("S4.allreduce_exact", collectives.all_reduced, "all_reduce")
 CHECKS = (
-    Check("S0.environment", host.variables, ("variables",), **_HOST),
-    Check("S0.shm", host.shm, ("shm",), **_HOST),
-    Check("S0.disk", host.disk, ("disk",), **_HOST),
-    Check("S0.gpus", gpus.listed, ("gpu_host",), **_HOST_GPU),
-    Check("S0.gpu_state", gpus.state, ("gpu_host",), **_HOST_GPU),
-    Check("S0.gpu_processes", gpus.processes, ("gpu_host",), **_HOST_GPU),
-    Check("S1.import", libraries.imported, ("identity",), **_HOST),
-    Check("S1.cuda", device.cuda, ("cuda", "device"), **_GPU),
-    Check("S1.arch", device.arch, ("cuda", "device"), **_GPU),
-    Check("S1.matmul", device.matmuls, ("matmul",), **_GPU),
-    Check("S1.memory", device.memories, ("memory",), **_GPU),
-    Check("S1.speed", device.speeds, ("device", "speed"), **_GPU),
-    Check("S1.libraries", libraries.mapped, ("libraries",)),
-    Check("S3.compile", compiling.compiled, ("compile",)),
-    Check("S4.ranks", libraries.ranks, ("identity",), **_ACROSS),
-    Check("S4.store", libraries.store, ("store",)),
+    _Host("S0.environment", host.variables, "variables"),
+    _Host("S0.shm", host.shm, "shm"),
+    _Host("S0.disk", host.disk, "disk"),
+    _HostGpu("S0.gpus", gpus.listed, "gpu_host"),
+    _HostGpu("S0.gpu_state", gpus.state, "gpu_host"),
+    _HostGpu("S0.gpu_processes", gpus.processes, "gpu_host"),
+    _Host("S1.import", libraries.imported, "identity"),
+    _Gpu("S1.cuda", device.cuda, "cuda device"),
+    _Gpu("S1.arch", device.arch, "cuda device"),
+    _Gpu("S1.matmul", device.matmuls, "matmul"),
+    _Gpu("S1.memory", device.memories, "memory"),
+    _Gpu("S1.speed", device.speeds, "device speed"),
+    Check("S1.libraries", libraries.mapped, "libraries"),
+    Check("S3.compile", compiling.compiled, "compile"),
+    _Across("S4.ranks", libraries.ranks, "identity"),
+    Check("S4.store", libraries.store, "store"),
     ALL_REDUCE,
-    Check("S4.collectives", collectives.others_right, ("collectives",), **_ACROSS),
-    Check("S4.grad_bitwise", step.mean_gradient, ("gradients",), **_ACROSS),
-    Check("S4.training_step", step.training_step, _STEP, each=False, **_ACROSS),
-    Check("S4.loss_drop", step.loss_fell, ("gradients", "step"), each=False, **_ACROSS),
-    Check("S4.link", links.link, ("bandwidth",), **_FIRST),
-    Check("S4.bandwidth", links.bandwidth, ("bandwidth",), **_FIRST),
-    Check("S4.throttle", links.throttled, ("bandwidth",), **_FIRST),
-    Check("S4.finished", host.finished, ("ended",), of="host", across=True),
-    Check("S4.transport", links.transport, ("transport",), **_HOST_GPU),
-    Check("S4.own_choice", links.own_choice, ("own_choice",), **_HOST_GPU),
-    Check("S4.precision", precision.formats, ("precision",), **_HOST_GPU),
-    Check("S5.kernel_log", host.kernel_log, ("kernel",), **_HOST),
-    Check("S5.leftovers", host.leftovers, ("processes",), **_HOST),
-    Check("S5.xids", host.xids, ("kernel",), **_HOST_GPU),
+    _Across("S4.collectives", collectives.others_right, "collectives"),
+    _Across("S4.grad_bitwise", step.mean_gradient, "gradients"),
+    _Step("S4.training_step", step.training_step),
+    _Step("S4.loss_drop", step.loss_fell),
+    _Load("S4.link", links.link),
+    _Load("S4.bandwidth", links.bandwidth),
+    _Load("S4.throttle", links.throttled),
+    _Host("S4.finished", host.finished, "ended", across=True),
+    _HostGpu("S4.transport", links.transport, "transport"),
+    _HostGpu("S4.own_choice", links.own_choice, "own_choice"),
+    _HostGpu("S4.precision", precision.formats, "precision"),
+    _Host("S5.kernel_log", host.kernel_log, "kernel"),
+    _Host("S5.leftovers", host.leftovers, "processes"),
+    _HostGpu("S5.xids", host.xids, "kernel"),
 )
 
 

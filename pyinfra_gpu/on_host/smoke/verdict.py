@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from . import collectives, files, hang
-from .check import Facts, Want
-from .document import AllReduce, Format, Link, Metrics, Result
+from .check import Want
+from .document import AllReduce, Metrics, Result
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 from .ranks import Ranks, last_lines
 from .step import loss_drop
 
 LABELS = {
-    GPU: "gpu: NCCL on all GPUs of this host, one rank a GPU",
-    REHEARSAL_1GPU: "rehearsal-1gpu: one NCCL rank on one GPU; it proves what one GPU can, and "
-    "nothing about two",
-    REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU, no GPU was used; this is not proof of a "
-    "working GPU host",
-}
-_ACROSS_LABELS = {
-    GPU: "gpu: NCCL across {} hosts",
-    REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU across {} hosts; this is not proof of working "
-    "GPU hosts",
+    GPU: "NCCL, one rank a GPU",
+    REHEARSAL_1GPU: "one NCCL rank on one GPU; it proves what one GPU can, and nothing about two",
+    REHEARSAL_CPU: "gloo on the CPU, no GPU was used; this is not proof of a working GPU host",
 }
 FAILED, NOT_PROOF = 2, 3
 _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": 3}
@@ -45,62 +38,29 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def label(mode: str, hosts: int) -> str:
-    """Return what a test in `mode` uses, and what it is no proof of.
-
-    + hosts: how many take one step; 0 for a test of one host
-    """
-    return _ACROSS_LABELS[mode].format(hosts) if hosts else LABELS[mode]
-
-
 def exit_code(status: str, mode: str) -> int:
     """Return 0 pass, 1 degraded, 2 fail, 3 unknown, or not failed in a mode that proves nothing."""
     return NOT_PROOF if status in ("pass", "warn") and mode != GPU else _EXIT_CODES[status]
 
 
-def metrics(want: Want, journals: Mapping[int, Journal], own: Mapping[str, Any]) -> Metrics:
-    """Return the figures, as far as all ranks have come.
-
-    + own: the host's facts
-    """
+def metrics(want: Want, journals: Mapping[int, Journal]) -> Metrics:
+    """Return the figures, as far as all ranks have come."""
     facts = {rank: each.facts for rank, each in sorted(journals.items())}
-    ranks = want.ranks
-
-    def have(name: str) -> bool:
-        return len(facts) == ranks and all(name in each for each in facts.values())
-
-    found: dict[str, Any] = {}
-    if have("step"):
-        drop = loss_drop(facts)
-        found = {name: files.finite(drop[name]) for name in ("loss0", "loss1", "taylor_ratio")}
-    if have("all_reduce") and ranks > 1:
-        found["allreduce"] = (*_all_reduces(facts, want.allreduce_mib),)
-    if have("speed"):
-        for key in ("bf16_tflops", "memory_gb_s"):
-            found[key] = {str(rank): each["speed"][key] for rank, each in facts.items()}
-    if have("bandwidth"):
-        loads = [each["bandwidth"] for each in facts.values()]
-        if ranks > 1:
-            found["allreduce_busbw_gb_s"] = min(each["busbw_gb_s"] for each in loads)
-            found["allreduce_bytes"] = loads[0]["bytes"]
-        seen = loads[0]["link"].items()
-        found["link"] = {index: Link(each["gen"], each["width"]) for index, each in seen}
-    if "precision" in own:
-        found["transport"] = own["transport"]["ways"]
-        found["precision_best"] = own["precision"]["best"]
-        formats = own["precision"]["formats"].items()
-        found["precision"] = {name: Format(**each) for name, each in formats}
-    return Metrics(**found)
-
-
-def _all_reduces(facts: Facts, mib: int) -> Iterator[AllReduce]:
-    """Yield per size the best time of the repeats, each as slow as its slowest rank."""
-    found = [fact["all_reduce"] for fact in facts.values()]
-    for kind, size in itertools.product(collectives.KINDS, collectives.sizes(mib)):
+    complete = len(facts) == want.ranks
+    ratio = None
+    if complete and all("step" in each for each in facts.values()):
+        ratio = files.finite(loss_drop(facts)[1])
+    if not complete or want.ranks == 1 or any("all_reduce" not in each for each in facts.values()):
+        return Metrics(ratio)
+    rates, kinds = [], product(collectives.KINDS, collectives.sizes(want.allreduce_mib))
+    for kind, size in kinds:
         names = [collectives.name_of(kind, size, each) for each in range(collectives.REPEATS)]
-        runs = [[each[name]["seconds"] for each in found if name in each] for name in names]
-        if seconds := min((max(run) for run in runs if run), default=None):
-            yield AllReduce(kind, size, seconds, round(size / seconds / 1e6, 3))  # type: ignore[arg-type]
+        runs = [[each["all_reduce"].get(name) for each in facts.values()] for name in names]
+        slowest = [max(each["seconds"] for each in run) for run in runs if None not in run]
+        if seconds := min(slowest, default=None):
+            rate = round(size / seconds / 1e6, 3)
+            rates.append(AllReduce(kind, size, seconds, rate))  # type: ignore[arg-type]
+    return Metrics(ratio, tuple(rates))
 
 
 def evidence(

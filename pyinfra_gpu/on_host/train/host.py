@@ -21,7 +21,7 @@ from typing import Any
 
 from ..fingerprint import part, parts
 from ..smoke import nvidia_smi
-from ..smoke.nvidia_smi import bitmask, integer, number, reasons
+from ..smoke.nvidia_smi import integer, number, reasons
 
 CPU = "cpu"
 """The device of a host without GPUs."""
@@ -163,7 +163,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
     index, total, used = (
         integer(row.get(name)) or 0 for name in ("index", "memory.total", "memory.used")
     )
-    slowed = [name for name in reasons(bitmask(row.get(_SLOWED)) or 0) if "idle" not in name]
+    slowed = [name for name in reasons(integer(row.get(_SLOWED)) or 0) if "idle" not in name]
     figures = [(number(row.get(name)), unit) for name, unit in _FIGURES.items()]
     words = [f"GPU {index} {used / 1024:.1f}/{total / 1024:.1f} GiB"]
     words += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
@@ -181,10 +181,12 @@ def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
 
 
 def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    table = nvidia_smi.query(run, what, fields)
-    if table.error:
-        raise TrainError(table.error)
-    return table.rows
+    rows, error = nvidia_smi.read(
+        run, {name: (name, lambda text: text or "") for name in fields}, what
+    )
+    if error:
+        raise TrainError(error)
+    return rows
 
 
 def memory_gib() -> tuple[float, float]:

@@ -127,13 +127,11 @@ class HostAnswer:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        told: dict[str, Any] | None = None
-        if isinstance(self.smoke, Unknown):
-            told = dict(self.smoke.to_json())
-        elif self.smoke is not None:
+        smoke = as_json(self.smoke) if isinstance(self.smoke, Unknown) else None
+        if isinstance(self.smoke, Explained):
             names = ("status", "mode", "proof", "finished")
-            told = {name: getattr(self.smoke.verdict, name) for name in names}
-            told["current"] = self.smoke_is_good
+            smoke = {name: getattr(self.smoke.verdict, name) for name in names}
+            smoke["current"] = self.smoke_is_good
         return {
             "verdict": self.verdict,
             "rehearsal": self.rehearsal,
@@ -143,7 +141,7 @@ class HostAnswer:
             "stages": {each.stage.value: verdict_of(each) for each in self.stages},
             "not_checked": list(self.not_checked),
             "facts": self.facts,
-            "smoke": told,
+            "smoke": smoke,
         }
 
 
@@ -198,9 +196,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
     stages = drift.judge(spec, record)
     compared = replace(record, torch=replace(record.torch, touched=0))
     why = smoke.stale(spec, record) if spec.smoke.run != "skip" else None
-    if (
-        why and smoke.stale(spec, compared) is None
-    ):  # the files alone leave open whether it is valid
+    if why and smoke.stale(spec, compared) is None:  # whether it holds is open for files alone
         stages = [_undetermined(each, f"{why}: the next deploy tests again") for each in stages]
     tested = record.smoke.verdict
     return answered(
@@ -244,8 +240,8 @@ def _pending(findings: Findings) -> Findings:
 def finding_as_json(finding: Finding) -> dict[str, Any]:
     """Return a finding, with what the package manager's log knows of it."""
     names = ("found", "expected", "effect", "action", "command")
-    told = {name: getattr(finding, name) for name in names}
-    return {"id": finding.id.value, **told, "since": as_since(finding.since)}
+    values = {name: getattr(finding, name) for name in names}
+    return {"id": finding.id.value, **values, "since": as_since(finding.since)}
 
 
 def change_of(change: PackageChange) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -97,24 +97,20 @@ def run(request: Request, answers: dict[str, HostAnswer | Unanswered] | None = N
     )
 
 
-def look_at(state: State, host: Host, spec: HostSpec) -> HostAnswer:
+def look_at(state: State, host: Host, spec: HostSpec) -> HostAnswer | Unanswered:
     """Probe one host and judge it."""
     seen = answer(state, host, spec, compare_s=COMPARE_S)
-    if isinstance(seen, Unanswered):
-        return replace(_undetermined(host.name, seen), rehearsal=spec.rehearsal)
-    return judge(spec, seen)
+    return seen if isinstance(seen, Unanswered) else judge(spec, seen)
 
 
 def hosts_of(answers: Mapping[str, HostAnswer | Unanswered]) -> tuple[HostAnswer, ...]:
     """Return each host's answer; one that gave none is undetermined, with the reason."""
     return tuple(
-        _undetermined(name, each) if isinstance(each, Unanswered) else each
+        HostAnswer(name=name, problem=each.reason, unreachable=each.unreachable)
+        if isinstance(each, Unanswered)
+        else each
         for name, each in answers.items()
     )
-
-
-def _undetermined(name: str, why: Unanswered) -> HostAnswer:
-    return HostAnswer(name=name, problem=why.reason, unreachable=why.unreachable)
 
 
 def ask(

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu import explain as cli
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.explain import cli
 from pyinfra_gpu.on_host.diagnosis.explain import explain as found
 
 PROJECT = Path(__file__).resolve().parents[3]

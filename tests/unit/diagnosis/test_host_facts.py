@@ -53,56 +53,37 @@ NO_DRIVER = {"driver": {"loaded": None, "on_disk": None}}
 SECURE = {"system": {"secure_boot": True}}
 LOST = (GPUS[0], replace(GPUS[1], driver=None))
 NOT_TOLD = (GPUS[0], replace(GPUS[1], driver=Unknown("no link")))
+ROWS: tuple[tuple[str, str, str, Any, str, Any], ...] = (
+    # a fact, the field that decides, a value of which it is true, what is said, one nearly so
+    ("shm-small", "storage", "shm_mib", 64, "/dev/shm has 64 MiB", 1024),
+    ("shm-full", "storage", "shm_free_mib", 3, "/dev/shm has 3 MiB free", 64),
+    ("memory-low", "system", "ram_mib", 7821, "the host has 7821 MiB of RAM", 16 << 10),
+    ("nouveau-loaded", "driver", "nouveau", True, "nouveau is loaded", False),
+    ("no-libcuda", "driver", "libcuda", None, "the loader's cache has no", Unknown("no ldconfig")),
+    ("gpu-busy", "driver", "users", ("pid 8 (x)",) * 2, "a GPU is used by pid 8 (x), pid 8", ()),
+    ("compat-on-path", "libcuda", "cache", (COMPAT, OWN), "the loader takes", (OWN, COMPAT)),
+    ("module-differs-from-library", "driver", "loaded", "570.1", "the loaded module is 570", None),
+    ("gpu-lost", "gpus", "devices", LOST, "of 2 GPUs on PCI, no driver is bound to", NOT_TOLD),
+)
 CASES: dict[str, tuple[Parts, str, Parts]] = {
-    # name: (a host of which it is true, what is said of it, a host that is nearly so)
-    "module-differs-from-library": (
-        {"driver": {"loaded": "570.1"}},
-        "the loaded module is 570.1, libcuda is 580.",
-        {"driver": {"loaded": None}},
-    ),
     "module-missing": (
         NO_DRIVER,
         "no nvidia module is loaded, or installed for kernel 6.",
         {**NO_DRIVER, "gpus": {"devices": ()}},
-    ),
-    "gpu-lost": (
-        {"gpus": {"devices": LOST}},
-        f"of 2 GPUs on PCI, no driver is bound to {GPUS[1].address}",
-        {"gpus": {"devices": NOT_TOLD}},
     ),
     "secure-boot": (
         {**SECURE, "driver": {"mok": False}},
         "Secure Boot is on, and the key that signs modules is not enrolled",
         {**SECURE, "driver": {"mok": True}},
     ),
-    "compat-on-path": (
-        {"libcuda": {"cache": (COMPAT, OWN)}},
-        f"the loader takes {COMPAT.path}",
-        {"libcuda": {"cache": (OWN, COMPAT)}},
-    ),
     "disk-full": (
         {"storage": {"free_mib": 7, "inodes": {"/opt": 0}}},
         "the prefix has 7 MiB free, /opt has 0 inodes free",
         {"storage": {"free_mib": 256}},
     ),
-    "gpu-busy": (
-        {"driver": {"users": ("pid 812 (python3)", "pid 813 (python3)")}},
-        "a GPU is used by pid 812 (python3), pid 813 (python3)",
-        {"driver": {"users": ()}},
-    ),
-    "no-libcuda": (
-        {"driver": {"libcuda": None}},
-        "the loader's cache has no libcuda.so.1",
-        {"driver": {"libcuda": Unknown("no ldconfig")}},
-    ),
     **{
-        name: ({part: {field: small}}, said, {part: {field: enough}})
-        for name, part, field, small, said, enough in (
-            ("shm-small", "storage", "shm_mib", 64, "/dev/shm has 64 MiB", 1024),
-            ("shm-full", "storage", "shm_free_mib", 3, "/dev/shm has 3 MiB free", 64),
-            ("memory-low", "system", "ram_mib", 7821, "the host has 7821 MiB of RAM", 16 << 10),
-            ("nouveau-loaded", "driver", "nouveau", True, "nouveau is loaded", False),
-        )
+        name: ({part: {field: value}}, said, {part: {field: nearly}})
+        for name, part, field, value, said, nearly in ROWS
     },
 }
 
@@ -128,13 +109,12 @@ def test_one_message_has_another_cause_on_another_host() -> None:
         assert found.name == "cuda-driver-combination"
         return found.cause
 
-    plain, differs, compat = (
-        why(),
-        why(**CASES["module-differs-from-library"][0]),
-        why(**CASES["compat-on-path"][0]),
+    differing, compat_first = (
+        CASES[n][0] for n in ("module-differs-from-library", "compat-on-path")
     )
+    plain, differs, compat = why(), why(**differing), why(**compat_first)
     assert plain not in (differs, compat)
-    assert differs.endswith(f": {CASES['module-differs-from-library'][1]}95.05.")
+    assert differs.endswith(": the loaded module is 570.1, libcuda is 580.95.05.")
     assert compat.endswith(f": the loader takes {COMPAT.path}.")
 
 

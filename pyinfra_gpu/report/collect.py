@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -67,16 +66,19 @@ def command(request: Request, folder: Path) -> int:
     """
     found, reasons = ask(request, gather)
     lines = [f"! {reason}" for reason in reasons]
-    first = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
-    for number, (name, said) in enumerate(found.items(), 1):
-        text, counts, missing = said if not isinstance(said, Unanswered) else ("", {}, said.reason)
-        path = folder / f"host-{first + number}.txt"  # the host's name is not in it
-        replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
+    number = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
+    for name, said in found.items():
+        if isinstance(said, Unanswered):
+            lines.append(f"! {name}: {said.reason}")
+            continue
+        text, missing = said
+        number += 1
+        path = folder / f"host-{number}.txt"  # the host's name is not in it
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with replacing(path, 0o600) as file:
                 file.write(text.encode("utf-8", "surrogateescape"))
-            lines.append(f"{name}: {path}; replaced: {replaced}")
+            lines.append(f"{name}: {path}")
         except OSError as error:
             missing = f"{path} cannot be written ({error.strerror})"
         lines += [f"! {name}: {missing}"] if missing else []
@@ -85,36 +87,34 @@ def command(request: Request, folder: Path) -> int:
     return show("\n".join(lines), "collect") or int(failed)
 
 
-def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, Counter[str], str]:
-    """Return what a host reports, masked, how much of it was masked, and what is missing."""
-    seen = answer(state, host, spec)
-    reasons = [seen.reason] if isinstance(seen, Unanswered) else []
-    texts = [] if isinstance(seen, Unanswered) else [json.dumps(seen.to_json(), indent=1)]
-    item = ("collect/item.sh",)
+def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, str] | Unanswered:
+    """Return what a host reports, masked, and what is missing."""
+    seen, item = answer(state, host, spec), ("collect/item.sh",)
+    if isinstance(seen, Unanswered) and seen.unreachable:
+        return seen
+    said: list[str | Unanswered] = [
+        seen if isinstance(seen, Unanswered) else json.dumps(seen.to_json(), indent=1)
+    ]
     for program, user in (
         (on_host.program("collect/system.sh", _MARK, uses=item), as_root(spec)),
         (on_host.program("packages/apt/collect.sh", _MARK, uses=item), as_root(spec)),
         (on_host.program("collect/owner.sh", _MARK, spec.paths.state), as_declared_owner(spec)),
     ):
-        said = run_program(state, host, program, user, seconds=deadlines.SERVICE)
-        if isinstance(said, Unanswered):
-            reasons.append(said.reason)
-        else:
-            texts.append(without_escapes("\n".join(said)))
+        lines = run_program(state, host, program, user, seconds=deadlines.SERVICE)
+        said.append(lines if isinstance(lines, Unanswered) else without_escapes("\n".join(lines)))
+    reasons = dict.fromkeys(each.reason for each in said if isinstance(each, Unanswered))
     # In JSON a line break is a letter, and would hide the name behind it.
-    text = "\n".join(each.replace("\\n", "\n") for each in texts) + "\n"
+    text = "\n".join(e.replace("\\n", "\n") for e in said if isinstance(e, str)) + "\n"
     # The first item is the machine's own names, two lines, and the users that people log in as.
     own = text.partition("item names\n")[2].partition(f"\n{_MARK}")[0].split()
     called = [host.name, str(host.data.get("ssh_hostname") or ""), *own[:2]]
     hosts = {each for name in called for each in (name, name.split(".")[0])}
     users = [*own[2:], str(host.data.get("ssh_user") or ""), spec.owner or ""]
-    return *without_names(text, hosts, users), shortened("; ".join(dict.fromkeys(reasons)), 300)
+    return without_names(text, hosts, users), shortened("; ".join(reasons), 300)
 
 
-def without_names(
-    text: str, hosts: Iterable[str], users: Iterable[str]
-) -> tuple[str, Counter[str]]:
-    """Return a text with names, addresses, serial numbers and secrets replaced, and how many.
+def without_names(text: str, hosts: Iterable[str], users: Iterable[str]) -> str:
+    """Return a text with names, addresses, serial numbers and secrets replaced.
 
     The same one is the same word wherever it stands, so that what is said still fits together.
     """
@@ -122,8 +122,8 @@ def without_names(
 
     def word(kind: str, found: re.Match[str]) -> str:
         value = found[found.lastindex or 0]
-        known = value.lower() in _ABSENT or value in words.values()
-        if known or (kind == "address" and not _is_of_one_machine(value)):
+        kept = value.lower() in _ABSENT or value in words.values()
+        if kept or (kind == "address" and not _is_of_one_machine(value)):
             return found[0]
         number = sum(each == kind for each, _ in words) + 1
         return found[0].removesuffix(value) + words.setdefault((kind, value), f"{kind}-{number}")
@@ -132,14 +132,14 @@ def without_names(
     text = _KEY.sub("(a private key)", masked(text))
     for kind, pattern in _KINDS:
         text = re.sub(pattern or named[kind], partial(word, kind), text)
-    return text, Counter(kind for kind, _ in sorted(words))
+    return text
 
 
 def _any_of(names: Iterable[str]) -> str:
     """Return a pattern of these names as words, the longest first; of none it matches nothing."""
-    told = {name for name in names if len(name) > 1} - _EVERYBODYS
-    words = "|".join(map(re.escape, sorted(told, key=len, reverse=True)))
-    return rf"(?<![\w-])(?:{words})(?![\w-])" if told else r"(?!)"
+    own = {name for name in names if len(name) > 1} - _EVERYBODYS
+    words = "|".join(map(re.escape, sorted(own, key=len, reverse=True)))
+    return rf"(?<![\w-])(?:{words})(?![\w-])" if own else r"(?!)"
 
 
 def _is_of_one_machine(text: str) -> bool:
