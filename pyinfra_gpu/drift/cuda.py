@@ -197,6 +197,7 @@ def missing_compilers(spec: HostSpec, record: Record) -> list[str]:
 
 
 def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether they are there; a version that nvcc refuses is preflight's to find."""
     cuda = record.cuda
     for each in (cuda.gcc, cuda.compiler, cuda.gxx) if spec.privilege == "sudo" else ():
         known(each)
@@ -206,30 +207,6 @@ def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action, id_ = f"install {names}", Id.CUDA_COMPILER_DIFFERS
         missing = repair(id_, f"no {wanted[0]}", expected, action, packages)
         yield unless_root(spec, missing, f"sudo apt-get install {' '.join(wanted)}")
-    elif spec.cuda.toolkit:
-        yield from _out_of_range(spec, record)
-
-
-def _compiler_version(spec: HostSpec, record: Record) -> str | Unknown | None:
-    return record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc
-
-
-def _out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    name, release = spec.cuda.host_compiler or "gcc", catalogue().cuda[str(spec.cuda.release)]
-    family, version = name.partition("-")[0], if_known(_compiler_version(spec, record), None)
-    bounds = release.clang if family == "clang" else release.gcc
-    major = (version or "").partition(".")[0]
-    if bounds and major and not bounds[0] <= int(major) <= bounds[1]:
-        good = f"{family}-{bounds[1]}"
-        more = "" if family == "clang" else f" g++-{bounds[1]}"
-        yield stop(
-            Id.CUDA_COMPILER_DIFFERS,
-            f"{name} is version {version}",
-            f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
-            f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            f"sudo apt-get install {good}{more}",
-            (name, f"{family}-{major}"),
-        )
 
 
 # -- the paths on which programs find it
@@ -313,7 +290,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
         "the toolkit": sorted(f"{each.name} {each.version}" for each in _parts(spec, record)),
         "nvcc": str(record.cuda.nvcc),
         "cuda_host_compiler": compiler_name(spec),
-        "its version": str(_compiler_version(spec, record)),
+        "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
         "what is compiled for it": proofs.digest("cuda"),

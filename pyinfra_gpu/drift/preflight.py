@@ -310,7 +310,9 @@ def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _incompatible(spec: HostSpec, record: Record) -> Iterator[Finding]:
     for each in check_host(spec, host_facts(spec, record)):
-        yield stop(Id.PREFLIGHT_INCOMPATIBLE, each.found, each.allowed, each.remedy)
+        packages = ("gcc",) if each.found.startswith("host_compiler") else ()
+        id_ = Id.PREFLIGHT_INCOMPATIBLE
+        yield stop(id_, each.found, each.allowed, each.remedy, packages=packages)
 
 
 def host_facts(spec: HostSpec, record: Record) -> HostFacts:

@@ -38,7 +38,7 @@ def why(answer: Answer) -> str:
     return answer.lines[-1] if answer.lost else reason(apt.errors_in(answer.lines), said_by="apt")
 
 
-def _asked(
+def _apt(
     state: State, host: Host, spec: HostSpec, command: str, seconds: float, what: str | None = None
 ) -> Answer:
     """Run a command that may wait for apt's lock first."""
@@ -72,7 +72,7 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if not holder:
         return True
     host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
-    answer = _asked(state, host, spec, apt.unlocked(wait_s), deadlines.SERVICE)
+    answer = _apt(state, host, spec, apt.unlocked(wait_s), deadlines.SERVICE)
     forget()
     if answer.ok or not any("Could not get lock" in line for line in answer.lines):
         return True
@@ -89,7 +89,7 @@ def dpkg_is_idle(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
         return False
     record = look(spec)
     if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
-        _asked(state, host, spec, apt.finish(), deadlines.INSTALL, _FINISH)
+        _apt(state, host, spec, apt.finish(), deadlines.INSTALL, _FINISH)
         forget()
     return True
 
@@ -124,14 +124,14 @@ def install(
     for attempt in (1, 2):
         if attempt == 2:
             command, what = apt.update(spec.preflight.apt_wait_s), "update the lists of apt"
-            _asked(state, host, spec, command, deadlines.SIMULATION, what)
+            _apt(state, host, spec, command, deadlines.SIMULATION, what)
         refusals.clear()
         for wanted in (packages, *others):
             words, simulation = _simulated(state, host, spec, wanted, reinstall)
             problem = _problem(spec, wanted, simulation, hint)
             if problem is None:
                 command = quoted(*words, "--download-only")
-                fetch = _asked(state, host, spec, command, deadlines.INSTALL)
+                fetch = _apt(state, host, spec, command, deadlines.INSTALL)
                 if fetch.ok:
                     return _run(state, host, stage, spec, apt.run(words, simulation), simulation)
                 problem = f"the packages cannot be fetched: {why(fetch)}"
@@ -145,7 +145,7 @@ def _run(
     if not judged.changes:
         return True
     what = f"install {some([change.name for change in judged.changes], 4)}"
-    answer = _asked(state, host, spec, command, deadlines.INSTALL, what)
+    answer = _apt(state, host, spec, command, deadlines.INSTALL, what)
     forget()
     return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
@@ -160,7 +160,7 @@ def _simulated(
     wait_s = spec.preflight.apt_wait_s
     for _ in ("as asked", "with what is missing"):
         words = apt.transaction(packages, reinstall=reinstall, wait_s=wait_s)
-        answer = _asked(
+        answer = _apt(
             state, host, spec, program("packages/apt/simulate.sh", *words), deadlines.SIMULATION
         )
         if answer.stdout[-1:] != (_COMPLETE,):
@@ -226,7 +226,7 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     all_too = source is None or not from_nvidia(spec)
     for ours in (True,) * (source is not None) + (False,) * all_too:
         command = apt.update(spec.preflight.apt_wait_s, ours=ours)
-        answer = _asked(state, host, spec, command, deadlines.SIMULATION)
+        answer = _apt(state, host, spec, command, deadlines.SIMULATION)
         if not answer.ok and (ours or source is None):
             which = f"the repository {source.url}" if source else "a package source"
             return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")

@@ -235,5 +235,5 @@ def _mixture(changes: Sequence[Change], limits: Limits) -> list[str]:
     touched = any(limits.is_driver(each.name, each.new or each.old or "") for each in changes)
     if len(versions) < 2 or not touched:
         return []
-    told = ", ".join(f"{name} {version}" for version, name in versions.items())
-    return [f"the driver's packages would be of more than one version ({told})"]
+    found = ", ".join(f"{name} {version}" for version, name in versions.items())
+    return [f"the driver's packages would be of more than one version ({found})"]

@@ -66,10 +66,14 @@ def command(request: Request, folder: Path) -> int:
     """
     found, reasons = ask(request, gather)
     lines = [f"! {reason}" for reason in reasons]
-    first = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
-    for number, (name, said) in enumerate(found.items(), 1):
-        text, missing = ("", said.reason) if isinstance(said, Unanswered) else said
-        path = folder / f"host-{first + number}.txt"  # the host's name is not in it
+    number = len(list(folder.glob("host-*.txt")))  # those of other hosts stay
+    for name, said in found.items():
+        if isinstance(said, Unanswered):
+            lines.append(f"! {name}: {said.reason}")
+            continue
+        text, missing = said
+        number += 1
+        path = folder / f"host-{number}.txt"  # the host's name is not in it
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with replacing(path, 0o600) as file:
@@ -83,9 +87,11 @@ def command(request: Request, folder: Path) -> int:
     return show("\n".join(lines), "collect") or int(failed)
 
 
-def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, str]:
+def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, str] | Unanswered:
     """Return what a host reports, masked, and what is missing."""
     seen, item = answer(state, host, spec), ("collect/item.sh",)
+    if isinstance(seen, Unanswered) and seen.unreachable:
+        return seen
     said: list[str | Unanswered] = [
         seen if isinstance(seen, Unanswered) else json.dumps(seen.to_json(), indent=1)
     ]

@@ -215,7 +215,7 @@ DRIFTS: dict[str, Drift] = {
             mv /usr/bin/gcc /usr/bin/gcc.real
             printf '#!/bin/sh\\necho 16.1.0\\n' > /usr/bin/gcc; chmod 0755 /usr/bin/gcc
         """,
-        ids=("cuda.compiler-differs",),
+        ids=("preflight.incompatible",),
         effect="report",
         undo="mv /usr/bin/gcc.real /usr/bin/gcc",
         refused=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.cli import main
+from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.report import collect
 from pyinfra_gpu.report.collect import without_names
@@ -86,12 +87,13 @@ def test_every_program_answers_on_a_machine_without_any_gpu(tmp_path: Path) -> N
 
 
 def test_a_file_is_its_owners_alone_and_that_of_another_host_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = {"gpu2": ("system.kernel = 6.1\n", "")}
+    answers = {"gpu1": Unanswered(reason="gone"), "gpu2": ("system.kernel = 6.1\n", "")}
     monkeypatch.setattr(collect, "ask", lambda *words: (answers, ()))
     for _ in range(2):
-        assert main(["collect", "x.py", "--folder", str(tmp_path / "new")]) == 0
+        assert main(["collect", "x.py", "--folder", str(tmp_path / "new")]) == 1
+        assert "! gpu1: gone\ngpu2: " in capsys.readouterr().out
     files = sorted((tmp_path / "new").iterdir())
     assert [each.name for each in files] == ["host-1.txt", "host-2.txt"]
     assert {(f.stat().st_mode & 0o777, f.read_text()) for f in files} == {

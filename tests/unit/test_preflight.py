@@ -353,8 +353,10 @@ def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str |
 
 def test_the_compiler_counts_only_for_a_toolkit() -> None:
     host = proven_host(data={"cuda_toolkit": False}, told={"cuda.gcc": "16.1.0"})
-    assert preflight.host_facts(host.spec(), host.record()).gcc is None
     assert said(host) == []
+    host = proven_host(told={"cuda.gcc": "16.1.0"})
+    (found,) = preflight.judge(host.spec(), host.record())
+    assert found.packages == ("gcc",)  # the log says since when
 
 
 def test_the_summary_is_short() -> None:
