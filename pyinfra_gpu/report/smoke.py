@@ -14,7 +14,6 @@ from pyinfra_gpu.report.screen import BLANK, VARIES, Row, Shown, hosts, line
 from pyinfra_gpu.text import shortened
 
 _NO_PROOF = {
-    "gpu": "the host is a rehearsal",
     "rehearsal-1gpu": "one GPU is declared: this proves nothing about two",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
@@ -103,5 +102,5 @@ def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "all-reduce", f"{largest.bytes / 2**20:g} MiB: {largest.mb_per_s:.0f} MB/s"
     if verdict.listens.to == "anyone":
         yield "open", f"other machines could connect while it ran: {verdict.listens.how}"
-    if not verdict.proof and verdict.passed:
+    if verdict.passed and verdict.mode in _NO_PROOF:
         yield "no proof", _NO_PROOF[verdict.mode]
