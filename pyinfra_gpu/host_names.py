@@ -44,7 +44,7 @@ def _range(names: list[str]) -> str:
     return f"{names[0]}{'-' if names[0].isalnum() else ' to '}{names[-1]}"
 
 
-def unfit(name: str) -> str | None:
+def name_problem(name: str) -> str | None:
     """Return what keeps a name from being read and typed as one, a clause; None if nothing does."""
     if not name.isprintable():
         return "holds a character that cannot be printed"
@@ -59,7 +59,7 @@ def unresolvable(address: object) -> str | None:
     """Return why nobody can look an address up, a clause; None if it can be tried."""
     if not isinstance(address, str):
         return "is no text"
-    if fault := unfit(address):
+    if fault := name_problem(address):
         return fault
     if "@" in address:
         return "holds a user, who is declared as ssh_user"

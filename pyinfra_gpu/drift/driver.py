@@ -246,7 +246,7 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
 # -- the running kernel
 
 
-def owed(found: Iterable[Finding]) -> str | None:
+def reboot_reason(found: Iterable[Finding]) -> str | None:
     """Return what a reload or a reboot is owed for, in words that are the same every night."""
     reasons = "; ".join(each.found for each in found if each.id is Id.DRIVER_MODULE_DIFFERS)
     return shortened(reasons, _LONGEST_REASON) or None
@@ -297,7 +297,7 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     it could say so, leaves a note: with it the same reason would have no reboot in half a year.
     """
     found, reboots = [*_module(spec, record)], if_known(record.power.reboots, ())
-    reason, boot, action, command = owed(found), record.system.boot_id, "", None
+    reason, boot, action, command = reboot_reason(found), record.system.boot_id, "", None
     tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
     if not ours(spec):
         action = "left alone with driver_source = 'present': have a driver of branch"

@@ -78,10 +78,10 @@ def _places(spec: HostSpec, record: Record) -> Iterator[tuple[str, str, str | No
     makes, which is judged only where it is there.
     """
     known(owner(spec, record))
-    root, theirs = (ROOT, owner_name(spec, record)) if spec.privilege == "sudo" else (None, None)
+    root, its_owner = (ROOT, owner_name(spec, record)) if spec.privilege == "sudo" else (None, None)
     yield from ((path, "dir", root, "0755") for path in roots(spec))
-    yield from ((path, "dir", theirs, "0755") for path in owners(spec))
-    yield spec.paths.venv, "dir", theirs, None
+    yield from ((path, "dir", its_owner, "0755") for path in owners(spec))
+    yield spec.paths.venv, "dir", its_owner, None
     if root:
         # The group is the owner's: whoever can read a file can lock it, and stall a run.
         yield spec.paths.lock, "file", root, "0640"

@@ -73,11 +73,11 @@ def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if record.packages.lock_holder is not None:
         return
     ours = {*needed(spec), *(each.name for each in if_known(record.nvidia.packages, ()))}
-    if theirs := tuple(name for name in half if name not in ours):
-        found = f"{some(theirs, _NAMED)} not completely installed"
+    if foreign := tuple(name for name in half if name not in ours):
+        found = f"{some(foreign, _NAMED)} not completely installed"
         expected = "no half-installed package, since it breaks the next installation"
         action, command = "left alone: not installed by this project", "sudo dpkg --configure -a"
-        yield report(Id.PACKAGES_UNFINISHED, found, expected, action, command, theirs)
+        yield report(Id.PACKAGES_UNFINISHED, found, expected, action, command, foreign)
 
 
 def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:

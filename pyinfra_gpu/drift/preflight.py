@@ -294,7 +294,12 @@ def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
     path, own = spec.pytorch.interpreter, if_known(record.system.python3, None)
     name = path.rpartition("/")[2]
     brought = any(each.startswith(name) for each in spec.packages.extra)  # python3.12-venv, too
-    if not path or brought or spec.pytorch.downloads_python or not pytorch.unfit(spec, record):
+    if (
+        not path
+        or brought
+        or spec.pytorch.downloads_python
+        or not pytorch.environment_problem(spec, record)
+    ):
         return
     if known(record.torch.declared, "which Python is declared") is None:
         mirror = (

@@ -38,13 +38,13 @@ def _installer(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _environment(spec: HostSpec, record: Record) -> Iterator[Finding]:
     known(record.layout.entry(spec.paths.venv))
-    if found := unfit(spec, record):
+    if found := environment_problem(spec, record):
         expected = f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}"
         packages, action = _interpreter(spec, record), "create the virtual environment"
         yield repair(Id.PYTORCH_ENVIRONMENT_DIFFERS, found, expected, action, packages)
 
 
-def unfit(spec: HostSpec, record: Record) -> str | None:
+def environment_problem(spec: HostSpec, record: Record) -> str | None:
     """Say why the environment has to be replaced; None where it is as declared.
 
     Where data names an interpreter by its path, both are found by running them: a path may be a
@@ -104,7 +104,7 @@ def of_torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """
     torch, declared, wanted = record.torch, spec.pytorch, spec.pytorch.full_version
     expected, action = f"torch {wanted} with intact files", f"install torch {wanted}"
-    there = None if unfit(spec, record) else known(torch.version)
+    there = None if environment_problem(spec, record) else known(torch.version)
     if there is None:
         lost = torch.version is None and is_there(record)
         found = "a torch without a version" if lost else "no torch"
@@ -137,7 +137,7 @@ def _beside(spec: HostSpec, record: Record) -> Iterator[Finding]:
     import another torch. Other distributions of ours are repaired, a user's own only noted.
     """
     torch, id_ = record.torch, Id.PYTORCH_FILES_DAMAGED
-    if unfit(spec, record):
+    if environment_problem(spec, record):
         return
     if there := if_known(torch.foreign, ()):
         libraries = some(there, _NAMED)

@@ -185,7 +185,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
 
 def _wrong_data(host: Host) -> str | None:
     """Return what is wrong with one host's data, whatever it is: it must hide no other's."""
-    if fault := host_names.unfit(host.name):
+    if fault := host_names.name_problem(host.name):
         return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
     address = host.data.get("ssh_hostname") or host.name
     if host.connector_cls is SSHConnector and (fault := host_names.unresolvable(address)):

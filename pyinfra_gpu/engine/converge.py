@@ -24,9 +24,9 @@ from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
-from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec

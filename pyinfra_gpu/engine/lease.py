@@ -22,8 +22,8 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.command_line import described
 from pyinfra_gpu.engine.deadlines import within
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import shortened
 

@@ -30,8 +30,8 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
+from pyinfra_gpu.engine.meeting import meeting
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.together import together
 from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
@@ -127,7 +127,7 @@ def answer(
     system = seen.system if isinstance(seen, Record) else None
     if system and isinstance(system.boot_id, str) and isinstance(system.hostname, str):
         machine = (system.boot_id, system.hostname)
-        if (name := together().machines.setdefault(machine, host.name)) != host.name:
+        if (name := meeting().machines.setdefault(machine, host.name)) != host.name:
             return Unanswered(reason=f"is the same machine as {name}: declare it by one name")
     return seen
 

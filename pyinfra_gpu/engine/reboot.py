@@ -53,17 +53,17 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
 
 def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
     """Reboot the host; return why it was not, or is not back, a clause with its remedy."""
-    owed, wait_s = f"a reboot is required ({why}), and", spec.driver.reboot_wait_s
+    required, wait_s = f"a reboot is required ({why}), and", spec.driver.reboot_wait_s
     if host.connector_data.get(_DONE):
         return "was rebooted in this run, and that did not help"
     if host.name.startswith("@local"):
         machine = "this run works on that very machine: run `sudo systemctl reboot`, then run again"
-        return f"{owed} {machine}"
+        return f"{required} {machine}"
     text, root = program(spec, reason), as_root(spec)
     answer = ask(state, host, _RESTART, root, seconds=deadlines.PLAIN, _stdin=text)
     told = Told(answer.stdout)
     if obstacle := _obstacle(told, answer):
-        return f"{owed} {obstacle}"
+        return f"{required} {obstacle}"
     host.connector_data[_DONE] = True
     if not _back(state, host, str(told.value(str, "boot")), wait_s, f"reboot ({why})"):
         return (

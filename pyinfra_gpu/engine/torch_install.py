@@ -13,9 +13,9 @@ from pyinfra_gpu.drift import pytorch_build
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine import deadlines, journal, uv
 from pyinfra_gpu.engine.converge import Commands, refuse
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
-from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.wheels import TransferError, WheelError, nightlies, nightly, send
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Manifest

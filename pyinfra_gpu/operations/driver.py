@@ -312,7 +312,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     record, root = look(spec), as_root(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    reason_ = why_ = drift.owed(drift.judge(spec, record))
+    reason_ = why_ = drift.reboot_reason(drift.judge(spec, record))
     built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
     loadable = built and record.driver.nouveau is False and record.driver.nova is False
     if reason_ and loadable and (record.driver.loaded is None or users(record) == ()):
@@ -321,7 +321,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         forget()
         record = look(spec) or record
         why_ = f"{reason_}; loading it failed ({reason(answer.lines)})"
-        reason_ = drift.owed(drift.judge(spec, record)) if answer.ok else reason_
+        reason_ = drift.reboot_reason(drift.judge(spec, record)) if answer.ok else reason_
     busy = users(record)
     if reason_ and loadable and busy and spec.driver.reboot != "always":
         who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
@@ -333,7 +333,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         return False
     # The reason may come again in half a year, and then one reboot may help.
     record = look(spec) or record
-    if record.power.reboots and drift.owed(drift.judge(spec, record)) is None:
+    if record.power.reboots and drift.reboot_reason(drift.judge(spec, record)) is None:
         command = quoted("rm", "-f", system_files.REBOOTS)
         ask(state, host, command, root, seconds=deadlines.PLAIN)
     return True

@@ -16,9 +16,9 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.meeting import executing, meeting
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, reason, step
-from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.torch_install import given_up
 from pyinfra_gpu.engine.uv import sources
 from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
@@ -59,9 +59,9 @@ def built(spec: HostSpec, record: Record) -> Commands:
     if spec.pytorch.building is not None and executing():
         has = drift.has_wheel(spec, record)
         kind = drift.fingerprint(spec, record) if found.acting or has else None
-        together().say(_KINDS, host.name, (kind, has))
+        meeting().say(_KINDS, host.name, (kind, has))
         if not found.acting:
-            together().say(_LOOKS, host.name, (spec, record))
+            meeting().say(_LOOKS, host.name, (spec, record))
     if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
         return
@@ -77,7 +77,7 @@ def _builder(spec: HostSpec, mine: str) -> str:
     build = drift.building(spec)
     if build.builder is not None:
         return build.builder
-    kinds = together().hear(_KINDS, build.members, _PATIENCE_S)
+    kinds = meeting().hear(_KINDS, build.members, _PATIENCE_S)
     same = [name for name in build.members if name in kinds and kinds[name][0] == mine]
     return min(same, key=lambda name: not kinds[name][1])
 
@@ -104,7 +104,7 @@ def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: s
     fingerprint, build = drift.fingerprint(spec, record), spec.paths.build
     try:
         if (found := cached(fingerprint)) is None:
-            there = together().hear(_LOOKS, [builder], deadlines.BUILD).get(builder)
+            there = meeting().hear(_LOOKS, [builder], deadlines.BUILD).get(builder)
             wheel = there[1].build.wheel if there else None
             if there is None or not isinstance(wheel, Manifest) or wheel.fingerprint != fingerprint:
                 why = f"{name} cannot be had: {builder} has none of this build: run this for it"
@@ -176,7 +176,7 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     forget()
     after = look(spec)
     if after is not None:
-        together().say(_LOOKS, host.name, (spec, after))
+        meeting().say(_LOOKS, host.name, (spec, after))
         if drift.has_wheel(spec, after):
             return True
     why = no_wheel(answer.stdout, after)

@@ -36,9 +36,9 @@ from pyinfra_gpu.engine.converge import (
     refused,
 )
 from pyinfra_gpu.engine.look import forget, look, unanswered
+from pyinfra_gpu.engine.meeting import executing, meeting
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
-from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
@@ -310,7 +310,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
         try:
             yield from _with_others(spec, record, why)
         finally:
-            together().leave(host.name)
+            meeting().leave(host.name)
     elif why is None:
         _passed_earlier(spec, record)
     else:
@@ -352,8 +352,8 @@ def _heard(spec: HostSpec, topic: str, mine: Mapping[str, Any]) -> tuple[dict[st
     """Tell the other hosts something; return host -> what it told, in the group's order, and who
     told nothing.
     """
-    together().say(topic, host.name, mine)
-    said = together().hear(topic, drift.members(spec), _PATIENCE_S)
+    meeting().say(topic, host.name, mine)
+    said = meeting().hear(topic, drift.members(spec), _PATIENCE_S)
     told = {name: said[name] for name in drift.members(spec) if name in said}
     return told, [name for name in drift.members(spec) if name not in said]
 
@@ -395,12 +395,12 @@ def _step_across(
         *(spec.paths.python, spec.paths.smoke_bundle, "--mode", drift.across_mode(spec)),
         *("--host", host.name, "--across", json.dumps(asked)),
         *("--deadline", str(first["deadline"]), "--allreduce-mib", str(first["allreduce_mib"])),
-        *("--fingerprint", together().run_id, "--output", spec.paths.across_verdict),
+        *("--fingerprint", meeting().run_id, "--output", spec.paths.across_verdict),
     ]
     what = f"one step with {drift.others(spec)} ({why})"
     addresses = [each for told in places.values() for each in told["addresses"]]
     yield _started(spec, record, what, words, first["deadline"], addresses)
-    yield FunctionCommand(_check_step, (spec, together().run_id, fingerprints), {})
+    yield FunctionCommand(_check_step, (spec, meeting().run_id, fingerprints), {})
 
 
 def _passed_earlier(spec: HostSpec, record: Record, more: str = "") -> None:

@@ -98,7 +98,7 @@ def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path:
 def test_only_the_verdict_of_this_very_run_is_kept(
     of_run: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyinfra_gpu.engine.together.secrets.token_hex", lambda _: "run-7")
+    monkeypatch.setattr("pyinfra_gpu.engine.meeting.secrets.token_hex", lambda _: "run-7")
     cpu: dict[str, Any] = {"mode": "rehearsal-cpu", "proof": False, "fingerprint": of_run}
     verdict = json.dumps(verdicts.across(**cpu))
     hosts = [Answering(name=name, leaves=verdict) for name in ("ws1", "ws2")]

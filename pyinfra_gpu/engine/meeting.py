@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback, State, StateStage
 _POLL_S = 0.05
 
 
-class Together(BaseStateCallback):
+class Meeting(BaseStateCallback):
     """Topic -> host -> what this host has said on it.
 
     + machines: boot and host name of a machine -> the name by which the run looked at it first
@@ -56,12 +56,12 @@ class Together(BaseStateCallback):
         return {host.name for host in self._state.inventory if host not in works_on}
 
 
-def together() -> Together:
+def meeting() -> Meeting:
     """Return the current run's, made at first use."""
     state: State = context.state
-    there = [each for each in state.callback_handlers if isinstance(each, Together)]
+    there = [each for each in state.callback_handlers if isinstance(each, Meeting)]
     if not there:
-        there.append(Together(state))
+        there.append(Meeting(state))
         state.add_callback_handler(there[0])  # type: ignore[no-untyped-call]
     return there[0]
 
