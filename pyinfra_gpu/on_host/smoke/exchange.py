@@ -76,12 +76,13 @@ class Exchange:
         + number: of this host, the first is 0; hosts: how many there are
         + seconds: for reaching the store
         """
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+        from torch import distributed
 
         limit = timedelta(seconds=seconds)
         # torchrun's own server at this port is then the same one, and stays for as long as this.
         how: dict[str, Any] = {"multi_tenant": True, "wait_for_workers": False, "timeout": limit}
-        self._store = TCPStore(address, port, is_master=number == 0, **how)
+        store: Any = getattr(distributed, "TCPStore")  # noqa: B009 - torch's types lack it
+        self._store = store(address, port, is_master=number == 0, **how)
         self._directory, self._number, self._hosts = directory, number, hosts
         self._turns, self._ended, self._told = itertools.count(), False, 0
         self._heard: dict[int, dict[str, Any]] = {}
