@@ -36,7 +36,7 @@ def test_the_runs_of_all_hosts_are_one_table(ask: Ask) -> None:
     assert first in rows
     assert first.replace("ws1", "ws2").replace("running", "finished") in rows
     assert (code, "@fake/ws3 none yet" in rows) == (0, True)
-    assert rows[-1] == "hosts: 3, without an answer: 0, runs on: 1; exit code 0"
+    assert rows[-1] == "3 hosts; 1 run is on; exit code 0"
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,9 @@ def render(answer: TrainAnswer, width: int = WIDTH) -> str:
     silent = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
     lines += [f"! {text}" for text in (*silent, *answer.reasons)]
     on = sum(run.on for host in answer.hosts for run in host.runs)
-    counts = f"hosts: {len(answer.hosts)}, without an answer: {len(silent)}, runs on: {on}"
+    counts = f"{len(answer.hosts)} hosts" if len(answer.hosts) != 1 else "1 host"
+    counts += f", {len(silent)} did not answer" if silent else ""
+    counts += f"; {on} run{'s are' if on != 1 else ' is'} on"
     return "\n".join([*lines, *[""] * bool(lines), f"{counts}; exit code {answer.exit_code}"])
 
 
