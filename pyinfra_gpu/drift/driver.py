@@ -111,7 +111,7 @@ def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if isinstance(keys, Unknown):
         found = f"{path} holds something else ({keys.reason})"
     elif keys != (source.key_fingerprint,):
-        found = f"{path} holds {', '.join(keys or ()) or 'no key'}"
+        found = f"{path} holds {', '.join(keys)}" if keys else f"no key in {path}"
     elif mode != KEYRING_MODE:
         found = f"{path} cannot be read by everybody"
     if found:

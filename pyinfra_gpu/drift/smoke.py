@@ -60,7 +60,7 @@ def _proof(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _refused(spec: HostSpec) -> str:
     """Say what a missing proof keeps people from, though it is no drift."""
-    return "" if spec.training is None else "; `train start` refuses without it"
+    return "" if spec.training is None else "; `train start` refuses until it has passed"
 
 
 def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:

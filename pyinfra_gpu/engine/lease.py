@@ -97,8 +97,6 @@ def _refusal(lines: Iterator[str]) -> str:
         elif word == "busy":
             name, _, since = rest.rpartition(" since ")
             told = f"{name or 'another run'} has been working here since {since or 'just now'}"
-            if name == who():
-                return f"{told}: is this machine declared by two names? Declare it by one"
             return f"{told}; run again when it has ended, or, if it was cut off, in {_SILENT_S} s"
         else:
             said = rest or said

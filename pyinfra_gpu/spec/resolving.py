@@ -85,7 +85,7 @@ def _reason(error: ErrorDetails) -> Bad:
     if kind == "extra_forbidden":
         close = nearest(str(error["loc"][-1]), Preset.model_fields)
         remedy = f"write {close}" if close else f"the keys are {', '.join(Preset.model_fields)}"
-        return Bad("is a key that nothing reads", remedy)
+        return Bad("is no known key", remedy)
     if kind == "literal_error":
         close = nearest(str(error["input"]), re.findall("'([^']*)'", about["expected"]))
         return Bad("is not one of the allowed words", f"set KEY = {close!r}" if close else "")
@@ -120,7 +120,7 @@ def _unknown(host: str, name: str, value: object) -> SpecError:
     parts = isinstance(value, Mapping | list | tuple | set | frozenset)
     if parts or close in HOLD_SECRETS or str(name).lower().startswith("env"):
         value = Outline(value)
-    found, allowed = "is a key that nothing reads", "the keys that docs/keys.md lists"
+    found, allowed = "is no known key", "the keys that docs/keys.md lists"
     return SpecError(sentence(f"host {host}", name, value, found, allowed=allowed, remedy=remedy))
 
 

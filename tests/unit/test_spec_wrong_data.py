@@ -29,11 +29,11 @@ CPU_SOURCE = {**SOURCE, "gpu_model": None, "stack": "cpu-torch2.13"}
 # Data whose last key is the wrong one; how its value is shown, in the problem, in the remedy.
 WRONG: list[tuple[dict[str, object], str, str, str]] = [
     # keys that are not ours
-    ({"smok_ranks": 2}, "2", "nothing reads", "write smoke_ranks"),
-    ({"Stack": "x"}, "'x'", "is a key that nothing reads", "write stack"),
-    ({"torch_version": "2.14.1"}, "'2.14.1'", "is a key that nothing reads", "write pytorch_version"),
+    ({"smok_ranks": 2}, "2", "is no known key", "write smoke_ranks"),
+    ({"Stack": "x"}, "'x'", "is no known key", "write stack"),
+    ({"torch_version": "2.14.1"}, "'2.14.1'", "is no known key", "write pytorch_version"),
     ({"smoke": {"ranks": 4}}, "{'ranks': 4}", "is not one of the allowed words", "set e.g. smoke = 'always', or remove it"),
-    ({"ssh_host": "10.0.0.1"}, "'10.0.0.1'", "nothing reads", "write ssh_hostname"),
+    ({"ssh_host": "10.0.0.1"}, "'10.0.0.1'", "is no known key", "write ssh_hostname"),
     # general
     ({"stack": "r580-cu13"}, "'r580-cu13'", "is none of r580-cu130, r580-cu128, r580-cu12", "set stack = 'r580-cu130'"),
     ({"stack": ["r580-cu130"]}, "['r580-cu130']", "is not text", "set e.g. stack = 'cpu-torch2.13', or rem"),

@@ -89,8 +89,8 @@ def _shared(command: Any) -> Any:
     """Add the options of all that start something."""
     for option in (
         click.option("--gpus", metavar="0,1", help="Indices or UUIDs; default: all."),
-        click.option("--queue", is_flag=True, help="Wait, in order, where they are taken."),
-        click.option("--unproven", is_flag=True, help="Although no smoke test holds; it is noted."),
+        click.option("--queue", is_flag=True, help="Wait for busy GPUs."),
+        click.option("--unproven", is_flag=True, help="Start without a valid smoke test."),
     ):
         command = option(command)
     return command
@@ -109,7 +109,7 @@ def train() -> None:
 @_SET
 @click.option("--dry", is_flag=True, help="Print the command and start nothing.")
 @click.option("--like", metavar="RUN", shell_complete=_runs, help="Repeat this run.")
-@click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
+@click.option("--retries", type=_COUNT, default=0, help="Retry after temporary failures.")
 @_PART
 @_shared
 @click.pass_obj
@@ -164,7 +164,7 @@ def _stop(run: str | None, across: bool) -> int:
 @_JSON
 @click.option("--curves", is_flag=True, help="With --json: the losses as well.")
 def _list(as_json: bool, curves: bool) -> int:
-    """Show the last twenty runs of this host, and those that are on or failed of late."""
+    """Show the last twenty runs of this host, and those that run or failed recently."""
     site = host.load()
     known = runs.all_of(site)
     failed = runs.unresolved(known)

@@ -168,7 +168,7 @@ def _rows(host: HostAnswer, *, whole: bool) -> Iterator[screen.Row]:
             yield screen.Row(text=finding.id, style=style)
             yield from _about(finding)
     if many:
-        yield screen.Row(text="what was expected, and what the next deploy does about each: -v")
+        yield screen.Row(text="for details: check -v")
     if whole:
         yield from (screen.Row(label="note", text=note) for note in host.notes)
         for stage in host.stages:

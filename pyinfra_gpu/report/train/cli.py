@@ -27,6 +27,8 @@ _ACROSS = ("start", "stop", "resume")
 _ALL = (*_ACROSS, "try")
 _INTERRUPTED = 130
 _WATCH_EVERY_S = 5.0
+_SCREEN = ("--once", "--plain")
+"""What of `train watch` on a host says how it is drawn there."""
 
 
 def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
@@ -81,7 +83,9 @@ def command(
     if KeyboardInterrupt not in Hub.NOT_ERROR:
         Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
     try:
-        return _asked(request, action, [*words], across, as_json=as_json)
+        once = action == "watch" and "--once" in words  # the launcher's, which is asked for a list
+        asked = [word for word in words if not (action == "watch" and word in _SCREEN)]
+        return _asked(request, "list" if once else action, asked, across, as_json=as_json)
     except KeyboardInterrupt:
         listed = f"`pyinfra-gpu train {request.inventory} list`"
         print(f"\nruns continue: {listed} shows them", file=sys.stderr, flush=True)
