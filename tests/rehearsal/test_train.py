@@ -164,7 +164,7 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
     table = deployer.train("list", limit="gpu1")
     # Runs that the tests before killed are told as well, until their preset is begun again.
     code = 2 if re.search("failed|lost", table.stdout) else 0
-    assert f"runs on: 1; exit code {code}" in table.stdout, table
+    assert f"1 run is on; exit code {code}" in table.stdout, table
     assert table.returncode == code
     assert re.search(rf"gpu1\S* +{name} +running +\d+/600", table.stdout), table.stdout
     stopped = deployer.train("stop", "--", name, limit="gpu1")

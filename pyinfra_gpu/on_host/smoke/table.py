@@ -37,7 +37,7 @@ CHECKS = (
     _Gpu("S1.speed", device.speeds, "device speed"),
     Check("S1.libraries", libraries.mapped, "libraries"),
     Check("S3.compile", compiling.compiled, "compile"),
-    _Across("S4.ranks", libraries.ranks, "identity"),
+    _Across("S4.ranks", libraries.ranks, "identity init"),
     Check("S4.store", libraries.store, "store"),
     ALL_REDUCE,
     _Across("S4.collectives", collectives.others_right, "collectives"),
