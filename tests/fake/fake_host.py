@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -251,6 +252,8 @@ class FakeRun:
         entries = [(f"@fake/{host.name}", self._data(host)) for host in hosts]
         self.state = State(Inventory((entries, {})), Config(), check_for_changes=asks)
         self.state.current_stage = StateStage.Prepare
+        # pyinfra knows an operation by the lines that lead to it, from the deploy's file on: ours.
+        self.state.current_deploy_filename = inspect.getfile(type(self).prepare)
         connect_all(self.state)
 
     @staticmethod
