@@ -40,7 +40,7 @@ BASE: dict[str, Any] = {
 
 # What is wrong with preset a, whose file is a.py -> words that the sentence has.
 WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"fil": "a.py"}, ("a.fil is a key that nothing reads", "write file")),
+    ({"fil": "a.py"}, ("a.fil is no known key", "write file")),
     ({"file": None}, ("neither a module nor a file",)),
     ({"module": "a"}, ("a module and a file",)),
     ({"file": "../a.py"}, ("a.file leads out",)),
