@@ -11,10 +11,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
 
-# In three calls: importing pyinfra's command line, as unit and fake do, has gevent replace the parts
-# of Python that start and watch processes, which is what the other folders test; and beside SSH
-# connections that unit tests left, a host of a fake run was not worked on while another waited for
-# it. Three at a time, also on two cores: what hangs, boots or answers late is waited for.
+# In two calls, since importing pyinfra's command line, as unit and fake do, has gevent replace the
+# parts of Python that start and watch processes, which is what the other folders test. Three at a
+# time, also on two cores: what hangs, boots or answers late is waited for.
 PYTEST = $(BIN)/python -m pytest -q -n 3 --durations=50
 ON_HOSTS = tests/on_host tests/rehearsal tests/gpu
 
@@ -22,8 +21,7 @@ ON_HOSTS = tests/on_host tests/rehearsal tests/gpu
 test: $(VENV)/installed
 	@$(MAKE) --no-print-directory --jobs=2 check $(VENV)/torch
 	@$(BIN)/python -m tests.needs --all
-	@$(PYTEST) --no-skips tests/unit
-	@$(PYTEST) --no-skips tests/fake
+	@$(PYTEST) --no-skips tests/unit tests/fake
 	@$(PYTEST) --no-skips $(ON_HOSTS)
 
 # The long tables: every drift and field case, faults at every command,
@@ -35,8 +33,7 @@ night: $(VENV)/torch
 
 quick: check
 	@$(BIN)/python -m tests.needs
-	@$(PYTEST) tests/unit
-	@$(PYTEST) tests/fake
+	@$(PYTEST) tests/unit tests/fake
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from pyinfra.api.connect import connect_all
 from pyinfra.api.deploy import add_deploy
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
-from pyinfra.context import ctx_state
+from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
@@ -252,8 +251,9 @@ class FakeRun:
         entries = [(f"@fake/{host.name}", self._data(host)) for host in hosts]
         self.state = State(Inventory((entries, {})), Config(), check_for_changes=asks)
         self.state.current_stage = StateStage.Prepare
-        # pyinfra knows an operation by the lines that lead to it, from the deploy's file on: ours.
-        self.state.current_deploy_filename = inspect.getfile(type(self).prepare)
+        # Whatever ran before in this process left its own there, and with it at how many hosts an
+        # operation works at once.
+        ctx_config.set(self.state.config)  # type: ignore[no-untyped-call]
         connect_all(self.state)
 
     @staticmethod
@@ -271,7 +271,6 @@ class FakeRun:
 
         + leaves_alone: give none to a host with nothing to do, as deploy.py does, too
         """
-        from pyinfra.context import ctx_host
 
         for host in list(self.state.inventory):
             wanted = declared(host)
