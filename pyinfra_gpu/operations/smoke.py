@@ -483,25 +483,9 @@ def _check_step(
         journal.across(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
         return _fails(host, verdict)
     journal.across(Explained(verdict))
-    stamp = _across_stamp(verdict, fingerprints)
+    stamp = AcrossStamp(hosts=fingerprints, mode=verdict.mode)
     if not (own := own_stamp(record)):  # this step alone proves too little
         why = "its own test has left none"
         return failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({why})")
     stamp_now = {**own, "across": stamp.as_json()}
     return _stamped(state, host, spec, stamp_now, drift.stale_across)
-
-
-def _across_stamp(verdict: Verdict, fingerprints: Mapping[str, str]) -> AcrossStamp:
-    """Return what a host's stamp remembers of a step that passed: with whom, which figures."""
-    exact = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
-    listens = verdict.listens
-    return AcrossStamp(
-        hosts=fingerprints,
-        ranks=len(verdict.ranks),
-        all_reduce=max(exact, key=lambda each: each.bytes, default=None),
-        taylor_ratio=verdict.metrics.taylor_ratio,
-        mode=verdict.mode,
-        finished=verdict.finished,
-        duration_s=verdict.duration_s,
-        open_to_others={verdict.host: listens.how} if listens.to == "anyone" else {},
-    )

@@ -128,7 +128,6 @@ class Gpu(Entry):
     compute_capability: Version
     pci_ids: tuple[Text, ...]
     memory_mib: Whole | None
-    bar1_mib: Whole | None
     open_modules: Literal["required", "supported", "unsupported"]
     machine: Text | None
     figures: tuple[Figures, ...] = ()

@@ -68,5 +68,5 @@ def machine_named(name: str) -> Machine:
         device=f"0x{gpu.pci_ids[0].partition(':')[2]}",
         capability=gpu.compute_capability,
         memory_mib=gpu.memory_mib,
-        bar1_mib=gpu.bar1_mib or 1 << gpu.memory_mib.bit_length(),  # as with Above 4G Decoding
+        bar1_mib=1 << gpu.memory_mib.bit_length(),  # as with Above 4G Decoding
     )

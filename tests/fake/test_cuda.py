@@ -21,7 +21,6 @@ LINK, LOAD = (
     "libcuda | Update libcuda links and cache",
     "libcuda | Verify that libcuda loads",
 )
-OPERATIONS = [INSTALL, CHOOSE, COMPILE, LINK, LOAD]
 FILE = f"{LIB}/libcuda.so.{VERSION}"
 
 

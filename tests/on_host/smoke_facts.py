@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from pyinfra_gpu.on_host.smoke import collectives
 from pyinfra_gpu.on_host.smoke.check import Want
 from pyinfra_gpu.on_host.smoke.collectives import name_of
 
-LN_V = math.log(8192)
 CARD = """\
 name = "NVIDIA GeForce RTX 5090"
 driver = "580.95.05"

@@ -146,9 +146,6 @@ def test_no_third_host_can_connect_to_the_step_and_its_hosts_can(
     limits = {"group"} if os.geteuid() == 0 else {"anyone"}  # a lab without root cannot have BPF
     verdict = json.loads(lab.host("gpu1").run(f"cat {VERDICT}").stdout)
     assert verdict["listens"]["to"] in limits
-    assert set(_stamp(lab.host("gpu1"))["across"]["open_to_others"]) == (
-        set() if limits == {"group"} else {"gpu1"}
-    )
     # The network leads there, and something listens that only the step can be.
     assert found.third[SSH] == found.second[SSH] == "connected"
     of_step = {port for port, came in found.second.items() if came == "connected"} - {SSH}

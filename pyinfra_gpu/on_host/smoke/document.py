@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 Mode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
@@ -188,17 +188,10 @@ class AcrossStamp(Part):
     """What a host's stamp says of a step across hosts that passed.
 
     + hosts: host -> what its own test had passed with
-    + open_to_others: host -> why others than the hosts of the step could connect
     """
 
     hosts: Mapping[str, str]
-    ranks: int
-    all_reduce: AllReduce | None
-    taylor_ratio: Number | None
     mode: Mode
-    finished: str
-    duration_s: float
-    open_to_others: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
