@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping, Sequence
 from posixpath import dirname
 
 from packaging.version import Version
@@ -92,11 +93,18 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield FunctionCommand(_is_on_offer, (spec, record), {})
 
 
+def _offer(
+    state: State, host: Host, spec: HostSpec, names: Sequence[str]
+) -> Mapping[str, Sequence[str]] | None:
+    """Return package -> versions on offer; None where apt does not tell."""
+    answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
+    return apt.on_offer_in(answer.stdout) if answer.ok else None
+
+
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
     """Return the versions that all of the declared packages have and that will do, newest first."""
     names = [name for name in found.wanted if name not in found.apart]
-    answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
-    offer = apt.on_offer_in(answer.stdout)
+    offer = _offer(state, host, spec, names) or {}
     each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
     common = set.intersection(*each) - {""} if each else set()
     return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
@@ -113,12 +121,10 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
         return True
     if not update(state, host, STAGE, spec):
         return False
-    if lacks:
-        answer = ask(state, host, apt.on_offer([toolkit]), as_root(spec), seconds=deadlines.SERVICE)
-        if answer.ok and not apt.on_offer_in(answer.stdout):
-            said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
-            fix = "choose another `stack`, or declare `cuda_toolkit = False`"
-            return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
+    if lacks and _offer(state, host, spec, [toolkit]) == {}:
+        said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
+        fix = "choose another `stack`, or declare `cuda_toolkit = False`"
+        return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
     if version is None:
         return True
     offered = _on_offer(state, host, spec, packages(spec, record))

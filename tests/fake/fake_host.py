@@ -271,7 +271,6 @@ class FakeRun:
 
         + leaves_alone: give none to a host with nothing to do, as deploy.py does, too
         """
-
         for host in list(self.state.inventory):
             wanted = declared(host)
             with ctx_state.use(self.state), ctx_host.use(host):
