@@ -24,8 +24,7 @@ test: $(VENV)/installed
 	@$(PYTEST) --no-skips tests/unit tests/fake
 	@$(PYTEST) --no-skips $(ON_HOSTS)
 
-# The long tables: every drift and field case, faults at every command,
-# 100,000 fuzz documents, every shell.
+# The long tables: every drift and field case, a fault before each command of a run.
 night: $(VENV)/torch
 	@$(BIN)/python -m tests.needs --all
 	@$(PYTEST) --no-skips -m night tests/unit tests/fake
