@@ -57,9 +57,9 @@ libraries = {"prefix": "/venv", "mapped": {"libcuda": ["/usr/lib/libcuda.so.1"]}
  "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []}}
 compile = {"disabled": [], "lacking": "", "error": null, "wrong": null, "kernels": 1,\
  "eager": ["aten::mul"], "compiled": [], "binaries": 1}
-cuda = {"torch_cuda": "13.0", "arch_list": ["sm_120"], "nccl": "2.28.3", "devices": 2}
+cuda = {"built_for": "13.0", "archs": ["sm_120"], "devices": 2}
 device = {"uuid": "GPU-%R", "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]}
-matmul = {"float32": {"non_finite": 0, "ratio": 1e-7}, "bfloat16": {"non_finite": 0, "ratio": 1e-3}}
+matmul = {"fp32": {"non_finite": 0, "ratio": 1e-7}, "bf16": {"non_finite": 0, "ratio": 1e-3}}
 memory = {"words": 134217728, "wrong": 0, "first": null}
 speed = {"bf16_tflops": 200.0, "memory_gb_s": 1500.0}
 bandwidth = {"bytes": 268435456, "busbw_gb_s": 26.0, "link": {"0": %L, "1": %L}, "link_error": null}
@@ -72,8 +72,7 @@ gpu_host = {"error": null, "driven": 2, "processes": [], "links": ["PHB"]}
 ended = 0
 transport = {"logs": 2, "ways": {"SHM/direct/direct": 4}}
 own_choice = {"result": "passed", "interfaces": ["eth0"], "why": ""}
-precision = {"formats": {"bf16": %N, "fp8": %N, "mxfp8": %N, "nvfp4": %N,\
- "mxfp4": {"status": "unsupported (expected)", "reason": "not on this GPU"}}, "best": "nvfp4"}
+precision = {"formats": [%N, %N], "why": ""}
 kernel = {"lines": ["", "", ""], "own": [], "hardware": [], "gpus": []}
 processes = []
 """
@@ -81,7 +80,8 @@ _LIBRARIES = ("torch_cpu", "torch_python", "c10", "torch_cuda", "c10_cuda", "ncc
 _SHORT = {
     "%F": '{"elements": 524288, "wrong": null}',
     "%L": '{"gen": 5, "width": 16, "throttle": ["sw_power_cap"]}',
-    "%N": '{"status": "native", "reason": ""}',
+    "%N": '{"precision": [12, 0], "fp8": %P, "mxfp8": %P, "nvfp4": %P}',
+    "%P": '{"non_finite": 0, "ratio": 1e-3}',
 }
 
 
@@ -161,16 +161,13 @@ S0.gpu_processes | warn | host.gpu_host.processes = [{"pid": 7, "type": "C+G", "
  | also draw for x (pid 7)
 S0.gpu_processes | warn | host.gpu_host.processes = null | cannot be read
 S1.import | fail | host.identity.torch_path = "/home" | imported torch 2.13.0+cpu from
-S1.cuda | fail | rank.cuda.nccl = null | no NCCL
-S1.cuda | fail | rank.cuda.torch_cuda = null | built for the CPU
-S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch sees 1 GPUs, 2 are
+S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch, built for CUDA 13.0, sees 1 GPUs, 2 are
 S1.cuda | fail | rank.device.uuid = "GPU-0" | torch sees GPU-0 there, nvidia-smi GPU-1
-S1.cuda | fail | rank.device.capability = [9, 0] | reports capability [9, 0]
-S1.arch | fail | rank.cuda.arch_list = ["sm_90"] | no kernels for it (sm_120
-S1.arch | warn | rank.cuda.arch_list = ["compute_90"] | only PTX for it
-S1.matmul | fail | rank.matmul.float32.ratio = 1e-4 | wrongly in float32
-S1.matmul | fail | rank.matmul.bfloat16.ratio = NaN | wrongly in bfloat16
-S1.matmul | fail | rank.matmul.float32.non_finite = 2 | 2 elements infinite
+S1.cuda | fail | rank.cuda.archs = ["sm_90"] | no kernels for it (sm_120
+S1.cuda | warn | rank.cuda.archs = ["compute_90"] | only PTX for it
+S1.matmul | fail | rank.matmul.fp32.ratio = 1e-4 | wrongly in fp32
+S1.matmul | fail | rank.matmul.bf16.ratio = NaN | wrongly in bf16
+S1.matmul | fail | rank.matmul.fp32.non_finite = 2 | 2 elements infinite
 S1.memory | fail | rank.memory.wrong = 1; rank.memory.first = [5, 3, 2]\
  | 1 of 134217728 words read back wrong, the first is 5: 0x3
 S1.memory | fail | rank.memory.words = 0 | 0 of 0 words
@@ -233,9 +230,12 @@ S4.transport | warn | host.transport.ways = {"P2P/CUMEM": 2} | a patched driver
 S4.transport | warn | host.transport.ways = {} | 2 logs name no channel
 S4.own_choice | warn | host.own_choice = {"result": "hung", "interfaces": ["docker0"], "why": "x"}\
  | NCCL chose docker0, and an all-reduce hung
-S4.precision | fail | host.precision.formats.bf16.status = "failed" | bf16 failed
-S4.precision | fail | host.precision.formats.fp8.status = "wrong" | fp8 wrong
-S4.precision | warn | host.precision.formats.fp8.status = "failed" | fp8 failed: ; use nvfp4
+S4.precision | fail | host.precision.formats.1.fp8.ratio = 0.5 | fp8 computes wrong numbers
+S4.precision | fail | host.precision.formats.0.nvfp4.non_finite = 1 | nvfp4 computes wrong
+S4.precision | warn | host.precision.formats.1.nvfp4 = %E | nvfp4 failed: no; use mxfp8
+S4.precision | warn | host.precision.formats.1 = {}; host.precision.why = "late" | fp8 failed: late
+S4.precision | pass | host.precision.formats = [{"precision": [9, 0], "fp8": %P, "mxfp8": %E,\
+ "nvfp4": %E}] | fp8 native, mxfp8 unsupported, nvfp4 unsupported; best fp8
 S5.kernel_log | fail | host.kernel.own = ["oom"] | was killed: oom
 S5.kernel_log | warn | host.kernel.hardware = ["mce"] | hardware error during the test: mce
 S5.kernel_log | skip | host.kernel.lines = null | may not read
@@ -244,6 +244,7 @@ S5.xids | fail | host.kernel.gpus = [[false, "Xid 63"], [true, "Xid 79 on 0"]] |
 S5.xids | warn | host.kernel.gpus = [[false, "Xid 63"]] | Xid 63
 S5.xids | skip | host.kernel.lines = null | cannot be read
 """.replace("{last}", name_of("bfloat16", 4 * 2**20, 2))
+BREAKAGES = BREAKAGES.replace("%P", _SHORT["%P"]).replace("%E", '{"error": "no"}')
 """The check, how it must end, what is wrong (`-`: is not there), and words of the sentence. `rank`
 is rank 1, `card` GPU 1 as nvidia-smi lists it, `host` what the launcher finds."""
 

@@ -227,11 +227,7 @@ def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_pa
 
 
 _CUDA = """\
-        nccl: Any = cuda.nccl
-        value["torch_cuda"], value["arch_list"] = torch.version.cuda, cuda.get_arch_list()
-        value["nccl"] = (
-            ".".join(map(str, nccl.version())) if hasattr(torch._C, "_nccl_version") else None
-        )
+        value["built_for"], value["archs"] = torch.version.cuda, cuda.get_arch_list()
         value["devices"] = cuda.device_count() if cuda.is_available() else 0
 """
 _DEVICE = """\
@@ -243,11 +239,10 @@ _DEVICE = """\
 """
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
-    ("worker.py", "        if on_cpu:\n            # Lo", "        if True:\n            # Lo"),
     ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
     (
         *("device.py", _CUDA),
-        '        value.update(torch_cuda="13.0", arch_list=["sm_120"], nccl="2.28", devices=2)\n',
+        '        value.update(built_for="13.0", archs=["sm_120"], devices=2)\n',
     ),
     (
         *("device.py", _DEVICE),
@@ -271,7 +266,8 @@ def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     environment = {**UNCOMPILED, **executable(tmp_path / "bin")}
     plan = Plan((*ON_THE_CPU, root), environment=environment, deadline=900)
     run = smoke_runs.run(python, tmp_path, plan, "--mode", "gpu", "--gpus", "2")
-    assert run.verdict["failed"]["id"] == "S4.precision", run.output  # without CUDA
+    assert run.verdict["status"] == "warn", run.output
+    assert "fp8 failed" in run.check("S4.precision")["detail"]  # without CUDA
     passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}
     assert {"S0.gpus", "S1.cuda", "S1.memory", "S4.bandwidth", "S4.finished"} <= passed
     assert run.check("S4.link")["detail"].startswith("GPU 0 runs at Gen1 x16 under load")

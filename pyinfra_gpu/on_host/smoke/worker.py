@@ -28,6 +28,7 @@ from . import (
     hang,
     libraries,
     links,
+    precision,
     step,
 )
 from .journal import HOST, Writer
@@ -76,6 +77,7 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
+    "precision": precision.measure,
     "store": libraries.measure_store,
     "all_reduce": collectives.all_reduce,
     "others": collectives.others,
@@ -83,13 +85,13 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "bandwidth": links.measure,
 }
 """All that ranks can measure, in this order."""
-_ALONE = ("device", "libraries", "compile")
+_ALONE = ("device", "libraries", "compile", "precision")
 
 
 def measurements(mode: str) -> list[str]:
     """Return what the ranks of a whole test in `mode` measure."""
-    of_gpus = ("device", "bandwidth") if mode == REHEARSAL_CPU else ()
-    return [name for name in MEASUREMENTS if name not in of_gpus]
+    left_out = ("precision", *(("device", "bandwidth") if mode == REHEARSAL_CPU else ()))
+    return [name for name in MEASUREMENTS if name not in left_out]
 
 
 def main(text: str) -> int:
@@ -130,30 +132,37 @@ def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: i
     ours = {*settings["variables"], *environment.OF_TORCHRUN}
     strays = [name for name in environment.stray(os.environ, settings["mode"]) if name not in ours]
     torch = _imported(journal, settings, rank=rank, world_size=world_size, strays=strays)
-    import torch.distributed as dist
-
     on_cpu = settings["mode"] == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, settings["allreduce_mib"])
     for name in [each for each in settings["measure"] if each in _ALONE]:
         MEASUREMENTS[name](it)
-    with journal.measuring("init"):
-        if on_cpu:
+    if not set(settings["measure"]) <= {*_ALONE}:
+        _together(it, settings["measure"])
+    journal.finished()
+
+
+def _together(it: Rank, measure: list[str]) -> None:
+    """Measure what all ranks do together, in a process group."""
+    import torch
+    import torch.distributed as dist
+
+    with it.journal.measuring("init"):
+        if it.device.type == "cpu":
             # Longer than the deadline: a hang is the launcher's to end, with the stacks of all
             # ranks; a collective that gave up first would only blame the rank that waits.
             dist.init_process_group("gloo", timeout=timedelta(hours=2))
         else:
-            torch.cuda.set_device(place)
-            dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=place)
-    for name in [each for each in settings["measure"] if each not in _ALONE]:
+            torch.cuda.set_device(it.device)
+            dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=it.device)
+    for name in [each for each in measure if each not in _ALONE]:
         MEASUREMENTS[name](it)
-    journal.step("teardown")
+    it.journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
     dist.barrier()
     gc.collect()
     dist.destroy_process_group()
-    journal.finished()
 
 
 def agent(text: str, arguments: list[str]) -> int:
