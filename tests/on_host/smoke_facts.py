@@ -45,14 +45,10 @@ identity = {"rank": %R, "world_size": 2, "strays": [], "pid": 10%R, "host": "box
 init = {}
 store = {"used": ["TCPStore", "127.0.0.1", 4711], "told": ["TCPStore", "127.0.0.1", 4711],\
  "threads": ["pt_tcpstore_uv"]}
-all_reduce = {}
 collectives = {"broadcast": %F, "all_gather": %F, "send_recv": %F,\
  "reduce_scatter": {"elements": 262144, "wrong": null}}
-parameters_before = {"sha256": "aa"}
-gradients = {"elements": 50, "averaged": 50, "norm_squared": 0.25, "non_finite": 0, "wrong": null,\
- "local_sha256": "local%R", "gathered_sha256": ["local0", "local1"], "sha256": "bb"}
-step = {"lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "non_finite": 0,\
- "sha256": "cc"}
+step = {"before": "aa", "wrong": null, "local": "local%R", "gradient": "bb", "norm_squared": 0.25,\
+ "lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "after": "cc"}
 libraries = {"prefix": "/venv", "mapped": {"libcuda": ["/usr/lib/libcuda.so.1"]},\
  "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []}}
 compile = {"disabled": [], "lacking": "", "error": null, "wrong": null, "kernels": 1,\
@@ -103,7 +99,7 @@ def sound(rank: int) -> dict[str, Any]:
     own = {f"lib{name}": [f"/venv/lib/lib{name}.so"] for name in _LIBRARIES}
     facts["libraries"]["mapped"] |= own
     tries = itertools.product(collectives.KINDS, collectives.sizes(4), range(collectives.REPEATS))
-    facts["all_reduce"] = {
+    facts["collectives"] |= {
         name_of(kind, size, repeat): {
             "elements": size // collectives.KINDS[kind][0],
             "seconds": 0.1,
@@ -197,27 +193,20 @@ S4.ranks | fail | rank.identity.pid = 100 | the same process
 S4.store | fail | rank.store.used.2 = 1 | uses ['TCPStore', '127.0.0.1', 1]
 S4.store | fail | rank.store.threads = ["pt_tcpstore", "pt_tcpstore_uv"] | pt_tcpstore, pt_tcp
 S4.store | fail | rank.store.threads = [] | in torchrun, are: none
-S4.allreduce_exact | fail | rank.all_reduce.{last}.wrong = "Mismatched" | rank 1: {last}: Mismatched
-S4.allreduce_exact | fail | rank.all_reduce.{last} - | did not compare every element of {last}
+S4.collectives | fail | rank.collectives.{last}.wrong = "Mism" | rank 1: {last}: Mism
+S4.collectives | fail | rank.collectives.{last} - | did not compare every element of {last}
 S4.collectives | fail | rank.collectives.broadcast.wrong = "Mism" | rank 1: broadcast: Mism
 S4.collectives | fail | rank.collectives.reduce_scatter.elements = 8 | of reduce_scatter
-S4.grad_bitwise | fail | rank.gradients.wrong = "3 of 50" | not the mean: 3 of 50
-S4.grad_bitwise | fail | rank.gradients.averaged = 40 | left 10 gradient elements
-S4.grad_bitwise | fail | rank.gradients.averaged = 0 | exchanged no gradient at all
-S4.training_step | fail | rank.parameters_before.sha256 = "z" | before the step are
-S4.training_step | fail | rank.gradients.local_sha256 = "local2" | gradients unchanged
-S4.training_step | fail | rank0.gradients.gathered_sha256 = ["local0", "local0"];\
- rank.gradients.gathered_sha256 = ["local0", "local0"]; rank.gradients.local_sha256 = "local0"\
- | the same data
-S4.training_step | fail | rank.gradients.gathered_sha256 = ["local0", "x"] | unchanged
-S4.training_step | fail | rank.gradients.sha256 = "z" | averaged gradients are not
-S4.training_step | fail | rank.gradients.non_finite = 2 | gradients 2
-S4.training_step | fail | rank.step.non_finite = 1 | parameters 1
-S4.training_step | fail | rank.step.loss_after = NaN | losses 1
-S4.training_step | fail | rank.step.loss_before = 8.0 | untrained it must be 9.0109
-S4.training_step | fail | rank.step.sha256 = "z" | after the step are not the same
-S4.loss_drop | fail | rank.step.loss_after = 9.0209 | predicted = 0.497
-S4.loss_drop | fail | rank.step.loss_after = 8.9609 | predicted = 1.997
+S4.training_step | fail | rank.step.wrong = "3 of 50" | rank 1: the averaged gradients are not the\
+ mean: 3 of 50
+S4.training_step | fail | rank.step.before = "z" | before the step are not the same
+S4.training_step | fail | rank.step.gradient = "z" | averaged gradients are not the same
+S4.training_step | fail | rank.step.after = "z" | after the step are not the same
+S4.training_step | fail | rank.step.local = "local0" | the same data
+S4.training_step | fail | rank.step.loss_after = NaN | fell by nan
+S4.training_step | fail | rank.step.loss_before = 8.0 | rank 1 starts at loss 8.0000, untrained
+S4.training_step | fail | rank.step.loss_after = 9.0209 | 0.497
+S4.training_step | fail | rank.step.loss_after = 8.9609 | 1.99
 S4.bandwidth | fail | rank0.bandwidth.busbw_gb_s = 3.0 | 5% of the loaded link's 63
 S4.bandwidth | warn | rank0.bandwidth.busbw_gb_s = 10.0 | 16% of
 S4.link | warn | rank0.bandwidth.link.1.gen = 4; rank0.bandwidth.link.1.width = 8\

@@ -131,14 +131,14 @@ BROKEN: dict[str, tuple[tuple[Replacement, ...], str, str]] = {
             machine("two"),
             ("step.py", _BACKWARD, f"        __import__('signal').raise_signal(9)\n{_BACKWARD}"),
         ),
-        *("S6.grad_bitwise", "was ended by signal 9 (SIGKILL) at 'gradients'"),
+        *("S6.training_step", "was ended by signal 9 (SIGKILL) at 'gradients'"),
     ),
     "a rank that hangs, as the first host notices": (
         (
             machine("two"),
             ("step.py", _BACKWARD, f"        __import__('time').sleep(10**6)\n{_BACKWARD}"),
         ),
-        *("S6.grad_bitwise", "all ranks were still at 'gradients' after"),
+        *("S6.training_step", "all ranks were still at 'gradients' after"),
     ),
 }
 HUNG = ("launcher.py", "return run.late(name) if", f"return run.late(name) if {_ALL_THERE} or")

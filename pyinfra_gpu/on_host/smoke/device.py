@@ -101,17 +101,14 @@ def median_seconds(
 
     + warm_ups: runs before: an idle GPU needs some tenths of a second to raise its clocks
     """
-    took = [seconds(device, work) for _ in range(warm_ups + runs)]
+    took = []
+    for _ in range(warm_ups + runs):
+        synchronize(device)
+        began = time.perf_counter()
+        work()
+        synchronize(device)
+        took.append(time.perf_counter() - began)
     return statistics.median(took[warm_ups:])
-
-
-def seconds(device: torch.device, work: Callable[[], object]) -> float:
-    """Return the time that `work` took on the device."""
-    synchronize(device)
-    began = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - began
 
 
 def synchronize(device: torch.device) -> None:

@@ -31,7 +31,7 @@ from .check import Want, blame, complete, decide, first_failed
 from .document import PASSED, VERSION, Failed, Gpu, Mode, Rank, Result, Software, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
-from .table import ALL_REDUCE, checks_of
+from .table import COLLECTIVES, checks_of
 from .verdict import Announcer
 from .worker import measurements
 
@@ -224,9 +224,9 @@ class Test:
 
     def _try_again(self, variables: hang.Variables, until: float) -> tuple[hang.Result, Ranks]:
         """Return how a small all-reduce ends with `variables`, and what ran."""
-        run = self._again(["all_reduce"], variables, until)
+        run = self._again(["collectives"], variables, until)
         want = replace(self._want, allreduce_mib=1)
-        found = decide([ALL_REDUCE], want, run.own, run.journals).get(ALL_REDUCE.id)
+        found = decide([COLLECTIVES], want, run.own, run.journals).get(COLLECTIVES.id)
         if run.finished and found and found.status == "pass":
             return hang.PASSED, run
         begun = [journal for journal in run.journals.values() if "init" in journal.steps]

@@ -19,9 +19,8 @@ _Gpu = partial(Check, gpu=True)
 _Load = partial(Check, needs="bandwidth", gpu=True, each=False)
 """Of rank 0, which looks at all GPUs under load."""
 _Across = partial(Check, across=True)
-_Step = partial(Check, needs="parameters_before gradients step", each=False, across=True)
 
-ALL_REDUCE = _Across("S4.allreduce_exact", collectives.all_reduced, "all_reduce")
+COLLECTIVES = _Across("S4.collectives", collectives.right, "collectives")
 CHECKS = (
     _Host("S0.environment", host.variables, "variables"),
     _Host("S0.shm", host.shm, "shm"),
@@ -38,11 +37,8 @@ CHECKS = (
     Check("S3.compile", compiling.compiled, "compile"),
     _Across("S4.ranks", libraries.ranks, "identity init"),
     Check("S4.store", libraries.store, "store"),
-    ALL_REDUCE,
-    _Across("S4.collectives", collectives.others_right, "collectives"),
-    _Across("S4.grad_bitwise", step.mean_gradient, "gradients"),
-    _Step("S4.training_step", step.training_step),
-    _Step("S4.loss_drop", step.loss_fell),
+    COLLECTIVES,
+    _Across("S4.training_step", step.trained, "step", each=False),
     _Load("S4.link", links.link),
     _Load("S4.bandwidth", links.bandwidth),
     _Load("S4.throttle", links.throttled),

@@ -79,8 +79,7 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "compile": compiling.measure,
     "precision": precision.measure,
     "store": libraries.measure_store,
-    "all_reduce": collectives.all_reduce,
-    "others": collectives.others,
+    "collectives": collectives.measure,
     "step": step.measure,
     "bandwidth": links.measure,
 }
