@@ -110,7 +110,7 @@ class Test:
             self._say.say(f"others can connect to this test: {self._listens.how}")
         if self._alone:
             removed = environment.stray(os.environ, self._mode)
-            facts = host.before(self._options.logs, removed, self._mode)
+            facts = host.before(removed, self._mode)
             self._own.add({**facts, "gpu_host": self._gpus}, self._began)
             self._decide()
         if not self._failed:
@@ -228,9 +228,9 @@ class Test:
         want = replace(self._want, allreduce_mib=1)
         found = decide([COLLECTIVES], want, run.own, run.journals).get(COLLECTIVES.id)
         if run.finished and found and found.status == "pass":
-            return hang.PASSED, run
+            return "passed", run
         begun = [journal for journal in run.journals.values() if "init" in journal.steps]
-        return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run
+        return ("hung" if len(begun) == self._want.ranks else "not reached"), run
 
     def _again(self, measure: Sequence[str], variables: hang.Variables, until: float) -> Ranks:
         """Return a run of ranks beside the test's own, which has ended."""

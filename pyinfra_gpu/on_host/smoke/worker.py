@@ -23,7 +23,6 @@ from . import (
     collectives,
     compiling,
     device,
-    environment,
     exchange,
     hang,
     libraries,
@@ -128,9 +127,7 @@ def _imported(journal: Writer, settings: Mapping[str, Any], **more: Any) -> Any:
 
 def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: int) -> None:
     world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    ours = {*settings["variables"], *environment.OF_TORCHRUN}
-    strays = [name for name in environment.stray(os.environ, settings["mode"]) if name not in ours]
-    torch = _imported(journal, settings, rank=rank, world_size=world_size, strays=strays)
+    torch = _imported(journal, settings, rank=rank)
     on_cpu = settings["mode"] == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, settings["allreduce_mib"])
