@@ -45,21 +45,17 @@ identity = {"rank": %R, "world_size": 2, "strays": [], "pid": 10%R, "host": "box
 init = {}
 store = {"used": ["TCPStore", "127.0.0.1", 4711], "told": ["TCPStore", "127.0.0.1", 4711],\
  "threads": ["pt_tcpstore_uv"]}
-all_reduce = {}
 collectives = {"broadcast": %F, "all_gather": %F, "send_recv": %F,\
  "reduce_scatter": {"elements": 262144, "wrong": null}}
-parameters_before = {"sha256": "aa"}
-gradients = {"elements": 50, "averaged": 50, "norm_squared": 0.25, "non_finite": 0, "wrong": null,\
- "local_sha256": "local%R", "gathered_sha256": ["local0", "local1"], "sha256": "bb"}
-step = {"lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "non_finite": 0,\
- "sha256": "cc"}
+step = {"before": "aa", "wrong": null, "local": "local%R", "gradient": "bb", "norm_squared": 0.25,\
+ "lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "after": "cc"}
 libraries = {"prefix": "/venv", "mapped": {"libcuda": ["/usr/lib/libcuda.so.1"]},\
  "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []}}
 compile = {"disabled": [], "lacking": "", "error": null, "wrong": null, "kernels": 1,\
  "eager": ["aten::mul"], "compiled": [], "binaries": 1}
-cuda = {"torch_cuda": "13.0", "arch_list": ["sm_120"], "nccl": "2.28.3", "devices": 2}
+cuda = {"built_for": "13.0", "archs": ["sm_120"], "devices": 2}
 device = {"uuid": "GPU-%R", "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]}
-matmul = {"float32": {"non_finite": 0, "ratio": 1e-7}, "bfloat16": {"non_finite": 0, "ratio": 1e-3}}
+matmul = {"fp32": {"non_finite": 0, "ratio": 1e-7}, "bf16": {"non_finite": 0, "ratio": 1e-3}}
 memory = {"words": 134217728, "wrong": 0, "first": null}
 speed = {"bf16_tflops": 200.0, "memory_gb_s": 1500.0}
 bandwidth = {"bytes": 268435456, "busbw_gb_s": 26.0, "link": {"0": %L, "1": %L}, "link_error": null}
@@ -72,8 +68,7 @@ gpu_host = {"error": null, "driven": 2, "processes": [], "links": ["PHB"]}
 ended = 0
 transport = {"logs": 2, "ways": {"SHM/direct/direct": 4}}
 own_choice = {"result": "passed", "interfaces": ["eth0"], "why": ""}
-precision = {"formats": {"bf16": %N, "fp8": %N, "mxfp8": %N, "nvfp4": %N,\
- "mxfp4": {"status": "unsupported (expected)", "reason": "not on this GPU"}}, "best": "nvfp4"}
+precision = {"formats": [%N, %N], "why": ""}
 kernel = {"lines": ["", "", ""], "own": [], "hardware": [], "gpus": []}
 processes = []
 """
@@ -81,7 +76,8 @@ _LIBRARIES = ("torch_cpu", "torch_python", "c10", "torch_cuda", "c10_cuda", "ncc
 _SHORT = {
     "%F": '{"elements": 524288, "wrong": null}',
     "%L": '{"gen": 5, "width": 16, "throttle": ["sw_power_cap"]}',
-    "%N": '{"status": "native", "reason": ""}',
+    "%N": '{"precision": [12, 0], "fp8": %P, "mxfp8": %P, "nvfp4": %P}',
+    "%P": '{"non_finite": 0, "ratio": 1e-3}',
 }
 
 
@@ -103,7 +99,7 @@ def sound(rank: int) -> dict[str, Any]:
     own = {f"lib{name}": [f"/venv/lib/lib{name}.so"] for name in _LIBRARIES}
     facts["libraries"]["mapped"] |= own
     tries = itertools.product(collectives.KINDS, collectives.sizes(4), range(collectives.REPEATS))
-    facts["all_reduce"] = {
+    facts["collectives"] |= {
         name_of(kind, size, repeat): {
             "elements": size // collectives.KINDS[kind][0],
             "seconds": 0.1,
@@ -161,16 +157,13 @@ S0.gpu_processes | warn | host.gpu_host.processes = [{"pid": 7, "type": "C+G", "
  | also draw for x (pid 7)
 S0.gpu_processes | warn | host.gpu_host.processes = null | cannot be read
 S1.import | fail | host.identity.torch_path = "/home" | imported torch 2.13.0+cpu from
-S1.cuda | fail | rank.cuda.nccl = null | no NCCL
-S1.cuda | fail | rank.cuda.torch_cuda = null | built for the CPU
-S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch sees 1 GPUs, 2 are
+S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch, built for CUDA 13.0, sees 1 GPUs, 2 are
 S1.cuda | fail | rank.device.uuid = "GPU-0" | torch sees GPU-0 there, nvidia-smi GPU-1
-S1.cuda | fail | rank.device.capability = [9, 0] | reports capability [9, 0]
-S1.arch | fail | rank.cuda.arch_list = ["sm_90"] | no kernels for it (sm_120
-S1.arch | warn | rank.cuda.arch_list = ["compute_90"] | only PTX for it
-S1.matmul | fail | rank.matmul.float32.ratio = 1e-4 | wrongly in float32
-S1.matmul | fail | rank.matmul.bfloat16.ratio = NaN | wrongly in bfloat16
-S1.matmul | fail | rank.matmul.float32.non_finite = 2 | 2 elements infinite
+S1.cuda | fail | rank.cuda.archs = ["sm_90"] | no kernels for it (sm_120
+S1.cuda | warn | rank.cuda.archs = ["compute_90"] | only PTX for it
+S1.matmul | fail | rank.matmul.fp32.ratio = 1e-4 | wrongly in fp32
+S1.matmul | fail | rank.matmul.bf16.ratio = NaN | wrongly in bf16
+S1.matmul | fail | rank.matmul.fp32.non_finite = 2 | 2 elements infinite
 S1.memory | fail | rank.memory.wrong = 1; rank.memory.first = [5, 3, 2]\
  | 1 of 134217728 words read back wrong, the first is 5: 0x3
 S1.memory | fail | rank.memory.words = 0 | 0 of 0 words
@@ -200,27 +193,20 @@ S4.ranks | fail | rank.identity.pid = 100 | the same process
 S4.store | fail | rank.store.used.2 = 1 | uses ['TCPStore', '127.0.0.1', 1]
 S4.store | fail | rank.store.threads = ["pt_tcpstore", "pt_tcpstore_uv"] | pt_tcpstore, pt_tcp
 S4.store | fail | rank.store.threads = [] | in torchrun, are: none
-S4.allreduce_exact | fail | rank.all_reduce.{last}.wrong = "Mismatched" | rank 1: {last}: Mismatched
-S4.allreduce_exact | fail | rank.all_reduce.{last} - | did not compare every element of {last}
+S4.collectives | fail | rank.collectives.{last}.wrong = "Mism" | rank 1: {last}: Mism
+S4.collectives | fail | rank.collectives.{last} - | did not compare every element of {last}
 S4.collectives | fail | rank.collectives.broadcast.wrong = "Mism" | rank 1: broadcast: Mism
 S4.collectives | fail | rank.collectives.reduce_scatter.elements = 8 | of reduce_scatter
-S4.grad_bitwise | fail | rank.gradients.wrong = "3 of 50" | not the mean: 3 of 50
-S4.grad_bitwise | fail | rank.gradients.averaged = 40 | left 10 gradient elements
-S4.grad_bitwise | fail | rank.gradients.averaged = 0 | exchanged no gradient at all
-S4.training_step | fail | rank.parameters_before.sha256 = "z" | before the step are
-S4.training_step | fail | rank.gradients.local_sha256 = "local2" | gradients unchanged
-S4.training_step | fail | rank0.gradients.gathered_sha256 = ["local0", "local0"];\
- rank.gradients.gathered_sha256 = ["local0", "local0"]; rank.gradients.local_sha256 = "local0"\
- | the same data
-S4.training_step | fail | rank.gradients.gathered_sha256 = ["local0", "x"] | unchanged
-S4.training_step | fail | rank.gradients.sha256 = "z" | averaged gradients are not
-S4.training_step | fail | rank.gradients.non_finite = 2 | gradients 2
-S4.training_step | fail | rank.step.non_finite = 1 | parameters 1
-S4.training_step | fail | rank.step.loss_after = NaN | losses 1
-S4.training_step | fail | rank.step.loss_before = 8.0 | untrained it must be 9.0109
-S4.training_step | fail | rank.step.sha256 = "z" | after the step are not the same
-S4.loss_drop | fail | rank.step.loss_after = 9.0209 | predicted = 0.497
-S4.loss_drop | fail | rank.step.loss_after = 8.9609 | predicted = 1.997
+S4.training_step | fail | rank.step.wrong = "3 of 50" | rank 1: the averaged gradients are not the\
+ mean: 3 of 50
+S4.training_step | fail | rank.step.before = "z" | before the step are not the same
+S4.training_step | fail | rank.step.gradient = "z" | averaged gradients are not the same
+S4.training_step | fail | rank.step.after = "z" | after the step are not the same
+S4.training_step | fail | rank.step.local = "local0" | the same data
+S4.training_step | fail | rank.step.loss_after = NaN | fell by nan
+S4.training_step | fail | rank.step.loss_before = 8.0 | rank 1 starts at loss 8.0000, untrained
+S4.training_step | fail | rank.step.loss_after = 9.0209 | 0.497
+S4.training_step | fail | rank.step.loss_after = 8.9609 | 1.99
 S4.bandwidth | fail | rank0.bandwidth.busbw_gb_s = 3.0 | 5% of the loaded link's 63
 S4.bandwidth | warn | rank0.bandwidth.busbw_gb_s = 10.0 | 16% of
 S4.link | warn | rank0.bandwidth.link.1.gen = 4; rank0.bandwidth.link.1.width = 8\
@@ -233,9 +219,12 @@ S4.transport | warn | host.transport.ways = {"P2P/CUMEM": 2} | a patched driver
 S4.transport | warn | host.transport.ways = {} | 2 logs name no channel
 S4.own_choice | warn | host.own_choice = {"result": "hung", "interfaces": ["docker0"], "why": "x"}\
  | NCCL chose docker0, and an all-reduce hung
-S4.precision | fail | host.precision.formats.bf16.status = "failed" | bf16 failed
-S4.precision | fail | host.precision.formats.fp8.status = "wrong" | fp8 wrong
-S4.precision | warn | host.precision.formats.fp8.status = "failed" | fp8 failed: ; use nvfp4
+S4.precision | fail | host.precision.formats.1.fp8.ratio = 0.5 | fp8 computes wrong numbers
+S4.precision | fail | host.precision.formats.0.nvfp4.non_finite = 1 | nvfp4 computes wrong
+S4.precision | warn | host.precision.formats.1.nvfp4 = %E | nvfp4 failed: no; use mxfp8
+S4.precision | warn | host.precision.formats.1 = {}; host.precision.why = "late" | fp8 failed: late
+S4.precision | pass | host.precision.formats = [{"precision": [9, 0], "fp8": %P, "mxfp8": %E,\
+ "nvfp4": %E}] | fp8 native, mxfp8 unsupported, nvfp4 unsupported; best fp8
 S5.kernel_log | fail | host.kernel.own = ["oom"] | was killed: oom
 S5.kernel_log | warn | host.kernel.hardware = ["mce"] | hardware error during the test: mce
 S5.kernel_log | skip | host.kernel.lines = null | may not read
@@ -244,6 +233,7 @@ S5.xids | fail | host.kernel.gpus = [[false, "Xid 63"], [true, "Xid 79 on 0"]] |
 S5.xids | warn | host.kernel.gpus = [[false, "Xid 63"]] | Xid 63
 S5.xids | skip | host.kernel.lines = null | cannot be read
 """.replace("{last}", name_of("bfloat16", 4 * 2**20, 2))
+BREAKAGES = BREAKAGES.replace("%P", _SHORT["%P"]).replace("%E", '{"error": "no"}')
 """The check, how it must end, what is wrong (`-`: is not there), and words of the sentence. `rank`
 is rank 1, `card` GPU 1 as nvidia-smi lists it, `host` what the launcher finds."""
 

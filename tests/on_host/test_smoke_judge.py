@@ -101,7 +101,7 @@ def _of(*ids: str) -> list[Check]:
 
 
 def test_a_check_waits_for_the_facts_of_all() -> None:
-    checks, own = _of("S4.store", "S4.loss_drop"), Journal(OWN)
+    checks, own = _of("S4.store", "S4.training_step"), Journal(OWN)
     assert decide(checks, WANT, own, {0: _journal(0, "store")}) == {}
     # What is sound on one rank alone has not passed, and the end of the other is to blame.
     results = decide(checks, WANT, own, {0: _journal(0, "store")}, ended=True)
@@ -125,15 +125,15 @@ def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
-    checks, wrong = _of("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
-    next(iter(wrong.facts["all_reduce"].values()))["wrong"] = "Mismatched"
+    checks, wrong = _of("S4.store", "S4.collectives"), _journal(1, "collectives")
+    next(iter(wrong.facts["collectives"].values()))["wrong"] = "Mismatched"
     ranks = {0: _journal(0), 1: wrong}
     assert decide(checks, WANT, Journal(OWN), ranks) == {}
     results = decide(checks, WANT, Journal(OWN), ranks, ended=True)
     blame(checks, results, "a connection was lost", 0)
     failed = first_failed(results)
     assert failed is not None
-    assert (failed.id, failed.rank) == ("S4.allreduce_exact", 1)
+    assert (failed.id, failed.rank) == ("S4.collectives", 1)
 
 
 def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:

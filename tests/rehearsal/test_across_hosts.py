@@ -31,7 +31,7 @@ SSH, MEETING = "22", "29400"
 OF_THE_STEP = "pgrep -f '[s]moke_test.pyz|[t]orch.distributed.run'"
 LIMITED = os.geteuid() == 0
 """A lab without root cannot have BPF."""
-IN_ALL_REDUCE = f"grep -q all_reduce {VERDICT}.logs/rank*.jsonl"
+IN_ALL_REDUCE = f"grep -q all-reduce {VERDICT}.logs/rank*.jsonl"
 
 
 @dataclass(frozen=True)

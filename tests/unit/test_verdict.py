@@ -16,9 +16,9 @@ FULL = verdicts.document(
     proof=False,
     status="fail",
     gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None)],
-    checks=[verdicts.check("S4.loss_drop", "fail")],
+    checks=[verdicts.check("S4.training_step", "fail")],
     allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
-    failed=verdicts.failed("S4.loss_drop", "not finite", rank=1, tail=["one", "two"]),
+    failed=verdicts.failed("S4.training_step", "not finite", rank=1, tail=["one", "two"]),
 )  # fmt: skip
 ACROSS = verdicts.across(
     status="fail",

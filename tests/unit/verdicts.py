@@ -54,7 +54,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "others_kept_out": True,
         "gpus": [],
         "ranks": 2,
-        "checks": [check("S4.loss_drop")],
+        "checks": [check("S4.training_step")],
         "allreduce": [],
         "failed": None,
         "evidence": None,

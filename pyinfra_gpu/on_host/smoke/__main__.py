@@ -16,14 +16,12 @@ none, or something could not be found out)."""
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
     word, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
-    from . import launcher, options, precision, worker
+    from . import launcher, options, worker
 
     if word == "--rank":
         return worker.main(arguments[0])
     if word == "--torchrun":
         return worker.agent(arguments[0], arguments[1:])
-    if word == "--precision":
-        return precision.main(arguments[0])
     try:
         asked = options.Options(**json.loads(word))
     except (ValueError, TypeError) as error:

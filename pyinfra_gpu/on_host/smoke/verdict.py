@@ -37,7 +37,7 @@ def exit_code(found: Verdict) -> int:
 
 def rates(want: Want, journals: Mapping[int, Journal]) -> tuple[AllReduce, ...]:
     """Return how fast the ranks reduced, as far as all of them have come."""
-    facts = [each.facts["all_reduce"] for each in journals.values() if each.has(["all_reduce"])]
+    facts = [each.facts["collectives"] for each in journals.values() if each.has(["collectives"])]
     if len(facts) != want.ranks or want.ranks == 1:
         return ()
     found = []

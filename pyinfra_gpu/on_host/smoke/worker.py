@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import collectives, compiling, device, environment, hang, libraries, links, step
+from . import collectives, compiling, device, environment, hang, libraries, links, precision, step
 from .journal import HOST, Journal, Writer, file_of
 from .options import REHEARSAL_CPU, Options
 from .ranks import die_with_parent
@@ -68,22 +68,22 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
+    "precision": precision.measure,
     "store": libraries.measure_store,
-    "all_reduce": collectives.all_reduce,
-    "others": collectives.others,
+    "collectives": collectives.measure,
     "step": step.measure,
     "bandwidth": links.measure,
 }
 """All that ranks can measure, in this order."""
-_ALONE = ("device", "libraries", "compile")
+_ALONE = ("device", "libraries", "compile", "precision")
 
 
 def measurements(options: Options) -> list[str]:
     """Return what the ranks of a whole test measure; those of several hosts try these together."""
     if options.hosts:
-        return ["all_reduce", "others", "step"]
-    of_gpus = ("device", "bandwidth") if options.mode == REHEARSAL_CPU else ()
-    return [name for name in MEASUREMENTS if name not in of_gpus]
+        return ["collectives", "step"]
+    left_out = ("precision", *(("device", "bandwidth") if options.mode == REHEARSAL_CPU else ()))
+    return [name for name in MEASUREMENTS if name not in left_out]
 
 
 def main(text: str) -> int:
@@ -136,33 +136,40 @@ def _rank(
     ours = {*variables, *environment.OF_TORCHRUN}
     strays = [name for name in environment.stray(os.environ, options.mode) if name not in ours]
     torch = _imported(journal, options, rank=rank, world_size=world_size, strays=strays)
-    import torch.distributed as dist
-
     on_cpu = options.mode == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, options.allreduce_mib)
     for name in [each for each in measure if each in _ALONE]:
         MEASUREMENTS[name](it)
-    with journal.measuring("init"):
-        if on_cpu:
+    if together := [each for each in measure if each not in _ALONE]:
+        _together(it, together, among_hosts=bool(options.hosts))
+    journal.finished()
+
+
+def _together(it: Rank, measure: list[str], *, among_hosts: bool) -> None:
+    """Measure what all ranks do together, in a process group."""
+    import torch
+    import torch.distributed as dist
+
+    with it.journal.measuring("init"):
+        if it.device.type == "cpu":
             # On one host longer than the deadline: a hang is the launcher's to end, with the stacks
             # of all ranks; a collective that gave up first would only blame the rank that waits.
-            limit = _TIMEOUT if options.hosts else timedelta(hours=2)
+            limit = _TIMEOUT if among_hosts else timedelta(hours=2)
             dist.init_process_group("gloo", timeout=limit)
         else:
-            torch.cuda.set_device(place)
-            dist.init_process_group("nccl", timeout=_TIMEOUT, device_id=place)
-    for name in [each for each in measure if each not in _ALONE]:
+            torch.cuda.set_device(it.device)
+            dist.init_process_group("nccl", timeout=_TIMEOUT, device_id=it.device)
+    for name in measure:
         MEASUREMENTS[name](it)
-    if options.hosts:
+    if among_hosts:
         _tell_the_others(it)
-    journal.step("teardown")
+    it.journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
     dist.barrier()
     gc.collect()
     dist.destroy_process_group()
-    journal.finished()
 
 
 def _tell_the_others(it: Rank) -> None:
