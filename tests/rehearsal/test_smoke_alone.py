@@ -77,6 +77,5 @@ def test_what_has_passed_is_not_tested_again_unless_asked_and_then_says_why_it_f
     cause = verdict["diagnosis"]["found"][0]
     assert "libcudart.so.13" in cause["line"]
     assert cause["short"] in " ".join(run.output.split())
-    stamp = json.loads(host.run(f"cat {FOLDER}/stamp.json").stdout)
-    assert (stamp["status"], stamp["fingerprint"]) == ("fail", None)
+    assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode == 1
     assert alone.converge(limit="gpu1").changed("gpu1") == ["smoke: run the smoke test, 2 ranks"]
