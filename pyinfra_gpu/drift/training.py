@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pyinfra_gpu.drift import packages
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
 from pyinfra_gpu.spec import HostSpec, TrainingSpec
@@ -52,6 +54,10 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found = f"a repository that git cannot read ({there.damaged})"
         action = f"clone it again; what is there is kept as {place}.damaged-TIME"
         yield repair(id_, found, expected, action)
+        return
+    if isinstance(there.commit, Unknown) and "git" in packages.missing(spec, record):
+        found = f"git is not installed, so {place} cannot be read"
+        yield repair(id_, found, expected, f"check out {wanted}, once git is installed")
         return
     commit, dirty = known(there.commit), local_changes(record)
     changed, is_at = f"{place} has local changes ({dirty})", f"at {str(commit)[:12]}"

@@ -135,11 +135,7 @@ def _taken(site: Site, run: Run, preset: Preset) -> Problems:
         what = "the CPU is" if CPU in held else f"{len(held)} of {count} GPUs are"
         names = [*dict.fromkeys(held.values())]
         yield f"{what} taken by {', '.join(names)}", taken_remedy(names, run)
-    try:
-        known, users = ([], {}) if run.devices == [CPU] else (host.gpus(), host.gpu_users())
-    except TrainError as error:
-        yield str(error), "look at `nvidia-smi`, and reboot where a driver was updated"
-        return
+    known, users = ([], {}) if run.devices == [CPU] else (host.gpus(), host.gpu_users())
     for gpu in (gpu for gpu in known if gpu.uuid in run.devices and gpu.uuid not in held):
         if users.get(gpu.uuid):
             who = some(users[gpu.uuid], 3)

@@ -184,6 +184,9 @@ def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]
     rows, error = nvidia_smi.read(
         run, {name: (name, lambda text: text or "") for name in fields}, what
     )
+    if error and "version mismatch" in error:
+        updated = "the driver was updated, and its old kernel module is still loaded"
+        raise TrainError(f"{updated} ({error}): {AGAIN}, or reboot it")
     if error:
         raise TrainError(error)
     return rows
