@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import cache
 
 from pyinfra_gpu import on_host
@@ -50,12 +51,11 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "accelerator": spec.accelerator,
         "ranks": spec.smoke.ranks,
         "torch": spec.pytorch.full_version,
-        "presets": {name: each.as_json() for name, each in training.presets.items()},
+        "presets": {name: asdict(each) for name, each in training.presets.items()},
         "stop_grace_s": training.stop_grace_s,
         "log_mib": training.log_mib,
         "keep_runs": training.keep_runs,
         "retry_wait_s": training.retry_wait_s,
-        "reboot_wait_s": training.reboot_wait_s,
         "notify": list(training.notify),
     }
     return (json.dumps(document, indent=1) + "\n").encode()

@@ -58,7 +58,6 @@ class Site:
     log_mib: int = 64
     keep_runs: int = 50
     retry_wait_s: int = 30
-    reboot_wait_s: int = 86400
     notify: list[str] = field(default_factory=list)
 
     @property

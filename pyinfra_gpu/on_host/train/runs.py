@@ -30,7 +30,7 @@ WORKTREE = "code"
 """In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a unit that is on
-_UNRESOLVED_S = 7 * 86400.0
+_REBOOT_WAIT_S = 86400.0  # in which a host is proven after a boot
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,6 @@ class Attempt:
     exit: int | None = None
     outcome: str | None = None  # finished, failed, stopped or lost
     first_failed_rank: int | None = None
-    failed_at: float | None = None
     cause: str | None = None
     stopped_by: str | None = None
 
@@ -59,7 +58,7 @@ class Run:
     + part: of a run of several hosts, see `starting.Part`
     + waits: {"after": "failure" or "reboot", "for": why, "until": time}
     + boot_id: of the boot on which it was started last
-    + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
+    + after_reboot: whether it goes on by itself after one that cut it off
     + refused: why its supervisor did not begin; + damaged: why there is no record, never written
     """
 
@@ -73,7 +72,6 @@ class Run:
     command: list[str] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     commit: str = ""
-    dirty: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     unproven: bool = False
     retries: int = 0
@@ -89,7 +87,7 @@ class Run:
     ranks: int = 1
     queue: bool = False
     retried: int = 0
-    after_reboot: float = 0
+    after_reboot: bool = False
     boot_id: str = ""
     resumed_from: str | None = None
     refused: str = ""
@@ -144,6 +142,11 @@ class Run:
         return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
 
     # -- what it is made of
+
+    @property
+    def dirty(self) -> bool:
+        """Whether its code is more than a commit of a person's."""
+        return any(head != commit for _, head, commit in self.code)
 
     @property
     def across(self) -> list[str] | None:
@@ -322,7 +325,7 @@ def _waits_s(run: Run) -> float:
     if not (run.after_reboot and run.state == "ended" and away):
         return 0
     up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return max(0, run.after_reboot - up)
+    return max(0, _REBOOT_WAIT_S - up)
 
 
 def record(folder: Path) -> Run:
@@ -402,11 +405,10 @@ def make(site: Site, preset: str, name: str | None) -> Path:
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:
-    """Return those that went wrong in the last days, and whose preset was not begun again since."""
+    """Return those that went wrong, and whose preset was not begun again since."""
     begun = {run.preset: run.created for run in known if not (run.trial or run.damaged)}
-    wrong = (run for run in known if run.state == "ended" and run.failed and not run.trial)
-    ends = [(run, run.last.ended or "") for run in wrong if run.last]
-    return {run.run for run, ended in ends if max(now(-_UNRESOLVED_S), begun[run.preset]) < ended}
+    wrong = [run for run in known if run.state == "ended" and run.failed and not run.trial]
+    return {run.run for run in wrong if run.last and begun[run.preset] < (run.last.ended or "")}
 
 
 def forget_old(site: Site) -> None:
