@@ -16,7 +16,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from ..terminal import columns, table
-from . import host, presets, runs, starting, views
+from . import host, runs, starting, views
 from .host import NoRunError, TrainError
 from .metrics import sampled
 from .runs import Run
@@ -161,8 +161,7 @@ def _stop(run: str | None, across: bool) -> int:
 
 @train.command("list")
 @_JSON
-@click.option("--curves", is_flag=True, help="With --json: the losses as well.")
-def _list(as_json: bool, curves: bool) -> int:
+def _list(as_json: bool) -> int:
     """Show the last twenty runs of this host, and those that run or failed recently."""
     site = host.load()
     known = runs.all_of(site)
@@ -171,7 +170,7 @@ def _list(as_json: bool, curves: bool) -> int:
     shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
         documents = [{**views.document(run), "unresolved": run.run in failed} for run in shown]
-        for run, each in [*zip(shown, documents, strict=True)][-_CURVES:] if curves else ():
+        for run, each in [*zip(shown, documents, strict=True)][-_CURVES:]:
             each["losses"] = sampled(run.history.losses, _POINTS)
         print(json.dumps({"schema": 1, "runs": documents}))
         return 0
@@ -193,26 +192,12 @@ def _print(head: list[str], rows: list[list[str]]) -> None:
         print(line)
 
 
-@train.command("presets")
-def _declared() -> int:
-    """Show what can be started here."""
-    site = host.load()
-    rows = []
-    for name in site.presets:
-        preset = presets.chosen(site, name)
-        words = presets.argument_words(preset.arguments, {})
-        rows.append([name, preset.file or preset.module or "", " ".join(words)])
-    _print(["preset", "program", "arguments"], rows)
-    return 0
-
-
 @train.command("watch")
 @_RUN
-@click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
-def _watch(run: str | None, plain: bool, once: bool) -> int:
+def _watch(run: str | None, once: bool) -> int:
     """Show a run as it goes: steps, loss, speed, GPUs."""
-    return views.watch(runs.chosen(host.load(), run).folder, plain=plain, once=once)
+    return views.watch(runs.chosen(host.load(), run).folder, once=once)
 
 
 @train.command("why")

@@ -34,6 +34,7 @@ _SECRET_VALUE = re.compile(
     r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"
     r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
 )
+_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?")
 _SWITCH = {"true": True, "on": True, "yes": True, "1": True}
 _SWITCH |= {"false": False, "off": False, "no": False, "0": False}
 
@@ -96,34 +97,30 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
             raise TrainError(f"--set {setting} has no value: write --set NAME=VALUE")
         if name in arguments:
             arguments[name] = _of_kind(preset, name, text)
-        elif name == "ranks" and text.isdecimal() and 1 <= int(text) <= 64:
-            ranks = int(text)
-        elif name == "ranks":
-            raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
-        else:
+        elif name != "ranks":
             hint = nearest(name, arguments, "arguments are")
             what = f"preset {preset.name} has no argument {name!r}: {hint}"
             raise TrainError(f"{what} (others go behind --, as -- --{name}={text})")
+        elif text.isdecimal() and 1 <= int(text) <= 64:
+            ranks = int(text)
+        else:
+            raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
     return replace(preset, arguments=arguments, ranks=ranks)
 
 
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before: Value = preset.arguments[name]
-    try:
-        if isinstance(before, bool):
-            return _SWITCH[text.lower()]
-        if isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal()):
-            return int(text)
-        if isinstance(before, int | float):  # 0 may be a rate or a share as well
-            return float(text)
-    except (KeyError, ValueError):
-        kind = "on or off" if isinstance(before, bool) else "such a number"
-        what = f"--set {name}={text}: in preset {preset.name} it is {before}"
-        raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --") from None
     if place := unknown_place(text, (*PLACES, *preset.arguments)):
         places = f"the places are {', '.join(PLACES)} and its arguments"
         raise TrainError(f"--set {name} has {{{place}}}, which stands for nothing: {places}")
-    return text
+    if isinstance(before, bool):
+        if text.lower() in _SWITCH:
+            return _SWITCH[text.lower()]
+    elif not isinstance(before, int | float) or _NUMBER.fullmatch(text):
+        return text
+    kind = "on or off" if isinstance(before, bool) else "a number"
+    what = f"--set {name}={text}: in preset {preset.name} it is {before}"
+    raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --")
 
 
 def unknown_place(text: str, known: Iterable[str]) -> str:

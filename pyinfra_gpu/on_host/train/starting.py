@@ -318,7 +318,7 @@ def _point(run: Run, part: Part | None) -> Path:
         of = f"run {run.run} is of {', '.join(run.across or ['this host alone'])}"
         just = "resume it with --across and just those hosts"
         raise TrainError(f"{of}: {just if run.across else 'leave out --across'}")
-    if not run.over and not run.waits_for_boot:
+    if not run.over:
         raise TrainError(f"run {run.run} is {run.outcome}: see `train watch {run.run}`")
     if run.outcome == "finished":
         raise TrainError(f"run {run.run} has finished, nothing of it is left to do: {anew}")
@@ -346,9 +346,9 @@ def again(site: Site) -> int:
 
     What one of them meets, such as a full disk, is no matter of the others'.
     """
-    while waiting := [run.folder for run in runs.all_of(site) if run.waits_for_boot]:
+    while waiting := [run.folder for run in runs.all_of(site) if run.goes_on]:
         for run in map(runs.read, waiting):
-            if not run.waits_for_boot or (not run.unproven and host.unproven(site)):
+            if not run.goes_on or (not run.unproven and host.unproven(site)):
                 continue
             gpus = None if run.devices == [CPU] else ",".join(run.devices)
             try:
@@ -365,7 +365,7 @@ def again(site: Site) -> int:
 def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     """End a run with all that it started; a damaged record keeps nobody from that."""
     run = runs.chosen(site, name, going=True, across=across)
-    if run.over:
+    if run.over and not run.goes_on:
         raise NoRunError(run.damaged or f"run {run.run} has ended already: {run.outcome}")
     if run.across and not across:
         others = ", ".join(run.across)
@@ -373,7 +373,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     if sys.stderr.isatty():
         say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
     became = end(site, run, host.asked_by())
-    print(f"{run.run} {became}{', and waits no more' if run.state == 'waiting' else ''}")
+    print(f"{run.run} {became}{', and waits no more' if run.waits or run.goes_on else ''}")
     return 0
 
 

@@ -239,7 +239,7 @@ class Supervisor:
         if again:
             run.retried += 1
             why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
-            waits = {"after": "failure", "for": why, "until": now(self.site.retry_wait_s)}
+            waits = {"for": why, "until": now(self.site.retry_wait_s)}
         self.change(state="waiting" if again else "ended", waits=waits)
         self.notify(str(attempt.outcome), found.cause if found else None)
         return AGAIN if again else 0
@@ -278,10 +278,9 @@ def rendezvous(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str
 
 def notified(command: list[str], document: dict[str, Any], log: Log) -> None:
     """Run the command of `training_notify` with a document; log what went wrong."""
-    text, quiet = f"{json.dumps(document)}\n", {"stdout": subprocess.DEVNULL}
-    quiet |= {"stderr": subprocess.DEVNULL, "capture_output": False, "start_new_session": True}
-    environment = host.plain_variables()
-    said = host.call(*command, input=text, seconds=_NOTIFY_S, cwd="/", env=environment, **quiet)
+    given = {"cwd": "/", "env": host.plain_variables(), "start_new_session": True}
+    given |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    said = host.call(*command, input=f"{json.dumps(document)}\n", seconds=_NOTIFY_S, **given)
     if said.returncode:
         why = said.stderr or f"ended with {said.returncode}"
         log(f"train: the command of training_notify {why}")

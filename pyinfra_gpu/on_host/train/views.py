@@ -134,9 +134,9 @@ def screen(run: Run, width: int) -> str:
     return "\n".join([*head, *curve, *foot])
 
 
-def watch(folder: Path, *, plain: bool, once: bool) -> int:
+def watch(folder: Path, *, once: bool) -> int:
     """Show a run until it ends; return 2 where somebody should look at it."""
-    drawn = draws(sys.stdout) and columns() >= NARROW and not plain
+    drawn = draws(sys.stdout) and columns() >= NARROW
     shown: object = None
     printed, clear = float("-inf"), ""
     try:
@@ -247,8 +247,8 @@ def _facts(site: Site, run: Run) -> Iterator[str]:
     yield from (f"{name} {words}" for name, words in rows_of(run))
     if run.state == "queued":
         yield f"it {starting.waits_for(site, run)}"
-    if run.waits_for_boot and not run.unproven and (unproven := host.unproven(site)):
-        yield f"{unproven}: {starting.PROVE}"
+    if run.goes_on and not run.unproven and (unproven := host.unproven(site)):
+        yield f"it goes on when this is done: {unproven}: {starting.PROVE}"
     folders = [run.folder.parent] if run.failed else []
     folders += [above(saves)] if run.failed and (saves := run.saves) else []
     for folder in {each.stat().st_dev: each for each in folders}.values():
