@@ -5,7 +5,6 @@ What is installed into an environment is wheels, from an index, a folder or by a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift.pytorch import has_fallback
@@ -27,18 +26,18 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     return [*words, "--python", paths.python, *sources(spec), "--compile-bytecode", *requirements]
 
 
-def locked_install(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -> str:
+def locked_install(spec: HostSpec, *, there: bool, folder: str | None = None) -> str:
     """Return the shell command that installs what a lock on the host names.
 
     + there: whether something is installed, and perhaps without its digest having been asked: then
       all of it is installed anew
-    + folders: on the host, in which some of it lies
+    + folder: on the host, in which some of it lies
 
     All of it is fetched and compared first, so that another digest leaves the environment as it is.
     """
     wanted = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
     wanted += ["--requirement", new_lock(spec)]
-    wanted += [word for each in folders for word in ("--find-links", each)]
+    wanted += ["--find-links", folder] if folder else []
     install = install_command(spec, *wanted)
     fetched = f"{spec.paths.cache}/pyinfra-gpu-fetched"
     fetch = program("pytorch/fetch.sh", fetched, *install)

@@ -178,9 +178,7 @@ class LibcudaSpec(Section):
 
 
 class BuildSpec(Section):
-    """torch built from source. `members` are the inventory's hosts that build it too, `cuda` is
-    whether it is for GPUs.
-    """
+    """torch built from source. `cuda` is whether it is for GPUs."""
 
     git_url: t.GitUrl | None = key(
         None, "the repository torch is built from, a mirror of it, or a bundle", allowed=_GIT_URL,
@@ -202,7 +200,6 @@ class BuildSpec(Section):
         None, "memory that a build may use; None = four fifths of the host's", ge=1, le=4096,
         name="pytorch_build_memory_gib", example=32)
     cuda: bool = True
-    members: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:

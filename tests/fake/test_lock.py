@@ -223,17 +223,17 @@ def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
 ) -> None:
     version = f"{NIGHTLY['pytorch_version']}+cpu"
     written(folder, NUMPY, locked("torch", version), torch=version)
-    kept = f"{PREFIX}/build/nightly"
-    files = [f"{kept}/torch/torch-x.whl", f"{kept}/pytorch_triton/pytorch_triton-3.6.0-x.whl"]
+    kept = f"{PREFIX}/build/wheels"
+    files = [f"{kept}/torch-x.whl", f"{kept}/pytorch_triton-3.6.0-x.whl"]
 
     def brought(state: object, host: object, spec: object, record: object, came: list[str]) -> bool:
         came.extend(files)
         return True
 
-    monkeypatch.setattr(torch_install, "bring_nightly", brought)
+    monkeypatch.setattr(torch_install, "bring", brought)
     run = FakeRun(host(data=NIGHTLY), FakeHost(name="ws2")).prepare().execute()
     (command,) = [each for each in run.executed("ws1") if "--require-hashes" in each]
     fetched, installed = command.split(" touch ")
     for each in (fetched, installed):
-        assert f"--find-links {kept}/torch --find-links {kept}/pytorch_triton" in each
+        assert f"--find-links {kept}" in each
     assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK}" in installed

@@ -23,7 +23,6 @@ from pyinfra_gpu.on_host.build.steps import SAYS, Build, BuildError, Plan, failu
 COMMIT = "ab" * 20
 PLAN = Plan(
     fingerprint="f" * 64,
-    ingredients={},
     git="https://example.org/pytorch",
     commit=COMMIT,
     version="2.14.1+cu130",

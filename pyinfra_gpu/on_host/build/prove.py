@@ -31,7 +31,6 @@ def prove(build: Build, program: str) -> None:
         raise BuildError("the built torch was imported, and the proof said nothing")
     document = {
         "fingerprint": build.plan.fingerprint,
-        "ingredients": dict(build.plan.ingredients),
         "file": wheel.name,
         "sha256": digest(wheel),
         "size": wheel.stat().st_size,

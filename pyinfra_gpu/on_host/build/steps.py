@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 SAYS = "pyinfra-gpu: "
 """Begins each line of the journal in which the program says something itself."""
@@ -78,7 +77,6 @@ class Plan:
     """What is to be built: the controller writes it into FOLDER/plan.json."""
 
     fingerprint: str  # of all that is declared for it; another one is another build
-    ingredients: Mapping[str, Any]  # what the fingerprint is made of, by name
     git: str
     commit: str
     version: str  # that the wheel is to have, e.g. "2.14.1+cu130"
