@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import SHARED_MEMORY, Record
-from pyinfra_gpu.on_host.build.steps import MIB_PER_FLASH_JOB, MIB_PER_JOB
+from pyinfra_gpu.on_host.build import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.on_host.train.checks import SHM_MIB
 from pyinfra_gpu.spec import HostSpec

@@ -27,15 +27,12 @@ from pyinfra_gpu.engine.wheels import cached
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.steps import FAILED, PRINTED, Plan
+from pyinfra_gpu.on_host import program, source
+from pyinfra_gpu.on_host.build import FAILED, PRINTED, SAYS, Plan
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
-
-_SHOWN = "torch: "
-"""Begins each line that `follow.sh` prints."""
 
 
 @looking(STAGE, claims=(Id.PYTORCH_BUILD_MISSING,))
@@ -87,15 +84,15 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     if not executing() and state.print_noop_info:
         for line in text.splitlines():
             host.log(line)
-    yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
+    yield write(STAGE, File(path=paths.build_program, content=source("build.py")), as_root(spec))
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))
-    where = (paths.build_bundle, paths.build, memory)
+    where = (paths.build_program, paths.build, memory)
     yield step(
         STAGE,
         f"have torch {spec.pytorch.full_version} built in the background",
-        program("build/start.sh", drift.UNIT, made_for(spec, record), *where),
+        program("pytorch/build.sh", drift.UNIT, made_for(spec, record), *where),
         run_as=as_root(spec),
         seconds=deadlines.SERVICE,
     )
@@ -126,9 +123,10 @@ def plan(spec: HostSpec, record: Record) -> Plan:
 
 def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
-    name = f"{host.name}: the build of torch"
-    words = program("build/follow.sh", drift.UNIT, made_for(spec, record))
-    answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, stream=True)
+    name, run_as = f"{host.name}: the build of torch", as_owner(spec, record)
+    manager = "" if made_for(spec, record) else "--user"
+    words = program("pytorch/follow.sh", drift.UNIT, manager)
+    answer = ask(state, host, words, run_as, seconds=deadlines.BUILD, stream=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
         return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")
@@ -143,9 +141,9 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
 def no_wheel(lines: Sequence[str], record: Record | None) -> str:
     """Return why a build left no wheel, with the first error: a clause.
 
-    + lines: what `follow.sh` printed; record: of the host afterwards
+    + lines: what it said; record: of the host afterwards
     """
-    said = [line.removeprefix(_SHOWN) for line in lines if line.startswith(_SHOWN)]
+    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
     printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
     ended = [line for line in said if line.startswith(FAILED)][-1:]
     if ended:

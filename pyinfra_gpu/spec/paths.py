@@ -34,7 +34,7 @@ class Paths:
     cache = _Below("cache")
 
     build = _Below("build")  # where torch is built: tree, log and wheel; the owner's
-    build_bundle = _Below("bin/pyinfra-gpu-build.pyz")  # the program that builds; root's
+    build_program = _Below("bin/pyinfra-gpu-build.py")  # the program that builds; root's
 
     env_dir = _Below("env")
     env_file = _Below("env/{name}.env")  # for systemd's EnvironmentFile and the torchrun wrapper

@@ -153,7 +153,7 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     assert run.failed() == {"ws1"}
     (found,) = pytorch_build.judge(host.spec(), host.record())
     assert found.stops and "systemctl stop pyinfra-gpu-build.service" in found.action
-    assert not [each for each in run.executed("ws1") if "start.sh" in each]
+    assert not [each for each in run.executed("ws1") if "build.sh" in each]
 
 
 def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
@@ -278,6 +278,6 @@ def test_one_host_of_each_kind_builds_and_the_others_get_its_wheel(
     monkeypatch.setattr(wheels, "send", lambda *given: None)
     monkeypatch.setattr(operations, "_followed", ended)
     run = FakeRun(*hosts, FakeHost(name="ws9")).prepare().execute()
-    began = {each.name for each in hosts if any("start.sh" in x for x in run.executed(each.name))}
+    began = {each.name for each in hosts if any("build.sh" in x for x in run.executed(each.name))}
     assert began == {name for name, builder in expected.items() if name == builder}
     assert fetched == {name: of for name, of in expected.items() if name != of}
