@@ -1,8 +1,10 @@
-"""How torch comes into the environment: a release, a nightly, what was built, or its fallback."""
+"""How uv fills the environment: with a release, a nightly, what was built, or its fallback."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
@@ -10,8 +12,8 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine import deadlines, journal, uv, wheels
+from pyinfra_gpu.drift.pytorch_lock import lock_of, platform_of
+from pyinfra_gpu.engine import deadlines, journal, wheels
 from pyinfra_gpu.engine.converge import Commands
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import last_of
@@ -22,56 +24,54 @@ from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Wheel
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
 
 
-def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
+def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) -> Commands:
     """Install torch, from where it is declared to come, by the lock where there is one.
 
-    + lock: what names the files and their digests; without one uv resolves
-    + complaint: what is wrong with the torch that is there, in a few words for the screen
-
-    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
-    files may be missing although their names are there.
+    + wrong: what is wrong with the torch that is there, in a few words; empty where nothing is
+    + damaged: names of other distributions, which are installed again as they are
     """
-    torch, files = spec.pytorch, list[str]()
-    if torch.source != "wheel":
+    torch, files, lock = spec.pytorch, list[str](), lock_of(spec, record)
+    what = f"install torch {torch.full_version}"
+    if torch.source != "wheel" and wrong:
         yield FunctionCommand(bring, (spec, record, files), {})
         if executing() and not files:
             if not drift.has_fallback(spec, record):
+                command = _unlocked(spec, record, torch.fallback_from, ["torch"])
                 what = f"install the fallback torch {torch.full_fallback}"
-                command = _without_lock(spec, record, *torch.fallback_from)
                 yield long_step(spec, record, what, command)
             return
-    by = ""
-    if torch.building is not None:
-        command = _without_lock(spec, record, *files, noted=_noted(spec, record))
-        command = f"{_as_proven(spec, record)} && {{ {command}; }}"
-    elif lock is None:
-        command = _without_lock(spec, record, *(files or [torch.requirement]))
-    else:
-        file = File(path=uv.new_lock(spec), content=lock.requirements.encode())
+    again = [*(["torch"] if wrong and drift.is_there(record) else []), *damaged]
+    if lock is not None:
+        file = File(path=new_lock(spec), content=lock.requirements.encode())
         yield write(STAGE, file, as_owner(spec, record))
         there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-        command = uv.locked_install(spec, there=there, folder=_folder(spec) if files else None)
-        by = f" by {lock.path}"
+        command = locked_install(spec, there=there)
+        what += f" by {lock.path}"
+    elif wrong:
+        command = _unlocked(spec, record, files or [torch.requirement], again)
+    else:
+        command = _unlocked(spec, record, ["--no-deps"], again)
+        what = f"reinstall {', '.join(damaged)}"
     if record.torch.installing is True:
         # Another run may have been at work when we looked, and have finished meanwhile.
-        command = f"[ ! -e {quoted(uv.installing_mark(spec))} ] || {{ {command}; }}"
-    what = f"install torch {torch.full_version}{by} ({complaint})"
-    yield long_step(spec, record, what, command)
+        command = f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
+    yield long_step(spec, record, f"{what} ({wrong})" if wrong else what, command)
 
 
-def _without_lock(spec: HostSpec, record: Record, *wanted: str, noted: str = "true") -> str:
-    """Return the command that installs a torch, whatever its version, in the place of another.
-
-    + noted: a command that notes what was installed
-    """
-    again = ["--reinstall-package", "torch"] if drift.is_there(record) else []
-    after = f"{noted} && {quoted('rm', '-f', spec.paths.torch_lock)}"
-    return uv.marked(spec, uv.install_command(spec, *wanted, *again), after=after)
+def _unlocked(spec: HostSpec, record: Record, wanted: Sequence[str], again: Sequence[str]) -> str:
+    """Return the command that installs what is wanted, and distributions again that are there."""
+    words = [word for name in again for word in ("--reinstall-package", name)]
+    words += drift.requirements(record, [name for name in again if name != "torch"])
+    after = quoted("rm", "-f", spec.paths.torch_lock)
+    if spec.pytorch.building is None:
+        return marked(spec, install_command(spec, *wanted, *words), after=after)
+    after = f"{after} && {_noted(spec, record)}"
+    command = marked(spec, install_command(spec, *wanted, *words), after=after)
+    return f"{_as_proven(spec, record)} && {{ {command}; }}"
 
 
 def _noted(spec: HostSpec, record: Record) -> str:
@@ -97,16 +97,12 @@ def _as_proven(spec: HostSpec, record: Record) -> str:
     return f"{{ {check} || {{ {gone}; echo {quoted(why)} >&2; false; }}; }}"
 
 
-def _folder(spec: HostSpec) -> str:
-    return f"{spec.paths.build}/wheels"
-
-
 def bring(state: State, host: Host, spec: HostSpec, record: Record, came: list[str]) -> bool:
     """Have the files of a nightly, or the wheel of a build, on the host; fail the host otherwise.
 
     + came: is given the files' paths there; empty where a declared fallback takes their place
     """
-    torch, folder, run_as = spec.pytorch, _folder(spec), as_owner(spec, record)
+    torch, folder, run_as = spec.pytorch, f"{spec.paths.build}/wheels", as_owner(spec, record)
     name = f"{host.name}: torch {torch.full_version}"
     try:
         if torch.building is None:
@@ -132,7 +128,7 @@ def _nightly(spec: HostSpec, record: Record) -> wheels.Kept:
     """Return the files of the declared nightly. Raises WheelError, and OSError."""
     if (platform := platform_of(spec, record)) is None:
         raise wheels.WheelError("is for a Python whose version is not known")
-    return wheels.nightly(spec.pytorch.full_version, platform, uv.index_options(spec))
+    return wheels.nightly(spec.pytorch.full_version, platform, index_options(spec))
 
 
 def _built(state: State, spec: HostSpec, record: Record) -> wheels.Kept:
@@ -160,6 +156,90 @@ def given_up(host: Host, stage: str, spec: HostSpec, sentence: str) -> bool:
     journal.warn(stage, said)
     host.log(said)
     return True
+
+
+# --- command lines
+
+
+def install_command(spec: HostSpec, *requirements: str) -> list[str]:
+    """Return uv's command line for installing into the virtual environment.
+
+    uv leaves bytecode to the first import, and every process that may not write into the
+    environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
+    """
+    paths = spec.paths
+    words = (paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache)
+    return [*words, "--python", paths.python, *sources(spec), "--compile-bytecode", *requirements]
+
+
+def locked_install(spec: HostSpec, *, there: bool) -> str:
+    """Return the shell command that installs what a lock on the host names.
+
+    + there: whether something is installed, and perhaps without its digest having been asked: then
+      all of it is installed anew
+    """
+    wanted = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    wanted += ["--requirement", new_lock(spec), *(["--reinstall"] if there else [])]
+    wanted += ["--find-links", f"{spec.paths.build}/wheels"] if spec.pytorch.nightly else []
+    noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
+    return marked(spec, install_command(spec, *wanted), after=noted)
+
+
+def new_lock(spec: HostSpec) -> str:
+    """Return the path of the lock that is being installed; it gets its name when it is."""
+    return f"{spec.paths.torch_lock}.new"
+
+
+def marked(spec: HostSpec, install: list[str], *, after: str = "true") -> str:
+    """Return the shell command: mark, install, unmark.
+
+    + after: a shell command between the installation and the end of it
+
+    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
+    files may be missing although their names are there. uv fetches all, and compares digests,
+    before it touches the environment: where it failed before that, no mark stays.
+    """
+    mark = quoted(installing_mark(spec))
+    packages = quoted(f"{spec.paths.venv}/lib", f"{spec.paths.venv}/bin")
+    untouched = f'[ "$new" ] && [ ! "$(find {packages} -newer {mark} -print -quit)" ]'
+    begun = f"{{ new=; [ -e {mark} ] || new=1; touch {mark}; }}"
+    installed = f"{{ {quoted(*install)} || {{ {untouched} && rm {mark}; false; }}; }}"
+    return f"{begun} && {installed} && {after} && sync -f {mark} && rm {mark}"
+
+
+def installing_mark(spec: HostSpec) -> str:
+    """Return the path of the file that is there while packages are being installed."""
+    return f"{spec.paths.venv}/.pyinfra-gpu-installing"
+
+
+def constraint(spec: HostSpec, record: Record) -> list[str]:
+    """Return the options that hold what the lock names to its version and digest; none without.
+
+    A fallback is another torch than the lock is for.
+    """
+    locked = lock_of(spec, record) is not None and not drift.has_fallback(spec, record)
+    return ["--constraint", spec.paths.torch_lock] if locked else []
+
+
+def sources(spec: HostSpec) -> list[str]:
+    """Return where a host's packages come from, as options that pip and uv spell alike."""
+    wheels = spec.pytorch.wheels
+    return ["--no-index", *_options("--find-links", wheels)] if wheels else index_options(spec)
+
+
+def index_options(spec: HostSpec) -> list[str]:
+    """Return the declared indexes, as options that pip and uv spell alike."""
+    torch = spec.pytorch
+    extra = _options("--extra-index-url", torch.extra_index_url)
+    return [*_options("--index-url", torch.index_url), *extra]
+
+
+def _options(option: str, url: str | None) -> list[str]:
+    """Return an option, with what pip needs to read plain http, which only data can ask for."""
+    if not url:
+        return []
+    host = urlsplit(url).netloc
+    return [option, url, *(["--trusted-host", host] if url.startswith("http:") else [])]
 
 
 def long_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:

@@ -21,8 +21,7 @@ from pyinfra_gpu.engine.look import forget, last_of, look
 from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, reason, step
-from pyinfra_gpu.engine.torch_install import given_up
-from pyinfra_gpu.engine.uv import sources
+from pyinfra_gpu.engine.torch_install import given_up, sources
 from pyinfra_gpu.engine.wheels import cached
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import BuildState

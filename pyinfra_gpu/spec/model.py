@@ -236,9 +236,6 @@ class PytorchSpec(Section):
     python_url: t.IndexUrl | None = key(
         None, "a mirror of the Pythons that uv downloads", allowed=f"{_URL}, or None",
         example="https://mirror.example.org/python-build-standalone")
-    environments_kept: int = key(
-        2, "how many virtual environments are kept that newer ones have replaced", example=1, ge=1,
-        le=100)
     index_url: t.IndexUrl | None = key(
         None, "the index torch is installed from", example="https://mirror.example.org/simple",
         derived=_STACKS, allowed=f"{_URL}, or None for the package index")

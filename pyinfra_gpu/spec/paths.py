@@ -30,7 +30,6 @@ class Paths:
 
     tools = _Below("tools")  # the programs that we bring along
     uv = _Below("tools/bin/uv")
-    uv_lock = _Below("tools/lock.txt")  # the line of the lock by which uv was installed
     cache = _Below("cache")
 
     build = _Below("build")  # where torch is built: tree, log and wheel; the owner's
