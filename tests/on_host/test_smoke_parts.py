@@ -197,10 +197,10 @@ def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
 
 def test_two_gpus_are_read_whole() -> None:
     read = gpus.read(Simulated())
-    assert [gpu["name"] for gpu in read["gpus"]] == ["NVIDIA GeForce RTX 5090"] * 2
-    first = read["gpus"][0]
-    assert (first["driver"], first["gen_max"], first["memory_mib"]) == ("580.95.05", 5, 32607)
-    assert (first["mig"], first["ecc_uncorrected"], first["remap_failure"]) == (None, None, None)
+    first, second = map(gpus.described, read["gpus"])
+    assert (first.index, first.driver, first.memory_mib) == (0, "580.95.05", 32607)
+    assert (second.index, second.name) == (1, "NVIDIA GeForce RTX 5090")
+    assert read["gpus"][0]["mig.mode.current"] is None
     assert read["processes"] == []
 
 
@@ -227,13 +227,15 @@ def test_what_nvidia_smi_says_of_lost_gpus_and_of_a_desktops_programs() -> None:
         for row in [(40, "G", "Xorg"), (41, "C+G", "/usr/bin/gnome-shell"), (42, "C", "python")]
     )
     read = gpus.read(host)
-    assert (read["error"], read["gpus"][1]["memory_used_mib"]) == ("GPU 1: GPU is lost", None)
+    assert (read["error"], read["gpus"][1]["memory.used"]) == ("GPU 1: GPU is lost", None)
     assert read["processes"] == [("41", "C+G", "/usr/bin/gnome-shell"), ("42", "C", "python")]
 
 
 def test_the_best_of_a_link_that_was_seen_counts() -> None:
-    seen = {"index": 0, "gen": 1, "width": None, "throttle": 4}
-    found = links.summary([seen, {**seen, "gen": 5, "throttle": 0x40}])[0]
+    fields = ("index", "pcie.link.gen.current", "pcie.link.width.current")
+    seen = dict(zip(fields, ("0", "1", None), strict=True)) | {"clocks_event_reasons.active": "0x4"}
+    busy = {"pcie.link.gen.current": "5", "clocks_event_reasons.active": "0x40"}
+    found = links.summary([seen, seen | busy])["0"]
     assert found == {"gen": 5, "width": None, "throttle": ["hw_thermal_slowdown", "sw_power_cap"]}
 
 

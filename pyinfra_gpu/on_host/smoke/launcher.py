@@ -17,7 +17,7 @@ from typing import Any
 
 from . import environment, files, gpus, hang, host, libraries, links, listening, verdict
 from .check import Want, blame, complete, decide, first_failed
-from .document import VERSION, Failed, Gpu, Mode, Result, Status, Verdict
+from .document import VERSION, Failed, Mode, Result, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
 from .table import COLLECTIVES, checks_of
@@ -263,10 +263,7 @@ class Test:
             torch=self._own.facts.get("identity", {}).get("torch"),
             kernel=platform.release(),
             others_kept_out=self._others_kept_out,
-            gpus=tuple(
-                Gpu(**{key: gpu[key] for key in Gpu.__annotations__})
-                for gpu in self._gpus.get("gpus", [])
-            ),
+            gpus=tuple(map(gpus.described, self._gpus.get("gpus", []))),
             evidence=self._evidence(),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*options.hosts,),
