@@ -111,7 +111,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         output=spec.paths.verdict,
         host=spec.host,
         ranks=smoke.ranks,
-        gpus=None if on_cpu else spec.gpu.count,
+        gpus=0 if on_cpu else spec.gpu.count,
         deadline_s=smoke.deadline_s,
         allreduce_mib=smoke.allreduce_mib,
         fingerprint=fingerprint(spec, record, smoke_digest()),

@@ -44,16 +44,16 @@ def started(host: FakeHost) -> list[list[str]]:
     return unwrapped(next(each for each in executed(host)[1] if "allreduce_mib" in each))
 
 
-MODES: dict[str, tuple[FakeHost, str, int | None, int]] = {
+MODES: dict[str, tuple[FakeHost, str, int, int]] = {
     # name: (the host, mode, GPUs, ranks)
     "two GPUs": (GpuHost(data=TWO_GPUS, told=NO_STAMP), "gpu", 2, 2),
     "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, told=NO_STAMP), "gpu", 4, 4),
     "one": (GpuHost(data=ONE_GPU, told=NO_STAMP), "gpu", 1, 1),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, told=NO_STAMP),
-        *("rehearsal-cpu", None, 2),
+        *("rehearsal-cpu", 0, 2),
     ),
-    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", None, 2),
+    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", 0, 2),
 }
 
 

@@ -173,7 +173,6 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert re.search(r", (0\.99|1\.00)\d\d of what the gradient predicts", detail)
     assert {entry["bytes"] for entry in verdict["allreduce"]} >= {4, 4096, 2**20, 2**26}
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
-    assert max(map(len, run.output.splitlines())) <= 80
     assert verdict["evidence"] is None
     command = shlex.split(verdict["rerun_command"])
     assert command[1] == str(run.directory / "smoke_test.pyz")
@@ -222,7 +221,7 @@ def test_whoever_ends_the_launcher_ends_all_ranks_and_leaves_whole_files(
 
 def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_path: Path) -> None:
     """Its evidence cannot be written either, and the verdict is all the same."""
-    lost = ("verdict.py", "files.write_text(directory / ", "files.write_text(directory / 'none' / ")
+    lost = ("verdict.py", "files.write(directory / ", "files.write(directory / 'none' / ")
     plan = Plan((lost,), environment={"PATH": f"{tmp_path}"})
     run = smoke_runs.run(python, tmp_path, plan, mode="gpu", gpus=1)
     assert (run.code, run.verdict["mode"]) == (FAILED, "rehearsal-1gpu")

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from . import environment, files, gpus, hang, host, libraries, links, listening, verdict
-from .check import Want, blame, complete, decide, first_failed
-from .document import VERSION, Failed, Gpu, Mode, Result, Status, Verdict
+from .check import Judged, Results, Want, complete, decide, first_failed
+from .document import VERSION, Failed, Mode, Result, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
 from .table import COLLECTIVES, checks_of
-from .verdict import Announcer
 from .worker import measurements
 
 _RANKS_SHARE = 0.94
@@ -40,11 +39,11 @@ def main(options: Options, bundle: Path) -> int:
     try:
         return Test(options, bundle, signals).run()
     except OSError as error:
-        Announcer(options.mode).say(f"the smoke test could not be run or recorded: {error}")
+        verdict.say(options, f"the smoke test could not be run or recorded: {error}")
     except Exception as error:  # an exit code of 1, Python's own, would mean "degraded"
         traceback.print_exc()
         text = f"the smoke test has a defect: {type(error).__name__}: {error}"
-        Announcer(options.mode).say(text)
+        verdict.say(options, text)
     return verdict.FAILED
 
 
@@ -65,20 +64,15 @@ class Test:
             mode: Mode = REHEARSAL_1GPU if declared == 1 else GPU
             options = replace(options, mode=mode, gpus=declared, ranks=declared)
         self._options = options
-        self._say = Announcer(options.mode)
         self._want = Want(
-            ranks=options.ranks,
-            allreduce_mib=options.allreduce_mib,
-            mode=options.mode,
+            **vars(options),
             torch_path=libraries.home(),
-            gpus=(options.gpus or 0) if self._gpus else 0,
             gpu_host=self._gpus,
             kinds=gpus.kinds() if self._gpus else (),
-            compile=options.compile,
-            hosts=options.hosts,
         )
         self._checks = checks_of(options.mode, across=not self._alone)
-        self._results: dict[str, Result] = {}
+        self._results: Results = {}
+        self._end: Judged | None = None
         self._failed_at: float | None = None
         self._remark = ""
         self._others_kept_out = listening.others_are_kept_out()
@@ -93,9 +87,9 @@ class Test:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
         options = self._options
         across = f"{len(options.hosts)} hosts, " if options.hosts else ""
-        self._say.say(f"{options.host}: {across}{verdict.LABELS[options.mode]}")
+        verdict.say(options, f"{options.host}: {across}{verdict.LABELS[options.mode]}")
         if not self._others_kept_out:
-            self._say.say("others can connect to this test: no address limit is set")
+            verdict.say(options, "others can connect to this test: no address limit is set")
         if self._alone:
             removed = environment.stray(os.environ, options.mode)
             facts = host.before(options.logs, removed, options.mode)
@@ -105,7 +99,8 @@ class Test:
             self._try_ranks()
             if self._alone:
                 self._look_back()
-            self._blame()  # what nobody measured has not passed
+            if self._end is None or self._end.status == "pass":
+                self._decide(Judged("fail", "nothing was recorded of it"))
         shutil.rmtree(options.logs / "compiled", ignore_errors=True)
         return self._conclude()
 
@@ -113,24 +108,17 @@ class Test:
     def _failed(self) -> Result | None:
         return first_failed(self._results)
 
-    def _decide(self, *, ended: bool = False) -> None:
+    def _decide(self, end: Judged | None = None) -> None:
         """Decide what can be, by all that was written down, and print what is new."""
+        self._end = end or self._end
         everyone = self._run.everyone()
-        found = decide(self._checks, self._want, self._own, everyone, ended=ended)
-        self._take({**self._results, **found})
-
-    def _take(self, results: dict[str, Result]) -> None:
-        new = [each for name, each in results.items() if name not in self._results]
+        results = decide(self._checks, self._want, self._own, everyone, self._end)
+        for name, each in results.items():
+            if name not in self._results:
+                verdict.show(self._options, each)
         self._results = results
-        for each in new:
-            self._say.check(each)
         if self._failed and self._failed_at is None:
             self._failed_at = time.monotonic()
-
-    def _blame(self, *why: Any, **how: Any) -> None:
-        results = dict(self._results)
-        blame(self._checks, results, *why, **how)
-        self._take(results)
 
     # -- S1 to S4
 
@@ -154,14 +142,15 @@ class Test:
             return run.late(f"{seconds:.0f} s (the deadline)") if late else None
 
         run.run(to_end)
+        ending = run.ending()
         if run.finished:
             self._own.add({"ended": run.code}, time.monotonic())
-        self._decide(ended=True)
-        ending = run.ending()
-        if not run.finished:
-            self._blame(ending.sentence, ending.rank, known=ending.known)
+            self._decide(Judged("pass", ""))
+        else:
+            status: Status = "fail" if ending.known else "unknown"
+            self._decide(Judged(status, ending.sentence, ending.rank))
         if self._alone and (ending.hung or any(map(run.ended_by_watchdog, run.journals))):
-            self._say.say("a hang; small all-reduces are tried to find out where")
+            verdict.say(self._options, "a hang; small all-reduces are tried to find out where")
             self._remark = hang.locate(
                 () if self._options.mode == REHEARSAL_CPU else hang.LAYERS,
                 lambda variables, until: self._try_again(variables, until)[0],
@@ -230,15 +219,13 @@ class Test:
         found, output = self._verdict(), Path(self._options.output)
         files.write(output, found.as_json())
         for check in found.having("warn"):
-            self._say.say(f"WARN {check.id}: {check.detail}")
-        status = found.status.upper()
+            verdict.say(self._options, f"WARN {check.id}: {check.detail}")
+        proof = "" if found.proof else ", not proof of a host with several GPUs"
+        text = f"{proof}, in {found.duration_s:.1f} s"
         if found.failed:
-            self._say.quote(found.failed.tail)
-            self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
-        else:
-            proof = "" if found.proof else ", not proof of a host with several GPUs"
-            self._say.say(f"{status}{proof}, in {found.duration_s:.1f} s")
-        self._say.say(f"verdict: {output}")
+            text = f" {found.failed.id}: {found.failed.sentence}"
+        verdict.say(self._options, f"{found.status.upper()}{text}")
+        verdict.say(self._options, f"verdict: {output}")
         return verdict.exit_code(found)
 
     def _verdict(self) -> Verdict:
@@ -263,10 +250,7 @@ class Test:
             torch=self._own.facts.get("identity", {}).get("torch"),
             kernel=platform.release(),
             others_kept_out=self._others_kept_out,
-            gpus=tuple(
-                Gpu(**{key: gpu[key] for key in Gpu.__annotations__})
-                for gpu in self._gpus.get("gpus", [])
-            ),
+            gpus=tuple(gpu["name"] for gpu in self._gpus.get("gpus", ())),
             evidence=self._evidence(),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*options.hosts,),
@@ -278,8 +262,7 @@ class Test:
             return None
         sentence = "; ".join(filter(None, (first.detail, self._remark)))
         tail = tuple(self._run.tail(first.rank)) if first.status == "fail" else ()
-        logs = self._run.logs_of(first.rank)
-        return Failed(first.id, sentence, first.rank, str(logs[0]) if logs else None, tail)
+        return Failed(first.id, sentence, first.rank, tail)
 
     def _evidence(self) -> str | None:
         """Keep what explains a result that is no pass; a verdict without it is better than none."""
@@ -292,7 +275,7 @@ class Test:
         try:
             return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
         except OSError as error:
-            self._say.say(f"the evidence could not be kept: {error}")
+            verdict.say(self._options, f"the evidence could not be kept: {error}")
             return None
 
     def _rerun_command(self) -> str:
