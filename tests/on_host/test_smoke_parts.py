@@ -180,7 +180,7 @@ def test_sizes_run_from_one_float_to_what_was_asked_for() -> None:
 
 def _tried(*results: Any) -> str:
     answers = iter(results)
-    return hang.locate(hang.LAYERS, lambda *_: next(answers), 1e18, lambda: False)
+    return hang.locate(hang.LAYERS, lambda *_: next(answers), 1e18)
 
 
 def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
@@ -189,7 +189,7 @@ def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
     assert "look at /dev/shm" in _tried("hung", "hung", "passed")
     assert _tried(*["hung"] * 4) == "none of 4 tries with other settings passes"
     assert "where it hangs is not known" in _tried("not reached")
-    assert "no time" in hang.locate(hang.LAYERS, lambda *_: "hung", 0.0, lambda: False)
+    assert "no time" in hang.locate(hang.LAYERS, lambda *_: "hung", 0.0)
 
 
 # -- nvidia-smi, /proc and logs

@@ -6,7 +6,6 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import sys
 import time
 import traceback
@@ -33,28 +32,20 @@ _STATUSES: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
 
 def main(options: Options, bundle: Path) -> int:
     """Run the whole smoke test as asked for; return the process's exit code."""
-    signals: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda came, _: signals.append(signal.Signals(came).name))
     try:
-        return Test(options, bundle, signals).run()
-    except OSError as error:
-        verdict.say(options, f"the smoke test could not be run or recorded: {error}")
+        return Test(options, bundle).run()
     except Exception as error:  # an exit code of 1, Python's own, would mean "degraded"
         traceback.print_exc()
-        text = f"the smoke test has a defect: {type(error).__name__}: {error}"
-        verdict.say(options, text)
+        why = f"{type(error).__name__}: {error}"
+        verdict.say(options, f"the smoke test could not be run or recorded: {why}")
     return verdict.FAILED
 
 
 class Test:
-    """One test, from the first look at the host to the verdict.
+    """One test, from the first look at the host to the verdict."""
 
-    + signals: the names of those that came, to end it
-    """
-
-    def __init__(self, options: Options, bundle: Path, signals: Sequence[str]) -> None:
-        self._asked, self._bundle, self._signals = options, bundle, signals
+    def __init__(self, options: Options, bundle: Path) -> None:
+        self._asked, self._bundle = options, bundle
         self._began, self._started = time.monotonic(), time.time()
         self._alone = not options.hosts
         self._gpus: dict[str, Any] = {}
@@ -122,11 +113,6 @@ class Test:
 
     # -- S1 to S4
 
-    def _interrupted(self) -> Ending | None:
-        for name in self._signals:
-            return Ending(f"the test was interrupted by {name}", known=False)
-        return None
-
     def _try_ranks(self) -> None:
         run, seconds = self._run, _RANKS_SHARE * self._options.deadline_s
         until = self._began + seconds
@@ -134,8 +120,6 @@ class Test:
         def to_end(news: bool) -> Ending | None:
             if news:
                 self._decide()
-            if ending := self._interrupted():
-                return ending
             if self._failed_at and time.monotonic() > self._failed_at + _AFTER_FAILURE_S:
                 return Ending("the ranks were ended by a failed check")
             late = time.monotonic() > until
@@ -155,7 +139,6 @@ class Test:
                 () if self._options.mode == REHEARSAL_CPU else hang.LAYERS,
                 lambda variables, until: self._try_again(variables, until)[0],
                 time.monotonic() + hang.EXTRA_S,
-                lambda: bool(self._signals),
             )
         elif self._gpus and not self._failed:
             self._after_ranks(until)
@@ -198,8 +181,7 @@ class Test:
         self._runs.append(run)
 
         def to_end(_: bool) -> Ending | None:
-            late = time.monotonic() > until
-            return self._interrupted() or (run.late("its time") if late else None)
+            return run.late("its time") if time.monotonic() > until else None
 
         run.run(to_end)
         return run
@@ -265,18 +247,14 @@ class Test:
         return Failed(first.id, sentence, first.rank, tail)
 
     def _evidence(self) -> str | None:
-        """Keep what explains a result that is no pass; a verdict without it is better than none."""
+        """Keep what explains a result that is no pass."""
         wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
         if not wrong:
             return None
         remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
         rank = self._failed.rank if self._failed else None
         kernel = self._own.facts.get("kernel", {}).get("lines") or []
-        try:
-            return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
-        except OSError as error:
-            verdict.say(self._options, f"the evidence could not be kept: {error}")
-            return None
+        return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""
