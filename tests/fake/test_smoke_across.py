@@ -84,10 +84,10 @@ def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None
     assert run.failed() == {"ws1", "ws2"}  # these hosts leave nothing to be judged
 
 
-LOST = verdicts.failed("S6.ranks", "rank 0 lost another", tail=[])
+LOST = verdicts.failed("S6.import", "rank 0 lost another", tail=[])
 OF_RUN: dict[str, Any] = {"mode": "rehearsal-cpu", "proof": False, "fingerprint": "run-7"}
 PASS = verdicts.across(**OF_RUN)
-FAIL = verdicts.across(**OF_RUN, status="fail", failed=verdicts.failed("S6.ranks", "too much"))
+FAIL = verdicts.across(**OF_RUN, status="fail", failed=verdicts.failed("S6.import", "too much"))
 UNKNOWN = verdicts.across(**OF_RUN, status="unknown", failed=LOST)
 
 
@@ -95,9 +95,9 @@ UNKNOWN = verdicts.across(**OF_RUN, status="unknown", failed=LOST)
     ("leaves", "cause"),
     [
         ((PASS, PASS), ""),
-        ((UNKNOWN, FAIL), "@fake/ws2: S6.ranks: too much"),
-        ((PASS, FAIL), "@fake/ws2: S6.ranks: too much"),
-        ((UNKNOWN, UNKNOWN), "@fake/ws1: S6.ranks: rank 0 lost another"),
+        ((UNKNOWN, FAIL), "@fake/ws2: S6.import: too much"),
+        ((PASS, FAIL), "@fake/ws2: S6.import: too much"),
+        ((UNKNOWN, UNKNOWN), "@fake/ws1: S6.import: rank 0 lost another"),
         ((PASS, {**PASS, "fingerprint": "another run"}), "@fake/ws2: the smoke test ended without"),
     ],
 )

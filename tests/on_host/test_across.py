@@ -153,7 +153,7 @@ def test_the_host_on_which_something_is_wrong_says_so_and_the_other_that_it_does
     late = (LATE,) if "hangs" in what else ()
     changes = {"one": (*BOTH["one"], SOON), "two": (*BOTH["two"], change, *late)}
     found = failed(start(python, tmp_path, changes), tmp_path)
-    assert found["two"][:2] == ("fail", "S6.ranks"), found
+    assert found["two"][:2] == ("fail", "S6.import"), found
     assert words in found["two"][2], found
     assert found["one"][0] == "unknown", found
 
@@ -163,7 +163,7 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         launchers = start(python, tmp_path, {"one": ()}, port=port)
         _, check, sentence = failed(launchers, tmp_path)["one"]
-    assert check == "S6.ranks"
+    assert check == "S6.import"
     assert f"one did not meet two at 127.0.0.1 port {port} of one" in sentence
     assert "address already in use" in sentence
 
@@ -174,7 +174,7 @@ def test_a_host_that_never_comes_is_named(here: str, python: str, tmp_path: Path
     (other,) = {*NAMES} - {here}
     launchers = start(python, tmp_path, {here: ()}, deadline=45)
     _, check, sentence = failed(launchers, tmp_path)[here]
-    assert check == "S6.ranks"
+    assert check == "S6.import"
     assert f"{here} did not meet {other} at 127.0.0.1 port" in sentence
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.night import by_night
 from tests.on_host import smoke_runs
-from tests.on_host.smoke_gpu_simulated import executable, tree
+from tests.on_host.smoke_gpu_simulated import executable
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
@@ -110,7 +110,7 @@ PLANS = {
     ),
     "shared memory is full": broken(
         "S0.shm",
-        ("16 MiB cannot be allocated in /dev/shm (20 MiB, 2 free)", "largest files: somebodys"),
+        "16 MiB cannot be allocated in /dev/shm (2 MiB free)",
         mounts="mount -t tmpfs -o size=20m tmpfs /dev/shm;"
         " dd if=/dev/zero of=/dev/shm/somebodys bs=1M count=18 status=none",
     ),
@@ -182,7 +182,6 @@ def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
     run = runs(plan)
     assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
     assert "PYTHONPATH, TORCH_FR_BUFFER_SIZE" in run.check("S0.environment")["detail"]
-    assert run.check("S4.ranks")["status"] == "pass"
     assert "TORCHDYNAMO_DISABLE=1 is set here" in run.check("S3.compile")["detail"]
     assert "within rounding" in run.check("S4.training_step")["detail"]
 
@@ -251,9 +250,8 @@ ON_THE_CPU = (
 @pytest.mark.night
 def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     """Nothing here is a GPU: what is proven is the launcher's way, in lack of two GPUs."""
-    root = ("gpus.py", 'root: Path = Path("/")', f'root: Path = Path("{tree(tmp_path / "root")}")')
     environment = {**UNCOMPILED, **executable(tmp_path / "bin")}
-    plan = Plan((*ON_THE_CPU, root), environment=environment, deadline=900)
+    plan = Plan(ON_THE_CPU, environment=environment, deadline=900)
     run = smoke_runs.run(python, tmp_path, plan, mode="gpu", gpus=2)
     assert run.verdict["status"] == "warn", run.output
     assert "fp8 failed" in run.check("S4.precision")["detail"]  # without CUDA

@@ -212,7 +212,7 @@ def _nothing_left(host: LabHost, seconds: float) -> None:
 
 LOST = [
     ("power", "failed on gpu2: it was lost in the middle of the step"),
-    ("kill", "the multi-node step failed on gpu2: S6.ranks: rank"),
+    ("kill", "the multi-node step failed on gpu2: S6.import: rank"),
 ]
 
 

@@ -83,7 +83,7 @@ class Test:
             verdict.say(options, "others can connect to this test: no address limit is set")
         if self._alone:
             removed = environment.stray(os.environ, options.mode)
-            facts = host.before(options.logs, removed, options.mode)
+            facts = host.before(removed, options.mode)
             self._own.add({**facts, "gpu_host": self._gpus}, self._began)
             self._decide()
         if not self._failed:
@@ -169,9 +169,9 @@ class Test:
         want = replace(self._want, allreduce_mib=1)
         found = decide([COLLECTIVES], want, run.own, run.journals).get(COLLECTIVES.id)
         if run.finished and found and found.status == "pass":
-            return hang.PASSED, run
+            return "passed", run
         begun = [journal for journal in run.journals.values() if "init" in journal.steps]
-        return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run
+        return ("hung" if len(begun) == self._want.ranks else "not reached"), run
 
     def _again(self, measure: Sequence[str], variables: hang.Variables, until: float) -> Ranks:
         """Return a run of ranks beside the test's own, which has ended."""

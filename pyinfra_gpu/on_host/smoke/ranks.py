@@ -243,7 +243,7 @@ def under_torchrun(
     clean = environment.clean(os.environ, options.mode, compiling=options.compile)
     changed: dict[str, str | None] = {**clean, **nccl, **of_meeting, **changes}
     kept = {name: value for name, value in changed.items() if value is not None}
-    settings = json.dumps([asdict(options), str(directory), measure, [*kept]])
+    settings = json.dumps([asdict(options), str(directory), measure])
     command = [
         *(sys.executable, str(bundle), "--torchrun", settings),
         *(*where, "--nproc-per-node", str(options.ranks_here), "--max-restarts", "0"),

@@ -149,11 +149,10 @@ def trained(_: Fact, want: Want, facts: Facts) -> str:
     if len({fact["step"]["local"] for fact in facts.values()}) < len(facts):
         fail("two ranks have the same local gradient, so they had the same data")
     fell, ratio = loss_drop(facts)
-    drop = f"the loss fell by {fell:.6f}, {ratio:.4f} of what the gradient predicts"
     if not abs(ratio - 1) <= DROP_TOLERANCE:  # also where it is not a number
-        fail(drop)
-    bits = "bit for bit" if want.ranks <= 2 else "within rounding (above two ranks in any order)"
-    return f"the mean gradient {bits}; {drop}"
+        fail(f"the loss fell by {fell:.6f}, {ratio:.4f} of what the gradient predicts")
+    exactly = "bit for bit" if want.ranks <= 2 else "within rounding"  # of sums in any order
+    return f"gradients {exactly}, loss drop {ratio:.4f} of the predicted"
 
 
 def loss_drop(facts: Facts) -> tuple[float, float]:

@@ -1,8 +1,7 @@
 """The processes that measure: torchrun and its ranks. Each writes a journal and decides nothing.
 
 A rank first tries its device alone (S1 to S3), then all ranks together (S4). What the launcher
-wants of it comes as JSON on the command line: the test's options, the folder, what to measure, and
-which variables the launcher set.
+wants of it comes as JSON on the command line: the test's options, the folder, and what to measure.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import collectives, compiling, device, environment, hang, libraries, links, precision, step
+from . import collectives, compiling, device, hang, libraries, links, precision, step
 from .journal import HOST, Journal, Writer, file_of
 from .options import REHEARSAL_CPU, Options
 from .ranks import die_with_parent
@@ -89,14 +88,14 @@ def measurements(options: Options) -> list[str]:
 def main(text: str) -> int:
     """Be the rank that torchrun made of this process; return the exit code."""
     die_with_parent()
-    options, directory, measure, variables = _settings(text)
+    options, directory, measure = _settings(text)
     rank = int(os.environ["RANK"])
     # A file of its own, which neither a full log nor whoever holds standard error can keep from it.
     stacks = hang.stack_file(directory, rank).open("w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     journal = Writer(directory, rank)
     try:
-        _rank(options, directory, measure, variables, journal, rank)
+        _rank(options, journal, directory, measure)
     except Exception as error:
         journal.error(error)
         traceback.print_exc()
@@ -104,9 +103,9 @@ def main(text: str) -> int:
     return 0
 
 
-def _settings(text: str) -> tuple[Options, Path, list[str], list[str]]:
-    options, directory, measure, variables = json.loads(text)
-    return Options(**options), Path(directory), measure, variables
+def _settings(text: str) -> tuple[Options, Path, list[str]]:
+    options, directory, measure = json.loads(text)
+    return Options(**options), Path(directory), measure
 
 
 def _imported(journal: Writer, options: Options, **more: Any) -> Any:
@@ -124,18 +123,10 @@ def _imported(journal: Writer, options: Options, **more: Any) -> Any:
     return torch
 
 
-def _rank(
-    options: Options,
-    directory: Path,
-    measure: list[str],
-    variables: list[str],
-    journal: Writer,
-    rank: int,
-) -> None:
-    world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    ours = {*variables, *environment.OF_TORCHRUN}
-    strays = [name for name in environment.stray(os.environ, options.mode) if name not in ours]
-    torch = _imported(journal, options, rank=rank, world_size=world_size, strays=strays)
+def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch = _imported(journal, options, rank=rank)
     on_cpu = options.mode == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, options.allreduce_mib)
@@ -191,7 +182,7 @@ def agent(text: str, arguments: list[str]) -> int:
     """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
     failed (negative: signals).
     """
-    options, directory, _, _ = _settings(text)
+    options, directory, _ = _settings(text)
     journal = Writer(directory, HOST)
     try:
         _imported(journal, options)
