@@ -29,7 +29,6 @@ NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.AS
 WORKTREE = "code"
 """In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
-_BEGINNING_S = 90  # between `run.json` and a unit that is on
 _REBOOT_WAIT_S = 86400.0  # in which a host is proven after a boot
 
 
@@ -299,9 +298,7 @@ def _with_states(known: list[Run]) -> list[Run]:
         if run.damaged:
             run.state = "running" if run.run in on else "damaged"
             continue
-        changed = (run.folder / "run.json").stat().st_mtime
-        begins = run.state == "starting" and time.time() - changed < _BEGINNING_S
-        if not (run.over or run.run in on or begins):
+        if not (run.over or run.run in on):
             run = known[place] = record(run.folder)  # it may have ended since
             if not run.over and run.last is not None and run.last.outcome is None:
                 run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)

@@ -25,7 +25,6 @@ from .runs import Run
 PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host"
 _GIB = 1 << 30
 _LOGS_GIB = 1.0
-_STARTS_S = 300  # a worktree may be large
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Problems = Iterator[tuple[str, str]]
 Part = dict[str, Any]
@@ -214,8 +213,8 @@ def _planned(
 
 
 def _launch(site: Site, run: Run, point: Path | None = None) -> None:
-    """Write a run down and start its unit; of a new run that is refused nothing is left."""
-    new, failed, until = not run.created, "", time.monotonic() + _STARTS_S
+    """Write a run down and start its unit; of a new run that does not start nothing is left."""
+    new, see = not run.created, "journalctl --user -u"
     run.after_reboot = run.settings.resume_after_reboot and not run.across
     units.ensure(site, run.after_reboot)
     try:
@@ -231,19 +230,11 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
     try:
         units.start(run.run)
     except TrainError as error:
-        failed = str(error)
-    while (after := runs.record(run.folder)).state == "starting" and not failed:
-        failed = "it does not begin" if time.monotonic() > until else ""
-        time.sleep(0.1)
-    if not failed and not after.refused:
-        return
-    if after.refused and new:
-        shutil.rmtree(run.folder, ignore_errors=True)
-    elif after.state == "starting":
-        after.state = "ended"
-        after.save()
-    see = f"journalctl --user -u {units.unit(run.run)}"
-    raise TrainError(after.refused or f"the run did not start ({failed}): see `{see}`")
+        what = f"the run did not start ({error}): see `{see} {units.unit(run.run)}`"
+        refused = runs.record(run.folder).refused
+        if new:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise TrainError(refused or what) from None
 
 
 def _make(site: Site, run: Run) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import claims, code, host, presets, runs, starting, views
+from . import claims, code, host, presets, runs, starting, units, views
 from .host import Site, TrainError, now
 from .metrics import Metrics
 from .runs import Attempt, Run, tail_of
@@ -120,6 +120,7 @@ class Supervisor:
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
+                    units.ready()
                 self.sleep(1)
         finally:
             place.release()
@@ -135,6 +136,7 @@ class Supervisor:
         attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
         changes = {"gpus": devices, "attempts": [*run.attempts, attempt]}
         self.change(state="running", waits=None, **changes)
+        units.ready()
         self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
         if number > 1:
