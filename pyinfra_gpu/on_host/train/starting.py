@@ -244,7 +244,6 @@ def _make(site: Site, run: Run) -> None:
     run.run, run.created = run.folder.name, now()
     run.code = run.code or code.snapshot(Path(site.checkout))
     run.commit = run.code[0][1]
-    run.versions = host.versions(site)
     (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
 
 
@@ -326,7 +325,7 @@ def _continued(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
     """Return the run as it goes on; raise TrainError where something is in its way."""
     may_have, _ = devices(site, replace(run.settings, ranks=run.ranks), gpus)
     given = {name: each for name, each in more.items() if each is not None}
-    given |= {"state": "starting", "waits": None, "retried": 0, "refused": ""}
+    given |= {"state": "starting", "waits": "", "retried": 0, "refused": ""}
     continued = replace(run, devices=may_have, **given)
     refuse(site, continued)
     return continued
@@ -378,7 +377,7 @@ def end(site: Site, run: Run, who: str) -> str:
     killed = was_on and run.outcome == "lost"  # its supervisor was killed too
     if was_on and run.last and run.last.outcome in ("lost", "stopped"):
         run.last.outcome, run.last.stopped_by = "stopped", who
-    run.state, run.waits, run.after_reboot = "ended", None, False
+    run.state, run.waits, run.after_reboot = "ended", "", False
     with contextlib.suppress(OSError):  # on a full disk it has ended all the same
         run.save()
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome
