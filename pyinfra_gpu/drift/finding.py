@@ -89,8 +89,6 @@ class Id(StrEnum):
     PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
     PYTORCH_ENVIRONMENT_DIFFERS = "pytorch.environment-differs"
     PYTORCH_BUILD_MISSING = "pytorch.build-missing"
-    PYTORCH_BUILD_RUNNING = "pytorch.build-running"
-    PYTORCH_BUILD_OCCUPIED = "pytorch.build-occupied"
     PYTORCH_FALLBACK = "pytorch.fallback"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Hidden, Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
+from pyinfra_gpu.facts.pytorch_build import BuildState, Built, Wheel
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.packages.model import PackageChange, Source
 from pyinfra_gpu.spec import env_file
@@ -383,9 +383,9 @@ class TorchRecord:
 class BuildRecord:
     """What there is of builds on a host."""
 
-    # stamp, wheel: of the torch that is installed, and of the wheel that lies there
-    stamp: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
-    wheel: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
+    # stamp: of the torch that is installed; wheel: the one that was built there
+    stamp: Annotated[Built | Unknown | None, _made(Built.read)]
+    wheel: Annotated[Wheel | Unknown | None, _made(Wheel.read)]
     state: BuildState | Unknown | None  # of the last build
 
 
