@@ -470,10 +470,9 @@ def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
     assert second.words == "GPU 1 0.5/31.8 GiB 71 °C 561 W sw power cap"
     users = host.gpu_users(smi("GPU-a, 712, /usr/bin/python\n"))
     assert users == {"GPU-a": ["pid 712 (python)"]}
+    updated = Answer(18, "Failed to initialize NVML: Driver/library version mismatch")
     with pytest.raises(TrainError, match=r"^the driver was updated.*NVML.*run `pyinfra INVENTORY"):
-        host.gpus(
-            lambda _: Answer(18, "Failed to initialize NVML: Driver/library version mismatch")
-        )
+        host.gpus(lambda _: updated)
     with pytest.raises(TrainError, match="GPU is lost"):
         host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0x0\n"))
 
