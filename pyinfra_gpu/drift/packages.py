@@ -80,13 +80,4 @@ def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(Id.PACKAGES_UNFINISHED, found, expected, action, command, foreign)
 
 
-def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    del spec
-    if said := if_known(record.packages.settings, None):
-        found = f"the package manager cannot read its settings ({said})"
-        expected = "settings with which packages can be installed"
-        action = "left alone: repair or remove the file that it names"
-        yield report(Id.PACKAGES_SETTINGS_UNREADABLE, found, expected, action)
-
-
-judge = Rules(_missing, _unfinished, _settings)
+judge = Rules(_missing, _unfinished)

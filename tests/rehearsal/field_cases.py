@@ -118,11 +118,6 @@ OF_THE_DRIVER: dict[str, Drift] = {
         ids=("driver.files-damaged", "libcuda.link-differs", "libcuda.unproven"),
         holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
     ),
-    "a power cut emptied the list of nvidia-smi's files": Case(
-        inject=": > /var/lib/dpkg/info/nvidia-smi.list",
-        ids=("driver.files-damaged",),
-        holds="quiet dpkg -S /usr/bin/nvidia-smi",
-    ),
 }
 
 OF_APT: dict[str, Drift] = {
@@ -131,11 +126,6 @@ OF_APT: dict[str, Drift] = {
             printf 'Package: *nvidia* libcuda1\\nPin: version 580.105.08*\\n' > /tmp/pin
             echo 'Pin-Priority: 1001' | cat /tmp/pin - > /etc/apt/preferences.d/99-mine
         """
-    ),
-    "an option of apt's cannot be read": Case(
-        inject="echo 'APT::Get { broken' > /etc/apt/apt.conf.d/99broken",
-        ids=("packages.settings-unreadable",),
-        undo="rm /etc/apt/apt.conf.d/99broken",
     ),
     "apt's lists are emptied": Case(inject="rm -rf /var/lib/apt/lists/*"),
     "apt's proxy is dead": Case(
