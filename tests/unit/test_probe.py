@@ -52,7 +52,12 @@ PERSON = {"UID": "1000", "USER": "bob", "CLASS": "user", "STATE": "active"}
 OURS = (
     *("nvidia-open", "libnvidia-ml1", "libcuda1", "cuda-toolkit-13-0", "cuda-keyring", "libnvjpeg"),
     *("firmware-nvidia-gsp", "linux-modules-nvidia-580-open-6.8.0-31-generic", "libnccl2"),
-    *("linux-objects-nvidia-580", "xserver-xorg-video-nvidia", "libglx-nvidia0", "libcudnn9-cuda-13"),
+    *(
+        "linux-objects-nvidia-580",
+        "xserver-xorg-video-nvidia",
+        "libglx-nvidia0",
+        "libcudnn9-cuda-13",
+    ),
 )
 OTHERS = ("libnvme1", "libnvpair3linux", "linux-image-amd64", "libcurl4", "barracuda", "libc6")
 UNUSED = f"{'0x0000000000000000 ' * 3}\n"
