@@ -27,8 +27,6 @@ from pyinfra_gpu.text import shortened, some
 PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
-_KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
-"""Stage -> the key that asks for another version."""
 _COMPLETE = "Done"  # the last line of a simulation
 _FINISH = "finish an interrupted installation"
 
@@ -120,34 +118,22 @@ def install(
     """
     if not dpkg_is_idle(state, host, stage, spec) or not update(state, host, stage, spec):
         return False
-    refusals: list[str] = []
-    for attempt in (1, 2):
-        if attempt == 2:
+    asked, refusals = (packages, *others), list[str]()
+    for wanted in (*asked, None, *asked):
+        if wanted is None:
             command, what = apt.update(spec.preflight.apt_wait_s), "update the lists of apt"
             _apt(state, host, spec, command, deadlines.SIMULATION, what)
-        refusals.clear()
-        for wanted in (packages, *others):
-            words, simulation = _simulated(state, host, spec, wanted, reinstall)
-            problem = _problem(spec, wanted, simulation, hint)
-            if problem is None:
-                command = quoted(*words, "--download-only")
-                fetch = _apt(state, host, spec, command, deadlines.INSTALL)
-                if fetch.ok:
-                    return _run(state, host, stage, spec, apt.run(words, simulation), simulation)
-                problem = f"the packages cannot be fetched: {why(fetch)}"
-            refusals.append(problem)
+            refusals.clear()
+            continue
+        words, simulation = _simulated(state, host, spec, wanted, reinstall)
+        problem = _problem(spec, wanted, simulation, hint)
+        if problem is None:
+            fetch = _apt(state, host, spec, quoted(*words, "--download-only"), deadlines.INSTALL)
+            if fetch.ok:
+                return _run(state, host, stage, spec, words, simulation)
+            problem = f"the packages cannot be fetched: {why(fetch)}"
+        refusals.append(problem)
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
-
-
-def _run(
-    state: State, host: Host, stage: str, spec: HostSpec, command: str, judged: Simulation
-) -> bool:
-    if not judged.changes:
-        return True
-    what = f"install {some([change.name for change in judged.changes], 4)}"
-    answer = _apt(state, host, spec, command, deadlines.INSTALL, what)
-    forget()
-    return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
 def _simulated(
@@ -160,9 +146,8 @@ def _simulated(
     wait_s = spec.preflight.apt_wait_s
     for _ in ("as asked", "with what is missing"):
         words = apt.transaction(packages, reinstall=reinstall, wait_s=wait_s)
-        answer = _apt(
-            state, host, spec, program("packages/apt/simulate.sh", *words), deadlines.SIMULATION
-        )
+        command = program("packages/apt/simulate.sh", *words)
+        answer = _apt(state, host, spec, command, deadlines.SIMULATION)
         if answer.stdout[-1:] != (_COMPLETE,):
             return words, Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
         simulation = parse(answer.stdout)
@@ -177,35 +162,42 @@ def _problem(
     spec: HostSpec, packages: Sequence[str], simulation: Simulation, hint: str
 ) -> str | None:
     """Return why a transaction cannot or must not run, in one clause."""
-    if not simulation.problems:
-        beyond = _beyond_limits(spec, simulation)
-        return f"refused: {beyond}" if beyond else None
-    driver = spec.driver
-    wanted = f"version {driver.version}" if driver.version else "one version"
-    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    means = f" with the driver at {wanted} of branch {driver.branch} from {origin}"
-    means = f": {hint}" if hint else means
-    said = shortened("; ".join(simulation.problems), _LONGEST_SAID)
-    return f"apt finds no way to install {' '.join(packages[:3])}{means} (apt: {said})"
-
-
-def _beyond_limits(spec: HostSpec, simulation: Simulation) -> str:
+    if simulation.problems:
+        said = shortened("; ".join(simulation.problems), _LONGEST_SAID)
+        origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
+        means = f": {hint}" if hint else f" from {origin}"
+        return f"apt finds no way to install {' '.join(packages[:3])}{means} (apt: {said})"
     if (record := look(spec)) is None:
-        return unanswered()
+        return f"refused: {unanswered()}"
     source = inventory.repository(spec, record) if trusts_nvidia(spec) else None
-    if isinstance(source, str):
-        return source
     found, own = inventory.packages(spec, record), inventory.archive(spec, record)
     limits = Limits(
         branch=spec.driver.branch,
         # Also where none is declared: a single package that went ahead goes back to the rest.
         version=inventory.target(spec, found),
-        url=source.url if source else "",
+        url=source.url if isinstance(source, inventory.Repository) else "",
         installed=found.names,
         labels=own.labels if own else (),
         apart=found.apart,
     )
-    return "; ".join(judge(simulation, limits)[:4])
+    beyond = "; ".join(judge(simulation, limits)[:4])
+    return f"refused: {beyond}" if beyond else None
+
+
+def _run(
+    state: State,
+    host: Host,
+    stage: str,
+    spec: HostSpec,
+    words: Sequence[str],
+    judged: Simulation,
+) -> bool:
+    if not judged.changes:
+        return True
+    what = f"install {some([change.name for change in judged.changes], 4)}"
+    answer = _apt(state, host, spec, apt.run(words, judged), deadlines.INSTALL, what)
+    forget()
+    return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
@@ -214,21 +206,22 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
     stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
     """
-    nvidias, record = stage != Stage.PACKAGES, look(spec)
+    nvidias = stage != Stage.PACKAGES
     done: set[bool] = host.connector_data.setdefault(_FRESH, set())
     if nvidias in done:
         return True
     source: inventory.Repository | str | None = None
     if nvidias and trusts_nvidia(spec):
+        record = look(spec)
         source = inventory.repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
+    which = f"the repository {source.url}" if source else "a package source"
     all_too = source is None or not from_nvidia(spec)
     for ours in (True,) * (source is not None) + (False,) * all_too:
         command = apt.update(spec.preflight.apt_wait_s, ours=ours)
         answer = _apt(state, host, spec, command, deadlines.SIMULATION)
         if not answer.ok and (ours or source is None):
-            which = f"the repository {source.url}" if source else "a package source"
             return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
     done.add(nvidias)
     return True
@@ -249,12 +242,10 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     versions = {each.name: each.version for each in rows}
     there = {name: versions.get(name) or versions.get(plain(name)) for name in names}
     exact = tuple(f"{name}={version}" if version else name for name, version in there.items())
-    key = _KEYS.get(stage)
     hint = (
-        "files are lost, and come back only with the same version; where no source offers that"
-        f" any more{f', declare `{key}` as one that is offered' if key else ''}, name a source"
-        f" that has it{' (`driver_repository_url`)' if from_nvidia(spec) else ''}, or bring the"
-        f" files back by hand (`apt-cache policy {plain(next(iter(names)))}` shows what there is)"
+        "lost files come back only with the same version; where no source offers that any more"
+        f" (`apt-cache policy {plain(next(iter(names)))}`), declare one that is offered"
+        " (`driver_version`, `cuda_version`) or name a source that has it"
     )
     return install(state, host, stage, spec, exact, reinstall=True, hint=hint)
 

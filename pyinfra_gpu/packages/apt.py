@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 
 from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files
@@ -96,16 +95,10 @@ def on_offer(names: Sequence[str]) -> str:
 
 
 def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Read what `on_offer` printed: name -> versions.
-
-    A line is "libcuda1 | 535.261.03-1 | http://... Packages".
-    """
-    found: dict[str, dict[str, None]] = {}
-    for line in lines:
-        words = [word.strip() for word in line.split(" | ")]
-        if len(words) == 3:
-            found.setdefault(words[0], {})[words[1]] = None
-    return {name: tuple(each) for name, each in found.items()}
+    """Read its lines "libcuda1 | 535.261.03-1 | http://... Packages": name -> versions."""
+    rows = [[word.strip() for word in line.split(" | ")] for line in lines]
+    whole = [row for row in rows if len(row) == 3]
+    return {name: tuple(v for each, v, _ in whole if each == name) for name, _, _ in whole}
 
 
 def finish() -> str:
@@ -113,21 +106,21 @@ def finish() -> str:
     return program("packages/apt/finish.sh", _FETCHED_TO, _MODULES)
 
 
+def keyring_url(url: str) -> str:
+    """Return where in NVIDIA's repository the package is that holds its keyring."""
+    return f"{url}/cuda-keyring_1.1-1_all.deb"
+
+
 def keyring(url: str, sha256: str) -> str:
-    """Return the command that fetches NVIDIA's keyring and prints it as base64.
+    """Return the command that fetches that package and prints the keyring in it as base64.
 
     + url: the repository, without a slash at its end
-    + sha256: digest of the package that holds it; nothing of another one is opened
+    + sha256: digest of the package; nothing of another one is opened
 
     The package is never installed: its own list would point elsewhere.
     """
     words = (keyring_url(url), f"SHA256:{sha256}", _KEYRING_IN_PACKAGE)
     return program("packages/apt/keyring.sh", *words)
-
-
-def keyring_url(url: str) -> str:
-    """Return where in a repository that package is."""
-    return f"{url}/cuda-keyring_1.1-1_all.deb"
 
 
 def set_aside(file: str, url: str) -> str:
@@ -139,17 +132,15 @@ def set_aside(file: str, url: str) -> str:
     return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
 
 
-_GUARD, _NOT_INSTALLED = "E: pyinfra-gpu: ", "dpkg: error processing "
-_ONLY_DEPENDS = "dependency problems - leaving unconfigured"
+_GUARD, _ONLY_DEPENDS = "E: pyinfra-gpu: ", "dependency problems - leaving unconfigured"
+_BEGINS_A_PACKAGE = re.compile(r"(?m)^(?=(?:Preparing to unpack|Unpacking|Setting up|Removing) )")
+_FAILED = re.compile(r"(?ms).*?^dpkg: error processing [^\n]*(?:\n [^\n]*)*")
 _TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
 # What apt adds where the error itself stands in another line, or where there is none.
 _SUMS_UP = re.compile(
-    r"(?:E|W|Error|Warning): (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download"
-    r"|Download Failed|Unable to fetch some archives|Failure while executing"
-    r"|Download is performed unsandboxed)"
+    r"\w+: (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download|Download Failed"
+    r"|Unable to fetch some archives|Failure while executing|Download is performed unsandboxed)"
 )
-_PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
-_BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
 _SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 
 
@@ -157,21 +148,18 @@ def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
     """Read what a failed command printed: the lines that say why; all where none is known to.
 
     Errors come behind warnings. Of a package that dpkg could not install: all that was printed
-    about that one. What the lines mean is for the diagnosis.
+    about the first that does not only depend on another. What the lines mean is for the diagnosis.
     """
     lines = [line.rstrip() for line in lines if line.strip()]
+    parts = _BEGINS_A_PACKAGE.split("\n".join(lines))
+    failed = [each for part in parts for each in _FAILED.findall(part)]
     if guard := [line for line in lines if line.startswith(_GUARD)]:
         return tuple(guard)
-    if places := [at for at, line in enumerate(lines) if line.startswith(_NOT_INSTALLED)]:
-        # What only depends on the one that failed may stand before it.
-        own = [at for at in places if _ONLY_DEPENDS not in "".join(lines[at : at + 2])]
-        at = (own or places)[0]
-        begins = [each for each in range(at) if _BEGINS_A_PACKAGE.match(lines[each])]
-        details = takewhile(lambda line: line.startswith(" "), lines[at + 1 :])
-        return (*lines[begins[-1] if begins else 0 : at + 1], *details)
+    if failed:
+        own = [each for each in failed if _ONLY_DEPENDS not in each]
+        return tuple((own or failed)[0].strip("\n").split("\n"))
     found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
-    found.sort(key=lambda line: not line.startswith("W"))
-    return tuple(_PREFACE.sub("", line) for line in found or lines)
+    return tuple(sorted(found, key=lambda line: not line.startswith("W")) or lines)
 
 
 def says_script_failed(lines: Sequence[str]) -> bool:
@@ -179,4 +167,4 @@ def says_script_failed(lines: Sequence[str]) -> bool:
 
     Then all its files are there, and to install it again would fail the same way.
     """
-    return any(_SCRIPT_FAILED.match(line) for line in lines)
+    return any(map(_SCRIPT_FAILED.match, lines))

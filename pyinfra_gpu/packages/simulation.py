@@ -21,17 +21,18 @@ _INSTALL = re.compile(
     r"\((?P<new>\S+)(?: (?P<labels>.*?))? ?\[(?P<arch>[^\]]+)\]\)(?: \[.*)?"
 )
 _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
-_HELD = re.compile(r"Hold (\S+)")
-_FETCH = re.compile(
-    r"'(?P<uri>[^']+)' (?P<name>[^_\s]+)_[^_\s]+_(?P<arch>[^_\s]+)\.deb \d+(?: .*)?"
+_FETCH = re.compile(r"(?m)^'([^']+)' ([^_\s]+)_[^_\s]+_([^_\s]+)\.deb \d+")
+# What installed packages depend on and is not there, and the version as it is asked for.
+_UNMET = re.compile(
+    r"(?m)^ +(?:\S+ : )?(?:Pre)?Depends: (\S+) (?:\((=) (\S+)\) )?but it is not .*\binstalled$"
 )
-_MISSING = re.compile(
-    r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\((?P<version>= \S+)\) )?"
-    r"but it is not (?:going to be )?installed"
+_PROBLEM = re.compile(
+    r"(?m)^(?:E: (.*)|Reinstallation of \S+ is not possible.*"
+    r"| \S.*: (?:Pre)?(?:Depends|Conflicts|Breaks): .*)$"
 )
-_UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
-_REFUSED = re.compile(r"E: *(.*)|(Reinstallation of \S+ is not possible.*)")
-_DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:|DOWNGRADING:")  # apt 3
+_LOWER = re.compile(  # below a heading, that of apt 3 behind, names stand on indented lines
+    r"(?m)^(?:The following packages will be DOWNGRADED|DOWNGRADING):((?:\n .*)+)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,51 +71,36 @@ class Simulation:
 
 def parse(lines: Sequence[str]) -> Simulation:
     """Read what `on_host/packages/apt/simulate.sh` prints, or `apt-get --simulate` alone."""
-    lines = [line.rstrip() for line in lines]
-    rows = [line for line in lines if line.startswith(("Inst ", "Remv ", "Purg "))]
-    found = {line: _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line) for line in rows}
-    fetched = [match for line in lines if (match := _FETCH.fullmatch(line))]
-    uris = {(each["name"], each["arch"]): each["uri"] for each in fetched}
-    held = {match[1] for line in lines if (match := _HELD.fullmatch(line))}
-    lower, below = set[str](), False
-    for line in lines:  # a heading, and names on the indented lines below it
-        below = (line.startswith(" ") and below) or bool(_DOWNGRADED.fullmatch(line))
-        lower |= {*line.split()} if below else set()
-    refused = [match[1] or match[2] for line in lines if (match := _REFUSED.fullmatch(line))]
-    # What apt says on broken dependencies comes before its errors, indented.
-    unmet = [" ".join(line.split()) for line in lines if refused and _UNMET.match(line)]
-    odd = [f"this is not understood: {line}" for line, match in found.items() if not match]
-    missing = [match for line in lines if (match := _MISSING.fullmatch(line))]
-    return Simulation(
-        changes=tuple(
-            _change(each.groupdict(), uris, lower, held) for each in found.values() if each
-        ),
-        problems=tuple(dict.fromkeys((*unmet, *refused, *odd))),
-        unmet=tuple(
-            dict.fromkeys(
-                f"{each['name']}{(each['version'] or '').replace(' ', '')}" for each in missing
-            )
-        ),
+    said = "\n".join(line.rstrip() for line in lines)
+    problems = [" ".join((each[1] or each[0]).split()) for each in _PROBLEM.finditer(said)]
+    held, lower = (
+        {*re.findall(r"(?m)^Hold (\S+)$", said)},
+        {*" ".join(_LOWER.findall(said)).split()},
     )
-
-
-def _change(
-    found: dict[str, str | None],
-    uris: Mapping[tuple[str, str | None], str],
-    lower: set[str],
-    held: set[str],
-) -> Change:
-    name = found["name"] or ""
-    # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
-    labels = [each.partition(":")[0].strip() for each in (found.get("labels") or "").split(",")]
-    return Change(
-        name=name,
-        old=found["old"],
-        new=found.get("new"),
-        labels=tuple(dict.fromkeys(filter(None, labels))),
-        uri=uris.get((plain(name), found.get("arch")), ""),
-        lower=name in lower,
-        held=not held.isdisjoint((name, plain(name))),
+    uris = {(name, arch): uri for uri, name, arch in _FETCH.findall(said)}
+    changes = []
+    for line in re.findall(r"(?m)^(?:Inst|Remv|Purg) .*", said):
+        if not (found := _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line)):
+            problems.append(f"this is not understood: {line}")
+            continue
+        told = found.groupdict()
+        # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
+        labels = (each.partition(":")[0].strip() for each in (told.get("labels") or "").split(","))
+        changes.append(
+            Change(
+                name=told["name"],
+                old=told["old"],
+                new=told.get("new"),
+                labels=tuple(dict.fromkeys(filter(None, labels))),
+                uri=uris.get((plain(told["name"]), told.get("arch")), ""),
+                lower=told["name"] in lower,
+                held=not held.isdisjoint((told["name"], plain(told["name"]))),
+            )
+        )
+    return Simulation(
+        changes=tuple(changes),
+        problems=tuple(dict.fromkeys(problems)),
+        unmet=tuple(dict.fromkeys(map("".join, _UNMET.findall(said)))),
     )
 
 
@@ -149,10 +135,8 @@ class Limits:
 def judge(simulation: Simulation, limits: Limits) -> list[str]:
     """Return why a transaction must not run, one clause for each reason; [] = it may."""
     changes = simulation.changes
-    found = (
-        next(filter(None, (guard(each, limits) for guard in _GUARDS)), None) for each in changes
-    )
-    return [each for each in found if each] or [*_mixture(changes, limits)]
+    found = (next(filter(None, (guard(x, limits) for guard in _GUARDS)), None) for x in changes)
+    return [each for each in found if each] or _mixture(changes, limits)
 
 
 def _removal(change: Change, limits: Limits) -> str | None:
@@ -172,13 +156,10 @@ def _version(change: Change, limits: Limits) -> str | None:
         return downgrade
     if limits.branch is not None and branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
-    if limits.version is not None:
-        differs = driver_version(new) != limits.version
-        return (
-            f"{name} would get version {new}, not {limits.version} as the rest" if differs else None
-        )
-    # Going back to the declared branch is what data says.
-    if downgrade and branch_of(old or "") == limits.branch:
+    if limits.version not in (None, driver_version(new)):
+        return f"{name} would get version {new}, not {limits.version} as the rest"
+    # Going back to the declared branch, or version, is what data says.
+    if downgrade and limits.version is None and branch_of(old or "") == limits.branch:
         return f"{downgrade}: declare `driver_version` if that is wanted"
     return None
 

@@ -157,7 +157,7 @@ NOT_TO_BE_HAD = {
 def test_a_package_that_cannot_come_back_is_told_with_what_is_left(what: str) -> None:
     commands, problem = executed(lost(NOT_TO_BE_HAD[what]), reinstalls)
     assert f"(apt: {NOT_TO_BE_HAD[what].removeprefix('E: ')})" in problem
-    assert "declare `driver_version` as one that is offered" in problem
+    assert "declare one that is offered (`driver_version`" in problem
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
 
 

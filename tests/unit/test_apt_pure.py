@@ -258,15 +258,17 @@ E: Sub-process /usr/bin/dpkg returned an error code (1)
 """
 GUARD = "E: pyinfra-gpu: apt would do what it did not simulate: x 1\n"
 FETCH = "E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x\n"
+SIGNATURES = """\
+W: An error occurred during the verification. GPG error: http://x InRelease: it is BADSIG
+Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv
+"""
 UPDATE = f"""\
 Err:1 http://x InRelease
   The following signatures were invalid: BADSIG 0123456789ABCDEF x
-{FETCH}W: An error occurred during the verification. GPG error: http://x InRelease: it is BADSIG
-Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv
+{FETCH}{SIGNATURES}\
 W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)
 E: Some index files failed to download. They have been ignored, or old ones used instead.
 """
-SIGNATURES = "http://x InRelease: it is BADSIG\nhttp://y InRelease: Sub-process sqv\n"
 PRINTED = {
     # what it printed: (the lines that say why, words of the sentence)
     NOISE + MODULE + TAIL: (MODULE, "Error! Bad return status for module build"),
