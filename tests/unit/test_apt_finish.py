@@ -78,7 +78,8 @@ def test_one_that_is_on_offer_no_longer_keeps_no_other_from_it(
     gone = 'case $2 in gone*) echo "E: no such version" >&2; exit 100;; esac; touch "${2%%=*}.deb"'
     calls, status = run(tmp_path, "iHR|gone=1", *others, download=gone, configured=1)
     assert ("dpkg --force-confold --unpack here.deb" in calls) is bool(others)
-    assert (calls[-1], status) == (CONFIGURE, 1)
+    assert calls[-1] == CONFIGURE
+    assert status != 0
 
 
 def modules(tmp_path: Path) -> tuple[Path, list[Path]]:
@@ -126,5 +127,5 @@ def test_what_dkms_has_built_stays_and_all_where_packages_are_set_up_or_it_is_no
 ) -> None:
     half, _ = modules(tmp_path)
     calls, status = run(tmp_path, "iU |git=1", configured=configured, dkms=dkms)
-    assert (calls, status) == ([CONFIGURE], configured)
+    assert (calls, bool(status)) == ([CONFIGURE], bool(configured))
     assert half.exists()
