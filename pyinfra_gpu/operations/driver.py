@@ -83,7 +83,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
         for file in drift.twice(record, source):
-            what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
+            what, command = f"rename {file}", quoted("mv", "-f", file, f"{file}.disabled")
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
     for ours in drift.declared(spec, record):
         if differs(record, ours):

@@ -123,15 +123,6 @@ def keyring(url: str, sha256: str) -> str:
     return program("packages/apt/keyring.sh", *words)
 
 
-def set_aside(file: str, url: str) -> str:
-    """Return the command that takes a list out of use that names nothing but `url`.
-
-    It fails, with a sentence, where the list names another repository too. Apt passes over files
-    that end in ".disabled".
-    """
-    return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
-
-
 _GUARD, _ONLY_DEPENDS = "E: pyinfra-gpu: ", "dependency problems - leaving unconfigured"
 _BEGINS_A_PACKAGE = re.compile(r"(?m)^(?=(?:Preparing to unpack|Unpacking|Setting up|Removing) )")
 _FAILED = re.compile(r"(?ms).*?^dpkg: error processing [^\n]*(?:\n [^\n]*)*")

@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from pyinfra_gpu.packages.names import LABEL, SHARED
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
-SOURCES_FOLDER = "/etc/apt/sources.list.d"
-SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
+SOURCES = "/etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
 # Before `nvidia-driver-pin`, the file of NVIDIA's own pin packages: apt reads them by name, and the
 # first record that matches counts. That one takes a driver of Ubuntu's archive just as gladly.
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"

@@ -117,6 +117,10 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "listed twice": (
         ["source-differs"], sources(OWN_SOURCE, f"{OTHERS} {URL}/ /"),
     ),
+    "listed twice, beside another": (
+        ["source-differs report"],
+        sources(OWN_SOURCE, f"{OTHERS} {URL}/ /", f"{OTHERS} http://lab.example/ /"),
+    ),
     "no pins": (["pins-differ"], text(files.PREFERENCES)),
     "unattended-upgrades free": (["pins-differ"], text(files.UNATTENDED)),
     "no blacklist": (["blacklist-differs"], text(system_files.MODPROBE)),

@@ -104,28 +104,6 @@ def test_a_hold_that_cannot_be_put_back_is_a_failure(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (1, "E: Executing dpkg failed\n")
 
 
-OURS = "http://mirror.example/nvidia"
-LISTS = {
-    "deb http://mirror.example/nvidia /\n": True,
-    "# deb http://other.example/ /\n deb [a=b] http://mirror.example/nvidia/ /\n": True,
-    "Types: deb\nURIs: http://mirror.example/nvidia\nSuites: /\n": True,
-    "deb http://mirror.example/nvidia /\ndeb http://other.example/ /\n": False,
-    "Types: deb\nURIs: http://other.example/\n\nURIs: http://mirror.example/nvidia\n": False,
-}
-
-
-@pytest.mark.parametrize("text", LISTS)
-def test_a_list_that_names_one_repository_alone_is_set_aside(text: str, desk: Desk) -> None:
-    file = desk.root / "lists d" / "cuda.list"
-    file.parent.mkdir()
-    file.write_text(text)
-    done = desk.run("apt/set_aside.sh", str(file.parent), str(file), OURS)
-    kept = file.with_name("cuda.list.disabled")
-    assert (done.returncode == 0) is LISTS[text]
-    assert (kept.exists(), file.exists()) == (LISTS[text], not LISTS[text])
-    assert ("names other repositories too" in done.stdout) is not LISTS[text]
-
-
 KEY = b"\0not text\n" * 20  # more than a line of base64
 HELPER = Path("/usr/lib/apt/apt-helper")
 
