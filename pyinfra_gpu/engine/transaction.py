@@ -1,4 +1,4 @@
-"""Packages on a host: simulated, judged, fetched, and only then installed, under guard."""
+"""Packages on a host: simulated, judged, and only then installed, under guard."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _COMPLETE = "Done"  # the last line of a simulation
+_NOT_FETCHED = "E: Unable to fetch some archives"
 _FINISH = "finish an interrupted installation"
 
 
@@ -42,11 +43,6 @@ def _apt(
     """Run a command that may wait for apt's lock first."""
     seconds += spec.preflight.apt_wait_s
     return ask(state, host, command, as_root(spec), seconds=seconds, what=what)
-
-
-def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted installation left."""
-    return step(stage, _FINISH, apt.finish(), run_as=as_root(spec), seconds=deadlines.INSTALL)
 
 
 def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
@@ -112,9 +108,9 @@ def install(
 
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
-    touch what somebody put on hold. Then everything is fetched, and only then it runs, under
-    a guard that stops it where it is not what was simulated. Stale lists of the distribution are
-    a reason to update them once, and to try again.
+    touch what somebody put on hold. Then it runs: apt fetches everything before it begins, and a
+    guard stops it where it is not what was simulated. Stale lists of the distribution are a reason
+    to update them once, and to try again.
     """
     if not dpkg_is_idle(state, host, stage, spec) or not update(state, host, stage, spec):
         return False
@@ -126,13 +122,19 @@ def install(
             refusals.clear()
             continue
         words, simulation = _simulated(state, host, spec, wanted, reinstall)
-        problem = _problem(spec, wanted, simulation, hint)
-        if problem is None:
-            fetch = _apt(state, host, spec, quoted(*words, "--download-only"), deadlines.INSTALL)
-            if fetch.ok:
-                return _run(state, host, stage, spec, words, simulation)
-            problem = f"the packages cannot be fetched: {why(fetch)}"
-        refusals.append(problem)
+        if problem := _problem(spec, wanted, simulation, hint):
+            refusals.append(problem)
+            continue
+        if not simulation.changes:
+            return True
+        what = f"install {some([change.name for change in simulation.changes], 4)}"
+        answer = _apt(state, host, spec, apt.run(words, simulation), deadlines.INSTALL, what)
+        forget()
+        if answer.ok:
+            return True
+        if not any(_NOT_FETCHED in line for line in answer.lines):
+            return failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
+        refusals.append(f"the packages cannot be fetched: {why(answer)}")
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
 
 
@@ -182,22 +184,6 @@ def _problem(
     )
     beyond = "; ".join(judge(simulation, limits)[:4])
     return f"refused: {beyond}" if beyond else None
-
-
-def _run(
-    state: State,
-    host: Host,
-    stage: str,
-    spec: HostSpec,
-    words: Sequence[str],
-    judged: Simulation,
-) -> bool:
-    if not judged.changes:
-        return True
-    what = f"install {some([change.name for change in judged.changes], 4)}"
-    answer = _apt(state, host, spec, apt.run(words, judged), deadlines.INSTALL, what)
-    forget()
-    return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:

@@ -207,8 +207,8 @@ def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands
         yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
     record = fresh(spec, record)
     # A kernel's own package stays half configured where its hook could not build our module.
-    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
-        yield transaction.finish_interrupted(STAGE, spec)
+    if found.of(Id.DRIVER_MODULE_NOT_BUILT):
+        yield FunctionCommand(dpkg_is_idle, (STAGE, spec), {})
     if record.kernel.initramfs == "stale":
         command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
         yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)

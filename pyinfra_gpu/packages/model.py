@@ -19,18 +19,10 @@ _COMMAND = 72  # letters of a command line that are shown; the log has it whole
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One enabled source of binary packages.
-
-    + file: the list that names it; uri: as written there
-    + signed_by: the keyring file, or "embedded key"; None where any trusted key will do
-    + suites, components: as the list names them; () for a flat repository
-    """
+    """One enabled source of binary packages: the list that names it, and its address there."""
 
     file: str
     uri: str
-    signed_by: str | None
-    suites: tuple[str, ...] = ()
-    components: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,6 @@ _OF_ONE_VERSION = re.compile(r".*-\d{3}\.\d{2,3}(\.\d{2})?")
 _KERNEL = re.compile(
     r"(linux-image|linux-modules|linux-generic|linux-virtual|linux-signed).*|linux-(amd64|arm64)"
 )
-_KERNEL_MODULES_OF_OURS = re.compile(r"linux-(modules|objects|signatures)-nvidia.*")
 
 
 def plain(name: str) -> str:
@@ -71,7 +70,7 @@ def is_nvidia(name: str) -> bool:
 def is_kernel(name: str) -> bool:
     """Tell whether a package is a kernel, or pulls one; NVIDIA's modules for one are not."""
     name = plain(name)
-    return _KERNEL.fullmatch(name) is not None and not _KERNEL_MODULES_OF_OURS.fullmatch(name)
+    return _KERNEL.fullmatch(name) is not None and not is_nvidia(name)
 
 
 def of_kernel(kernel: object) -> tuple[str, ...]:
