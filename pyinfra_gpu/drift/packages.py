@@ -29,8 +29,8 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
 
     + system_python: the version of the distribution's own Python, e.g. "3.12.3", where it is known
 
-    Without a compiler and Python's headers `torch.compile` fails at its first use: it builds C++ and modules
-    of Python. The headers are those of the distribution's own Python: another brings its own.
+    Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
+    are those of the distribution's own Python: another one has to bring its own.
     """
     names = {"python3-venv", *spec.packages.extra}
     if spec.training:
