@@ -347,15 +347,13 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
     The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
-    gives them that mode again: to change it on the device does not last. Files that no package
-    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
-    dangles, and a file of our own packages, has a finding of its own.
+    gives them that mode again: to change it on the device does not last. Files lie behind a folder
+    on the way, or have a mode that root chose; a link that dangles has a finding of its own.
     """
     shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
     links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
-    lost = {each.path for each in if_known(record.nvidia.lost, ())} if ours(spec) else set()
     devices = [path for path in shut if path.startswith("/dev/")]
-    others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
+    others = [each for each in shut if links.get(each, each) not in {None, *devices}]
     if devices:
         found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
         yield report(
@@ -370,7 +368,7 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if others:
         found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
         expected = "libraries that the owner may read, and programs that the owner may run"
-        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        action = "left alone, since root chose that mode, or that of a folder on the way: open it"
         yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 

@@ -23,11 +23,6 @@ from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
-_STATES = {
-    "gone": "is gone",
-    "changed": "was changed",
-    "closed": "is not open to everybody",
-}
 
 
 def hidden(text: str) -> Hidden:
@@ -192,10 +187,11 @@ class LostFile:
 
     package: Str  # with ":ARCHITECTURE" where that is not the machine's own
     path: Str
-    state: Literal["gone", "changed", "closed"]
+    state: Literal["gone", "changed"]
 
     def __str__(self) -> str:
-        return f"{self.path} of {self.package} {_STATES[self.state]}"
+        was = "is gone" if self.state == "gone" else "was changed"
+        return f"{self.path} of {self.package} {was}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -103,15 +103,10 @@ OF_THE_DRIVER: dict[str, Drift] = {
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
     ),
-    "root alone may read libcuda": Case(
-        inject=f"chmod 600 {LIB}/libcuda.so.${{V%-*}}",
-        ids=("driver.files-damaged",),
-        holds=f"test $(stat -c %a {LIB}/libcuda.so.${{V%-*}}) = 644",
-    ),
-    "somebody chose for good that root alone runs nvidia-smi": Case(
-        inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
+    "root alone may run nvidia-smi": Case(
+        inject="chmod 700 /usr/bin/nvidia-smi",
         ids=("driver.closed",),
-        undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
+        undo="chmod 755 /usr/bin/nvidia-smi",
     ),
     "libcuda is a link to a copy of somebody's": Case(
         inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",

@@ -246,18 +246,6 @@ def present(**changes: Any) -> GpuHost:
     return replace(host, data={**kept, "driver_source": "present"})
 
 
-def test_what_root_alone_may_use_is_told_as_a_file_of_its_package_where_that_is_ours() -> None:
-    lists = {
-        "nvidia.lost": [
-            f"libcuda1 closed {LIB}/libcuda.so.{VERSION}",
-            "nvidia-smi closed /usr/bin/nvidia-smi",
-        ],
-        "driver.closed": [f"{LIB}/libcuda.so.1", "/usr/bin/nvidia-smi"],
-    }
-    assert told(GpuHost(told=lists)) == ["files-damaged"]
-    assert told(present(**lists)) == ["closed report"]
-
-
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "data" not in case[1]])
 def test_somebody_elses_driver_is_judged_and_never_acted_upon(name: str) -> None:
     expected, changes = CASES[name]

@@ -505,14 +505,6 @@ LOST = [
         {"nvidia.lost": lost(("firmware-nvidia-gsp", f"/{GSP}", "changed"),
                              ("libcuda1", f"/{LIBRARY}", "changed"),
                              ("nvidia-smi", f"/{SMI}", "gone"))}),
-    Row("not for everybody, but where somebody chose it", [
-        brought, mode(SMI, 0o644), mode(LIBRARY, 0o600),
-        mode(GSP, 0o600),  # the kernel reads it, as root
-    ], {"nvidia.lost": lost(("libcuda1", f"/{LIBRARY}", "closed"), ("nvidia-smi", f"/{SMI}",
-        "closed"))}),
-    Row("chosen so", [brought, mode(LIBRARY, 0o600),
-                      put("var/lib/dpkg/statoverride", f"root root 0600 /{LIBRARY}\n")],
-        {"nvidia.lost": ()}),
     Row("a link in a file's place", [
         brought, put("opt/copy", "x"), gone(LIBRARY), link(LIBRARY, "{root}/opt/copy"),
     ], {"nvidia.lost": lost(("libcuda1", f"/{LIBRARY}", "changed"))}),

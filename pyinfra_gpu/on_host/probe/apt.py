@@ -227,14 +227,12 @@ def _changed(action: str, items: str, native: str) -> Iterator[dict[str, str | N
 def _lost(host: Host) -> list[dict[str, str]]:
     """Return what packages of the driver and the toolkit brought, and is gone or was changed.
 
-    What the kernel says was touched after dpkg noted the package's digests, and has another one;
-    what not everybody may read or run, but where dpkg-statoverride(1) says so. Configuration and
-    links are not among what dpkg has digests of; documentation, dpkg may have been told to leave
-    out.
+    What the kernel says was touched after dpkg noted the package's digests, and has another one, or
+    is a link. Configuration and links are not among what dpkg has digests of; documentation, dpkg
+    may have been told to leave out.
     """
     release = host.asked["cuda_release"].replace(".", "-") or "-"
     diverted = {*host.rows_if_any(f"{_DPKG}/diversions")}
-    chosen = {row.split(" ", 3)[-1] for row in host.rows_if_any(f"{_DPKG}/statoverride")}
     found, touched = _loader_files_gone(host), list[tuple[str, dict[str, str]]]()
     for name in host.names(_INFO, end=".md5sums"):
         if not re.match(_WATCHED, name) and not name.endswith(f"-{release}.md5sums"):
@@ -245,7 +243,7 @@ def _lost(host: Host) -> list[dict[str, str]]:
             file = f"/{row[34:]}"
             if len(row) < 35 or file in diverted or re.match(_DOCUMENTATION, file):
                 continue
-            state = _state(host.at(file), file in chosen, noted)
+            state = _state(host.at(file), noted)
             one = {"package": package, "state": state, "path": file}
             if state == "touched":
                 touched.append((row[:32], one))
@@ -264,7 +262,7 @@ def _few(found: list[dict[str, str]]) -> list[dict[str, str]]:
     return [e for _, of in groups for e in islice(of, _MOST_LOST_OF_ONE)]
 
 
-def _state(path: str, chosen: bool, noted: int) -> str:
+def _state(path: str, noted: int) -> str:
     """Return what is wrong with a file by its looks; "touched" where its content has to say."""
     try:
         there = os.lstat(path)
@@ -272,10 +270,6 @@ def _state(path: str, chosen: bool, noted: int) -> str:
         return "gone"
     if stat.S_ISLNK(there.st_mode):
         return "changed"
-    for_all = re.search("/usr/(bin|sbin|lib|local)/", path) and not there.st_mode & 4
-    program = re.search(r"/usr/(.*/)?s?bin/[^./]*$", path) and not there.st_mode & 1
-    if (for_all or program) and not chosen:
-        return "closed"
     return "touched" if int(there.st_ctime) > noted else ""
 
 
