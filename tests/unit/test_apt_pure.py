@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyinfra_gpu.engine import transaction as apt
 from pyinfra_gpu.engine.ask import Answer
-from pyinfra_gpu.engine.transaction import why
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import (
     branch_of,
     driver_version,
@@ -275,7 +274,7 @@ PRINTED = {
 def test_of_all_that_apt_prints_what_says_why_is_told(printed: str) -> None:
     lines, words = PRINTED[printed]
     assert apt.errors_in(printed.splitlines()) == tuple(lines.splitlines())
-    assert words in why(Answer(ok=False, stdout=(), lines=tuple(printed.splitlines())))
+    assert words in apt.why(Answer(ok=False, stdout=(), lines=tuple(printed.splitlines())))
 
 
 def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:
@@ -296,8 +295,8 @@ def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
         "Hold libcuda1",
         "Hold nvidia-dkms",
     ]
-    words = apt.transaction(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s)
-    command = apt.run(words, parse(lines))
+    words = apt.words(["libcuda1"], reinstall=bool(wait_s), wait_s=wait_s)
+    command = apt.guarded(words, parse(lines))
     # What may be done, and what of it is on hold again when it ends.
     assert f" 'libcuda1 {V}\nnvidia-dkms -\n' libcuda1:i386 env " in command
     assert f"-o DPkg::Lock::Timeout={told} " in command

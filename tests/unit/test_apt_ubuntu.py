@@ -20,7 +20,7 @@ from ubuntu_archives import (
     revision,
 )
 
-from pyinfra_gpu.packages import apt as apt_words
+from pyinfra_gpu.engine.transaction import offered
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import driver_version
 from pyinfra_gpu.packages.simulation import Limits, judge, parse
@@ -159,8 +159,8 @@ def test_the_modules_of_a_kernel_choose_the_version_of_the_driver(noble: Private
     simulation = parse(noble.simulate(*asked(BEFORE)))
     assert judge(simulation, LIMITS) == []
     noble.run("update")
-    offered = apt_words.on_offer_in(noble.cache(apt_words.on_offer(["nvidia-utils-580-server"])))
-    assert len(offered["nvidia-utils-580-server"]) == 2
+    madison = offered(noble.run("madison", "nvidia-utils-580-server", program="apt-cache"))
+    assert len(madison["nvidia-utils-580-server"]) == 2
     assert {change.new for change in simulation.changes} == {
         f"{BEFORE}-0ubuntu0.24.04.1",
         "6.8.0-151.151",

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from pyinfra_gpu.packages import apt
+from pyinfra_gpu.engine.transaction import words
 from pyinfra_gpu.packages.model import Action, PackageChange, explain
 
 
@@ -56,7 +56,7 @@ def test_the_newest_change_of_the_most_telling_package_explains(
 
 
 def test_what_came_after_our_own_transaction_no_package_has_done() -> None:
-    command = shlex.join(apt.transaction(["libcuda1"], reinstall=False, wait_s=1))
+    command = shlex.join(words(["libcuda1"], reinstall=False, wait_s=1))
     ours = change("libcuda1", when="2026-11-22T08:00:00", command=command)
     assert explain(("libcuda1",), (*HISTORY, ours)) is None
     assert explain(("dkms", "gcc*"), (*HISTORY, ours)) == HISTORY[1]
