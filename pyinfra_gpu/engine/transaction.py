@@ -234,7 +234,6 @@ def _problem(
         # Also where none is declared: a single package that went ahead goes back to the rest.
         version=inventory.target(spec, found),
         url=source.url if isinstance(source, inventory.Repository) else "",
-        installed=found.names,
         labels=own.labels if own else (),
         apart=found.apart,
     )

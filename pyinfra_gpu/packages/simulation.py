@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyinfra_gpu.packages.names import (
@@ -109,12 +109,11 @@ def parse(lines: Sequence[str]) -> Simulation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What is declared, and what is there.
+    """What a transaction may do to the driver.
 
     + branch: the driver branch that must not be left; None where none is declared
     + version: the driver version that all its packages must get; None = any of the branch
     + url: NVIDIA's declared repository, without the slash at its end; "" where there is none
-    + installed: the driver's packages, name -> version
     + labels: what the archives call themselves that the driver comes from, where that is not the
       declared repository
     + apart: packages of such an archive whose versions are their own
@@ -123,20 +122,15 @@ class Limits:
     branch: int | None
     version: str | None
     url: str
-    installed: Mapping[str, str]
     labels: tuple[str, ...] = ()
     apart: frozenset[str] = frozenset()
-
-    def is_driver(self, name: str, version: str) -> bool:
-        """Tell whether a package is of the driver, and so of its version."""
-        return is_driver(name, version) and plain(name) not in self.apart
 
 
 def judge(simulation: Simulation, limits: Limits) -> list[str]:
     """Return why a transaction must not run, one clause for each reason; [] = it may."""
-    changes = simulation.changes
-    found = (next(filter(None, (guard(x, limits) for guard in _GUARDS)), None) for x in changes)
-    return [each for each in found if each] or _mixture(changes, limits)
+    guarded = ((guard(each, limits) for guard in _GUARDS) for each in simulation.changes)
+    first = (next(filter(None, found), None) for found in guarded)
+    return [each for each in first if each]
 
 
 def _removal(change: Change, limits: Limits) -> str | None:
@@ -152,7 +146,7 @@ def _version(change: Change, limits: Limits) -> str | None:
     if is_kernel(name):
         return f"it would install {name} {new}, a kernel"
     downgrade = f"it would downgrade {name} from {old} to {new}" if change.lower else None
-    if not limits.is_driver(name, new):
+    if not is_driver(name, new) or plain(name) in limits.apart:
         return downgrade
     if limits.branch is not None and branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
@@ -197,24 +191,3 @@ def _hold(change: Change, limits: Limits) -> str | None:
 
 
 _GUARDS = (_removal, _version, _origin, _hold)
-
-
-def _mixture(changes: Sequence[Change], limits: Limits) -> list[str]:
-    """Return how the driver's packages would differ from each other afterwards.
-
-    A transaction that leaves the driver alone may run while they differ: others repair that.
-    """
-    after = dict(limits.installed)
-    for change in changes:
-        after.pop(change.name, None)
-        if change.new is not None and limits.is_driver(change.name, change.new):
-            after[change.name] = change.new
-    versions: dict[str, str] = {}
-    for name, version in sorted(after.items()):
-        if (driver := driver_version(version)) and plain(name) not in limits.apart:
-            versions.setdefault(driver, name)
-    touched = any(limits.is_driver(each.name, each.new or each.old or "") for each in changes)
-    if len(versions) < 2 or not touched:
-        return []
-    found = ", ".join(f"{name} {version}" for version, name in versions.items())
-    return [f"the driver's packages would be of more than one version ({found})"]

@@ -103,7 +103,7 @@ def test_what_is_on_hold_and_would_be_fetched_is_read() -> None:
 
 
 def limits(**changes: object) -> Limits:
-    values = {"branch": 580, "version": None, "url": URL, "installed": {}, **changes}
+    values = {"branch": 580, "version": None, "url": URL, **changes}
     return Limits(**values)  # type: ignore[arg-type]
 
 
@@ -117,32 +117,23 @@ def install(name: str, new: str = "580.95.05-1", old: str | None = None, by: str
 DEBIAN = "Debian:12.15/oldstable [amd64]"
 V, OLD, NEXT = "580.95.05-1", "580.82.07-1", "595.71.05-1"
 HEADERS, H = "linux-headers-6.1.0-30-amd64", "6.1.124-1"
-MIXED = {"installed": {"libcuda1": V, "nvidia-modprobe": OLD}}
 Case = tuple[list[str], dict[str, object]]
 ALLOWED: dict[str, Case] = {
     "a driver, with what it needs of the distribution": (
         [install("libcuda1"), install("dkms", "3.0.10-8", None, DEBIAN), install("nvidia-smi")], {},
     ),
     "headers": ([install(HEADERS, H, None, DEBIAN)], {}),
-    "headers while the driver is mixed": ([install(HEADERS, H, None, DEBIAN)], MIXED),
     "a reinstallation": ([install(HEADERS, H, H, DEBIAN)], {"held": ("linux-image-amd64",)}),
-    "within the branch": ([install("libcuda1", V, OLD)], {"installed": {"libcuda1": OLD}}),
-    "a companion joins the rest": ([install("nvidia-modprobe", V, OLD)], MIXED),
-    "back to the branch": (
-        [*LOWER.splitlines(), install("libcuda1", V, NEXT)], {"installed": {"libcuda1": NEXT}},
-    ),
+    "within the branch": ([install("libcuda1", V, OLD)], {}),
+    "back to the branch": ([*LOWER.splitlines(), install("libcuda1", V, NEXT)], {}),
     "back to the declared version": (
         [*LOWER.splitlines(), install("libcuda1", OLD, V)],
-        {"installed": {"libcuda1": V}, "version": "580.82.07"},
+        {"version": "580.82.07"},
     ),
     "the other flavour goes": (
-        [f"Remv nvidia-kernel-dkms [{V}]", install("nvidia-kernel-open-dkms")],
-        {"installed": {"nvidia-kernel-dkms": V, "libcuda1": V}},
+        [f"Remv nvidia-kernel-dkms [{V}]", install("nvidia-kernel-open-dkms")], {},
     ),
-    "our own hold": (
-        [install("libcuda1", V, OLD)],
-        {"installed": {"libcuda1": OLD}, "held": ("libcuda1", "dkms")},
-    ),
+    "our own hold": ([install("libcuda1", V, OLD)], {"held": ("libcuda1", "dkms")}),
 }  # fmt: skip
 
 
@@ -168,7 +159,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         install("libcuda1", "580.105.08-1"), {"version": "580.95.05"}, "version 580.105.08-1",
     ),
     "a downgrade nobody asked for": (
-        LOWER + install("libcuda1", OLD, V), {"installed": {"libcuda1": V}}, "driver_version",
+        LOWER + install("libcuda1", OLD, V), {}, "driver_version",
     ),
     "a downgrade of something else": (
         "DOWNGRADING:\n  dkms\n" + install("dkms", "2.8", "3.0", DEBIAN), {},
@@ -181,11 +172,6 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     ),
     "somebody's hold": (
         install("dkms", "3.1", "3.0", DEBIAN), {"held": ("dkms",)}, "apt-mark unhold dkms",
-    ),
-    "leaves a companion behind": (
-        install("libcuda1", V, OLD),
-        {"installed": {"libcuda1": OLD, "nvidia-modprobe": OLD}},
-        "more than one version",
     ),
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ def chosen(apt: PrivateApt, version: str | None) -> dict[str, str]:
     wanted = (f"{name}={version}-*" if version else name for name in ASKED)
     simulation = parse(apt.simulate(*wanted))
     assert simulation.problems == ()
-    assert judge(simulation, Limits(branch=580, version=version, url="file:/", installed={})) == []
+    assert judge(simulation, Limits(branch=580, version=version, url="file:/")) == []
     drivers = [each for each in simulation.changes if driver_version(each.new or "")]
     assert {each.labels for each in drivers} == {(NVIDIA,)}
     return {change.name: change.new for change in simulation.changes if change.new}
@@ -88,7 +88,7 @@ def test_nvidias_own_pin_takes_what_ubuntu_has_where_it_is_read_before_ours(tmp_
 
 UBUNTU = catalogue().archives["ubuntu"]
 LIMITS = Limits(
-    branch=580, version=None, url="", installed={},
+    branch=580, version=None, url="",
     labels=UBUNTU.labels, apart=frozenset(UBUNTU.apart),
 )  # fmt: skip
 
