@@ -227,39 +227,42 @@ def _changed(action: str, items: str, native: str) -> Iterator[dict[str, str | N
 def _lost(host: Host) -> list[dict[str, str]]:
     """Return what packages of the driver and the toolkit brought, and is gone or was changed.
 
-    What the kernel says was touched after dpkg noted the package's digests, and has another one, or
-    is a link. Configuration and links are not among what dpkg has digests of; documentation, dpkg
-    may have been told to leave out.
+    Changed is what the kernel says was touched after dpkg noted the package's digests, and has
+    another one, or is a link. Some of each package will do: by one of its files it comes back.
+    """
+    found, touched = _loader_files_gone(host), 0
+    for package, digest, path, noted in _with_digests(host):
+        state = _state(host.at(path), noted)
+        if state == "touched":
+            touched += 1
+            tried = touched <= _MOST_TRIED
+            same = not tried or hashed(host.at(path), "md5").hexdigest() == digest
+            state = "" if same else "changed"
+        if state:
+            found.append({"package": package, "state": state, "path": path})
+    if touched > _MOST_TRIED and not found:
+        raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
+    found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
+    groups = groupby(found, key=lambda each: each["package"])
+    return [each for _, of in groups for each in islice(of, _MOST_LOST_OF_ONE)]
+
+
+def _with_digests(host: Host) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (package, digest, path, when dpkg noted that) of files of the driver and the toolkit.
+
+    Configuration and links are not among what dpkg has digests of; documentation, dpkg may have
+    been told to leave out.
     """
     release = host.asked["cuda_release"].replace(".", "-") or "-"
     diverted = {*host.rows_if_any(f"{_DPKG}/diversions")}
-    found, touched = _loader_files_gone(host), list[tuple[str, dict[str, str]]]()
     for name in host.names(_INFO, end=".md5sums"):
-        if not re.match(_WATCHED, name) and not name.endswith(f"-{release}.md5sums"):
-            continue
-        package = re.sub(rf"(:{host.native})?\.md5sums$", "", name)
-        noted = int(os.stat(host.at(f"{_INFO}/{name}")).st_ctime)
-        for row in host.rows(f"{_INFO}/{name}"):
-            file = f"/{row[34:]}"
-            if len(row) < 35 or file in diverted or re.match(_DOCUMENTATION, file):
-                continue
-            state = _state(host.at(file), noted)
-            one = {"package": package, "state": state, "path": file}
-            if state == "touched":
-                touched.append((row[:32], one))
-            elif state:
-                found.append(one)
-    found += [{**e, "state": "changed"} for d, e in touched[:_MOST_TRIED] if not _is(host, e, d)]
-    if len(touched) > _MOST_TRIED and not found:
-        raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
-    return _few(found)
-
-
-def _few(found: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return some of each package: by one of its files it comes back, be it a whole toolkit."""
-    found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
-    groups = groupby(found, key=lambda each: each["package"])
-    return [e for _, of in groups for e in islice(of, _MOST_LOST_OF_ONE)]
+        if re.match(_WATCHED, name) or name.endswith(f"-{release}.md5sums"):
+            package = re.sub(rf"(:{host.native})?\.md5sums$", "", name)
+            noted = int(os.stat(host.at(f"{_INFO}/{name}")).st_ctime)
+            for row in host.rows(f"{_INFO}/{name}"):
+                path = f"/{row[34:]}"
+                if len(row) > 34 and path not in diverted and not re.match(_DOCUMENTATION, path):
+                    yield package, row[:32], path, noted
 
 
 def _state(path: str, noted: int) -> str:
@@ -271,13 +274,6 @@ def _state(path: str, noted: int) -> str:
     if stat.S_ISLNK(there.st_mode):
         return "changed"
     return "touched" if int(there.st_ctime) > noted else ""
-
-
-def _is(host: Host, file: Mapping[str, str], digest: str) -> bool:
-    try:
-        return bool(hashed(host.at(file["path"]), "md5").hexdigest() == digest)
-    except OSError:
-        return False
 
 
 def _loader_files_gone(host: Host) -> list[dict[str, str]]:
