@@ -84,6 +84,41 @@ def test_a_hold_that_cannot_be_put_back_is_a_failure(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (1, "E: Executing dpkg failed\n")
 
 
+# What apt does with the two options of ours: hand them what it is about to do, as version 3 of its
+# protocol has it (tests/rehearsal/test_bad_repository.py has apt itself do it).
+AS_APT = """for option; do :; done
+[ "$option" = DPkg::Tools::Options::/usr/bin/env::Version=3 ] || exit 9
+while [ "$1" != -o ]; do shift; done
+sh -c "${2#DPkg::Pre-Install-Pkgs::=}" <about
+"""
+NEW = "libcuda1 - - none < 580.95.05-1 amd64 same /var/cache/apt/archives/libcuda1.deb"
+GONE = "yq 3.1.0-3 all none > - - none **REMOVE**"
+DONE = "libcuda1 - - none < 580.95.05-1 amd64 same **CONFIGURE**"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "rows", "code"),
+    [
+        ("libcuda1 580.95.05-1\nyq -\n", ("3", GONE, NEW, DONE), 0),
+        ("libcuda1 580.95.05-1\n", ("3", GONE, NEW), 1),
+        ("libcuda1 580.95.05-10\n", ("3", NEW), 1),
+        ("libcuda1 580x95x05-1\n", ("3", NEW), 1),
+        ("yq 3.1.0-3\n", ("3", GONE), 1),
+        ("", ("3", DONE), 0),
+        ("libcuda1 580.95.05-1\n", ("4", NEW), 1),
+    ],
+)
+def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
+    allowed: str, rows: tuple[str, ...], code: int, desk: Desk
+) -> None:
+    version, *about = rows
+    told = f"VERSION {version}", "APT::Architecture=amd64", "Dir=/", "", *about, ""
+    (desk.root / "about").write_text("\n".join(told))
+    apt = desk.tool("apt", AS_APT)
+    done = desk.run("transaction.sh", on_host.text("packages/apt/guard.sh"), allowed, "", str(apt))
+    assert (done.returncode, bool(done.stderr)) == (code, bool(code))
+
+
 KEY = b"\0not text\n" * 20  # more than a line of base64
 HELPER = Path("/usr/lib/apt/apt-helper")
 
