@@ -257,13 +257,14 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
         source = inventory.repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    which = f"the repository {source.url}" if source else "a package source"
-    all_too = source is None or not from_nvidia(spec)
-    for ours in (True,) * (source is not None) + (False,) * all_too:
-        command = _update(spec, _OURS_ONLY if ours else ())
-        answer = _apt(state, host, spec, command, deadlines.SIMULATION)
-        if not answer.ok and (ours or source is None):
-            return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    more, which = (
+        (_OURS_ONLY, f"the repository {source.url}") if source else ((), "a package source")
+    )
+    answer = _apt(state, host, spec, _update(spec, more), deadlines.SIMULATION)
+    if not answer.ok:
+        return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    if source and not from_nvidia(spec):  # the driver comes from the distribution's archive
+        _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
     done.add(nvidias)
     return True
 

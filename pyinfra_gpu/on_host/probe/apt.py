@@ -21,7 +21,7 @@ from .frame import (
     hashed,
 )
 
-_NVIDIAS = (
+NVIDIAS = (
     r"(nvidia|libcuda|libcudnn|cuda|libnv(?!me|pair|dimm)|lib(egl|gl1|gles|glx)-nvidia|libxnvctrl"
     r"|firmware-nvidia|libnccl|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia)"
 )
@@ -47,7 +47,7 @@ _WATCHED = r"(nvidia|libcuda|libnvidia|libnvcuvid|libnvoptix|firmware-nvidia)|li
 
 def is_nvidia(name: str) -> bool:
     """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
-    return re.match(_NVIDIAS, name) is not None
+    return re.match(NVIDIAS, name) is not None
 
 
 @cache
