@@ -91,7 +91,7 @@ def _row(label: str, text: str) -> Row:
 
 def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield what a test measured, in the words of its own checks, by their names."""
-    if gpus := Counter(gpu.name for gpu in verdict.gpus):
+    if gpus := Counter(verdict.gpus):
         counted = ", ".join(f"{count} x {name}" for name, count in gpus.items())
         yield "ranks", f"{verdict.ranks} on {counted}"
     for each in verdict.having("pass"):

@@ -44,16 +44,16 @@ def started(host: FakeHost) -> list[list[str]]:
     return unwrapped(next(each for each in executed(host)[1] if "allreduce_mib" in each))
 
 
-MODES: dict[str, tuple[FakeHost, str, int | None, int]] = {
+MODES: dict[str, tuple[FakeHost, str, int, int]] = {
     # name: (the host, mode, GPUs, ranks)
     "two GPUs": (GpuHost(data=TWO_GPUS, told=NO_STAMP), "gpu", 2, 2),
     "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, told=NO_STAMP), "gpu", 4, 4),
     "one": (GpuHost(data=ONE_GPU, told=NO_STAMP), "gpu", 1, 1),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, told=NO_STAMP),
-        *("rehearsal-cpu", None, 2),
+        *("rehearsal-cpu", 0, 2),
     ),
-    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", None, 2),
+    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", 0, 2),
 }
 
 
@@ -187,7 +187,8 @@ def test_the_stamp_of_a_pass_has_what_the_next_run_compares(
     monkeypatch.setattr(operations, "written", lambda *given: not files.append(given[3]))
     monkeypatch.setattr(operations, "failed", lambda *given: False)
     monkeypatch.setattr(operations, "journal", SimpleNamespace(verdict=lambda each: None))
-    assert not operations._check_verdict(name, name, host.spec(), None)  # no stamp is seen then
+    passed = operations._check_verdict(name, name, host.spec(), None)
+    assert passed == (status != "fail")
     assert len(files) == (status != "fail")
     for file in files:
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -100,6 +100,7 @@ def launchers() -> dict[str, Any]:
 
 HOST = launchers()["gpu_host"]
 WANT = Want(
+    output="",
     ranks=2,
     allreduce_mib=4,
     mode="gpu",

@@ -24,7 +24,7 @@ from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 """What compiling takes is time; the runs that are about it do without this."""
-PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
+PASSED_BUT_NOT_PROOF, FAILED = 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
 Replacement = tuple[str, str, str]
 """A module, and text of it that is replaced by another."""

@@ -15,7 +15,7 @@ FULL = verdicts.document(
     mode="gpu",
     proof=False,
     status="fail",
-    gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None)],
+    gpus=[verdicts.GPU] * 2,
     checks=[verdicts.check("S4.training_step", "fail")],
     allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
     failed=verdicts.failed("S4.training_step", "not finite", rank=1, tail=["one", "two"]),
@@ -88,7 +88,7 @@ def test_a_key_that_a_host_chose_does_not_reach_a_terminal_as_it_is() -> None:
     "changes",
     [
         {"schema_version": True}, {"mode": "gpu", "proof": 1}, {"status": "pass", "failed": {}},
-        {"gpus": [verdicts.gpu(0)]}, {"checks": []}, {"duration_s": "1"}, {"others_kept_out": None},
+        {"gpus": [verdicts.GPU]}, {"checks": []}, {"duration_s": "1"}, {"others_kept_out": None},
         {"proof": True}, {"host": None}, {"more": 1}, {"failed": verdicts.failed("S4.x", "y")},
     ],
     ids=str,

@@ -22,20 +22,11 @@ def check(check_id: str, status: str = "pass", **changes: Any) -> dict[str, Any]
 
 def failed(check_id: str, sentence: str, **changes: Any) -> dict[str, Any]:
     """What a verdict says of the check that failed first."""
-    more = {"rank": None, "log": None, "tail": []}
+    more = {"rank": None, "tail": []}
     return {"id": check_id, "sentence": sentence, **more, **changes}
 
 
-def gpu(index: int, **changes: Any) -> dict[str, Any]:
-    """One GPU."""
-    return {
-        "index": index,
-        "uuid": f"GPU-{index}",
-        "name": "NVIDIA GeForce RTX 5090",
-        "memory_mib": 32607,
-        "driver": "580.95.05",
-        **changes,
-    }
+GPU = "NVIDIA GeForce RTX 5090"
 
 
 def document(**changes: Any) -> dict[str, Any]:

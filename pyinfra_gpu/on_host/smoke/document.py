@@ -41,17 +41,6 @@ class Result(Part):
 
 
 @dataclass(frozen=True)
-class Gpu(Part):
-    """One GPU, as nvidia-smi lists it."""
-
-    index: int
-    uuid: str | None
-    name: str
-    driver: str | None
-    memory_mib: int | None
-
-
-@dataclass(frozen=True)
 class AllReduce(Part):
     """How fast all ranks reduced so many bytes: the best repeat, by its slowest rank."""
 
@@ -68,14 +57,13 @@ class AllReduce(Part):
 
 @dataclass(frozen=True)
 class Failed(Part):
-    """The first check that failed; rank, its log and the log's last lines (`tail`) as far as one
-    alone is to be looked at.
+    """The first check that failed; the rank, as far as one alone is to be looked at, and the last
+    lines of its log (`tail`).
     """
 
     id: str
     sentence: str
     rank: int | None
-    log: str | None
     tail: tuple[str, ...]
 
 
@@ -86,7 +74,7 @@ class Verdict(Part):
     + proof: whether this run proves that a GPU host works
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
     + ranks: how many took part; hosts: those of a step of several, the first one served the store
-    + torch, kernel: their versions; without a torch None
+    + gpus: their names; torch, kernel: their versions; without a torch None
     + others_kept_out: whether nobody else could connect to what the test listened at, as it found
       out by trying
     + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
@@ -110,7 +98,7 @@ class Verdict(Part):
     torch: str | None
     kernel: str
     others_kept_out: bool
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[str, ...]
     evidence: str | None
     rerun_command: str
     hosts: tuple[str, ...] = ()

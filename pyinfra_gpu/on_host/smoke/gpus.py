@@ -10,7 +10,6 @@ from typing import Any
 
 from . import nvidia_smi
 from .check import Fact, Facts, Want, fail, unknown, warn
-from .document import Gpu
 from .nvidia_smi import Row, Run, integer
 
 KINDS_FILE = "kinds.json"
@@ -20,7 +19,7 @@ _NEEDED_MIB = 6 * 1024
 _DESKTOP = "C+G"
 """A type of process that draws and may compute: a desktop's programs, not somebody's work."""
 _FIELDS = (
-    *("index", "uuid", "name", "driver_version", "memory.total", "memory.used"),
+    *("index", "uuid", "name", "memory.total", "memory.used"),
     *("mig.mode.current", "ecc.errors.uncorrected.volatile.total", "remapped_rows.failure"),
     *("pcie.link.gen.max", "pcie.link.width.max"),
 )
@@ -59,12 +58,6 @@ def tested(want: Want) -> dict[int, Row]:
     """Return the GPUs that this test uses, as nvidia-smi lists them, by index."""
     gpus = {integer(gpu["index"]) or 0: gpu for gpu in want.gpu_host.get("gpus", [])}
     return {index: gpu for index, gpu in gpus.items() if index < max(want.gpus, 1)}
-
-
-def described(gpu: Row) -> Gpu:
-    """Return what the verdict has of a GPU."""
-    name, memory = gpu["name"] or "unnamed GPU", integer(gpu["memory.total"])
-    return Gpu(integer(gpu["index"]) or 0, gpu["uuid"], name, gpu["driver_version"], memory)
 
 
 # -- S0

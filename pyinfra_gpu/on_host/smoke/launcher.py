@@ -6,7 +6,6 @@ import os
 import platform
 import shlex
 import shutil
-import signal
 import sys
 import time
 import traceback
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from . import environment, files, gpus, hang, host, libraries, links, listening, verdict
-from .check import Want, blame, complete, decide, first_failed
+from .check import Judged, Results, Want, complete, decide, first_failed
 from .document import VERSION, Failed, Mode, Result, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
 from .table import COLLECTIVES, checks_of
-from .verdict import Announcer
 from .worker import measurements
 
 _RANKS_SHARE = 0.94
@@ -34,28 +32,20 @@ _STATUSES: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
 
 def main(options: Options, bundle: Path) -> int:
     """Run the whole smoke test as asked for; return the process's exit code."""
-    signals: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda came, _: signals.append(signal.Signals(came).name))
     try:
-        return Test(options, bundle, signals).run()
-    except OSError as error:
-        Announcer(options.mode).say(f"the smoke test could not be run or recorded: {error}")
+        return Test(options, bundle).run()
     except Exception as error:  # an exit code of 1, Python's own, would mean "degraded"
         traceback.print_exc()
-        text = f"the smoke test has a defect: {type(error).__name__}: {error}"
-        Announcer(options.mode).say(text)
+        why = f"{type(error).__name__}: {error}"
+        verdict.say(options, f"the smoke test could not be run or recorded: {why}")
     return verdict.FAILED
 
 
 class Test:
-    """One test, from the first look at the host to the verdict.
+    """One test, from the first look at the host to the verdict."""
 
-    + signals: the names of those that came, to end it
-    """
-
-    def __init__(self, options: Options, bundle: Path, signals: Sequence[str]) -> None:
-        self._asked, self._bundle, self._signals = options, bundle, signals
+    def __init__(self, options: Options, bundle: Path) -> None:
+        self._asked, self._bundle = options, bundle
         self._began, self._started = time.monotonic(), time.time()
         self._alone = not options.hosts
         self._gpus: dict[str, Any] = {}
@@ -65,20 +55,15 @@ class Test:
             mode: Mode = REHEARSAL_1GPU if declared == 1 else GPU
             options = replace(options, mode=mode, gpus=declared, ranks=declared)
         self._options = options
-        self._say = Announcer(options.mode)
         self._want = Want(
-            ranks=options.ranks,
-            allreduce_mib=options.allreduce_mib,
-            mode=options.mode,
+            **vars(options),
             torch_path=libraries.home(),
-            gpus=(options.gpus or 0) if self._gpus else 0,
             gpu_host=self._gpus,
             kinds=gpus.kinds() if self._gpus else (),
-            compile=options.compile,
-            hosts=options.hosts,
         )
         self._checks = checks_of(options.mode, across=not self._alone)
-        self._results: dict[str, Result] = {}
+        self._results: Results = {}
+        self._end: Judged | None = None
         self._failed_at: float | None = None
         self._remark = ""
         self._others_kept_out = listening.others_are_kept_out()
@@ -93,9 +78,9 @@ class Test:
         """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
         options = self._options
         across = f"{len(options.hosts)} hosts, " if options.hosts else ""
-        self._say.say(f"{options.host}: {across}{verdict.LABELS[options.mode]}")
+        verdict.say(options, f"{options.host}: {across}{verdict.LABELS[options.mode]}")
         if not self._others_kept_out:
-            self._say.say("others can connect to this test: no address limit is set")
+            verdict.say(options, "others can connect to this test: no address limit is set")
         if self._alone:
             removed = environment.stray(os.environ, options.mode)
             facts = host.before(removed, options.mode)
@@ -105,7 +90,8 @@ class Test:
             self._try_ranks()
             if self._alone:
                 self._look_back()
-            self._blame()  # what nobody measured has not passed
+            if self._end is None or self._end.status == "pass":
+                self._decide(Judged("fail", "nothing was recorded of it"))
         shutil.rmtree(options.logs / "compiled", ignore_errors=True)
         return self._conclude()
 
@@ -113,31 +99,19 @@ class Test:
     def _failed(self) -> Result | None:
         return first_failed(self._results)
 
-    def _decide(self, *, ended: bool = False) -> None:
+    def _decide(self, end: Judged | None = None) -> None:
         """Decide what can be, by all that was written down, and print what is new."""
+        self._end = end or self._end
         everyone = self._run.everyone()
-        found = decide(self._checks, self._want, self._own, everyone, ended=ended)
-        self._take({**self._results, **found})
-
-    def _take(self, results: dict[str, Result]) -> None:
-        new = [each for name, each in results.items() if name not in self._results]
+        results = decide(self._checks, self._want, self._own, everyone, self._end)
+        for name, each in results.items():
+            if name not in self._results:
+                verdict.show(self._options, each)
         self._results = results
-        for each in new:
-            self._say.check(each)
         if self._failed and self._failed_at is None:
             self._failed_at = time.monotonic()
 
-    def _blame(self, *why: Any, **how: Any) -> None:
-        results = dict(self._results)
-        blame(self._checks, results, *why, **how)
-        self._take(results)
-
     # -- S1 to S4
-
-    def _interrupted(self) -> Ending | None:
-        for name in self._signals:
-            return Ending(f"the test was interrupted by {name}", known=False)
-        return None
 
     def _try_ranks(self) -> None:
         run, seconds = self._run, _RANKS_SHARE * self._options.deadline_s
@@ -146,27 +120,25 @@ class Test:
         def to_end(news: bool) -> Ending | None:
             if news:
                 self._decide()
-            if ending := self._interrupted():
-                return ending
             if self._failed_at and time.monotonic() > self._failed_at + _AFTER_FAILURE_S:
                 return Ending("the ranks were ended by a failed check")
             late = time.monotonic() > until
             return run.late(f"{seconds:.0f} s (the deadline)") if late else None
 
         run.run(to_end)
+        ending = run.ending()
         if run.finished:
             self._own.add({"ended": run.code}, time.monotonic())
-        self._decide(ended=True)
-        ending = run.ending()
-        if not run.finished:
-            self._blame(ending.sentence, ending.rank, known=ending.known)
+            self._decide(Judged("pass", ""))
+        else:
+            status: Status = "fail" if ending.known else "unknown"
+            self._decide(Judged(status, ending.sentence, ending.rank))
         if self._alone and (ending.hung or any(map(run.ended_by_watchdog, run.journals))):
-            self._say.say("a hang; small all-reduces are tried to find out where")
+            verdict.say(self._options, "a hang; small all-reduces are tried to find out where")
             self._remark = hang.locate(
                 () if self._options.mode == REHEARSAL_CPU else hang.LAYERS,
                 lambda variables, until: self._try_again(variables, until)[0],
                 time.monotonic() + hang.EXTRA_S,
-                lambda: bool(self._signals),
             )
         elif self._gpus and not self._failed:
             self._after_ranks(until)
@@ -209,8 +181,7 @@ class Test:
         self._runs.append(run)
 
         def to_end(_: bool) -> Ending | None:
-            late = time.monotonic() > until
-            return self._interrupted() or (run.late("its time") if late else None)
+            return run.late("its time") if time.monotonic() > until else None
 
         run.run(to_end)
         return run
@@ -230,15 +201,13 @@ class Test:
         found, output = self._verdict(), Path(self._options.output)
         files.write(output, found.as_json())
         for check in found.having("warn"):
-            self._say.say(f"WARN {check.id}: {check.detail}")
-        status = found.status.upper()
+            verdict.say(self._options, f"WARN {check.id}: {check.detail}")
+        proof = "" if found.proof else ", not proof of a host with several GPUs"
+        text = f"{proof}, in {found.duration_s:.1f} s"
         if found.failed:
-            self._say.quote(found.failed.tail)
-            self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
-        else:
-            proof = "" if found.proof else ", not proof of a host with several GPUs"
-            self._say.say(f"{status}{proof}, in {found.duration_s:.1f} s")
-        self._say.say(f"verdict: {output}")
+            text = f" {found.failed.id}: {found.failed.sentence}"
+        verdict.say(self._options, f"{found.status.upper()}{text}")
+        verdict.say(self._options, f"verdict: {output}")
         return verdict.exit_code(found)
 
     def _verdict(self) -> Verdict:
@@ -263,7 +232,7 @@ class Test:
             torch=self._own.facts.get("identity", {}).get("torch"),
             kernel=platform.release(),
             others_kept_out=self._others_kept_out,
-            gpus=tuple(map(gpus.described, self._gpus.get("gpus", []))),
+            gpus=tuple(gpu["name"] or "unnamed GPU" for gpu in self._gpus.get("gpus", ())),
             evidence=self._evidence(),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*options.hosts,),
@@ -275,22 +244,17 @@ class Test:
             return None
         sentence = "; ".join(filter(None, (first.detail, self._remark)))
         tail = tuple(self._run.tail(first.rank)) if first.status == "fail" else ()
-        logs = self._run.logs_of(first.rank)
-        return Failed(first.id, sentence, first.rank, str(logs[0]) if logs else None, tail)
+        return Failed(first.id, sentence, first.rank, tail)
 
     def _evidence(self) -> str | None:
-        """Keep what explains a result that is no pass; a verdict without it is better than none."""
+        """Keep what explains a result that is no pass."""
         wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
         if not wrong:
             return None
         remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
         rank = self._failed.rank if self._failed else None
         kernel = self._own.facts.get("kernel", {}).get("lines") or []
-        try:
-            return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
-        except OSError as error:
-            self._say.say(f"the evidence could not be kept: {error}")
-            return None
+        return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""

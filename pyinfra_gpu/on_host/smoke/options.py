@@ -26,7 +26,7 @@ class Options:
 
     + output: the verdict's file, an absolute path; a folder for everything else lies beside it
     + host: its name in the inventory
-    + ranks: all of them; gpus: how many the host is declared to have, None for what is found
+    + ranks: all of them; gpus: how many the host is declared to have, 0 for what is found
     + fingerprint: of what the result depends on; it goes into the verdict
     + compile: whether programs here are meant to use torch.compile
     + hosts: of a step of several hosts: host -> the number of its ranks; the first one serves
@@ -37,7 +37,7 @@ class Options:
     output: str
     host: str = "localhost"
     ranks: int = 2
-    gpus: int | None = None
+    gpus: int = 0
     deadline_s: int = 180
     allreduce_mib: int = 64
     fingerprint: str | None = None

@@ -212,26 +212,17 @@ class Ranks:
         return [path for path in files if path.stat().st_size]
 
     def tail(self, rank: int | None) -> list[str]:
-        """Return the last lines of a rank's log, or where it hung; of two ranks', or else
+        """Return where a rank hung, or else the last lines of its log; of the first one, or else
         torchrun's, if it is None.
         """
-        if rank is not None:
-            return self._own_lines(rank)[-_TAIL_LINES:]
-        lines = [
-            f"[rank {each}] {line}"
-            for each in sorted(self.journals)[:2]
-            for line in self._own_lines(each)[-_TAIL_LINES // 2 :]
-        ]
-        return lines or last_lines(self.log, _TAIL_LINES)
+        rank = min(self.journals, default=None) if rank is None else rank
+        stack = [] if rank is None else last_lines(hang.stack_file(self.directory, rank), 200)
+        log = (self.logs_of(rank) or [self.log])[0]
+        return (hang.main_stack(stack) or last_lines(log, _TAIL_LINES))[-_TAIL_LINES:]
 
     def ended_by_watchdog(self, rank: int) -> bool:
         """Return whether NCCL's watchdog ended a rank: that too is a hang, noticed by another."""
         return any("Watchdog caught collective" in line for line in self.tail(rank))
-
-    def _own_lines(self, rank: int) -> list[str]:
-        if stack := last_lines(hang.stack_file(self.directory, rank), 200):
-            return hang.main_stack(stack)
-        return [line for log in self.logs_of(rank)[:1] for line in last_lines(log, _TAIL_LINES)]
 
 
 def under_torchrun(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from . import collectives, files, hang
 from .check import Want
 from .document import AllReduce, Result, Verdict
 from .journal import Journal
-from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ranks, last_lines
 
 LABELS = {
@@ -24,8 +23,7 @@ LABELS = {
 }
 FAILED, NOT_PROOF = 2, 3
 _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": NOT_PROOF}
-_WIDTH = 72
-"""A terminal's 80 columns, less the host's name that pyinfra puts before each line."""
+_SHORT = 30
 _LINES, _BYTES, _ALL_BYTES = 400, 64 * 1024, 480 * 1024
 """Of one entry of the evidence, and of the file, which its reader takes up to 768 KiB."""
 
@@ -96,33 +94,19 @@ def _entry(source: str, rank: int | None, lines: Sequence[str]) -> dict[str, Any
     return {"source": source, "rank": rank, "text": text.decode(errors="ignore")}
 
 
-class Announcer:
-    """Prints lines that begin with the mode, so that no line can be taken for another's result."""
+def say(options: Options, text: str) -> None:
+    """Print a line that begins with the mode, so that it cannot be taken for another's result.
 
-    def __init__(self, mode: str) -> None:
-        self._label = f"[{mode}] "
+    A reader that has gone (a lost connection) must not end the test.
+    """
+    try:
+        print(f"[{options.mode}] {text}", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    def quote(self, lines: Sequence[str]) -> None:
-        """Print the last lines of somebody's log, cut to the width."""
-        for line in lines[-15:]:
-            self._print(f"{self._label}| {line}"[:_WIDTH])
 
-    def say(self, text: str) -> None:
-        """Print `text`, wrapped to the width."""
-        width = _WIDTH - len(self._label)
-        for line in textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False):
-            self._print(self._label + line)
-
-    def check(self, result: Result) -> None:
-        """Print one check, with its detail where that fits; a failure's is printed at the end."""
-        seconds = "" if result.seconds is None else f"{result.seconds:.2f} s"
-        line = f"{self._label}{result.id:<23} {result.status:<5}{seconds:>8}"
-        fits = 0 < len(result.detail) <= _WIDTH - len(line) - 2
-        self._print(f"{line}  {result.detail}" if fits else line)
-
-    def _print(self, line: str) -> None:
-        """Print now; a reader that has gone (a lost connection) must not end the test."""
-        try:
-            print(line, flush=True)
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def show(options: Options, result: Result) -> None:
+    """Print how a check ended, with its detail where that is short."""
+    seconds = "" if result.seconds is None else f"{result.seconds:.2f} s"
+    detail = f"  {result.detail}" if 0 < len(result.detail) <= _SHORT else ""
+    say(options, f"{result.id:<20} {result.status:<7}{seconds:>8}{detail}")

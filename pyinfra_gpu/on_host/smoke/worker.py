@@ -95,7 +95,7 @@ def main(text: str) -> int:
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     journal = Writer(directory, rank)
     try:
-        _rank(options, directory, measure, journal, rank)
+        _rank(options, journal, directory, measure)
     except Exception as error:
         journal.error(error)
         traceback.print_exc()
@@ -123,10 +123,9 @@ def _imported(journal: Writer, options: Options, **more: Any) -> Any:
     return torch
 
 
-def _rank(
-    options: Options, directory: Path, measure: list[str], journal: Writer, rank: int
-) -> None:
-    world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ["LOCAL_RANK"])
     torch = _imported(journal, options, rank=rank)
     on_cpu = options.mode == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
