@@ -175,14 +175,13 @@ def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
 
 
 def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    known = {name: (name, lambda text: text or "") for name in fields}
-    rows, error = nvidia_smi.read(run, known, what)
+    rows, error = nvidia_smi.read(run, fields, what)
     if error and "version mismatch" in error:
         updated = "the driver was updated, and its old kernel module is still loaded"
         raise TrainError(f"{updated} ({error}): {AGAIN}, or reboot it")
     if error:
         raise TrainError(error)
-    return rows
+    return [{name: text or "" for name, text in row.items()} for row in rows]
 
 
 def above(path: Path) -> Path:
