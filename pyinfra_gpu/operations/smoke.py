@@ -22,7 +22,6 @@ from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
@@ -184,13 +183,6 @@ def _check_verdict(
     current = fingerprint(spec, record, smoke_digest())
     if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
         return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
-    if has_fallback(spec, record):
-        wanted = spec.pytorch
-        journal.warn(
-            STAGE,
-            f"{spec.host}: the verdict is of torch {wanted.full_fallback}, the fallback, and not of"
-            f" the declared {wanted.full_version}",
-        )
     if verdict.passed:
         journal.verdict(Explained(verdict))
         return _stamped(state, host, spec, stamp_of(verdict, record), drift.stale)
