@@ -101,7 +101,6 @@ class Id(StrEnum):
 
     TRAINING_CHECKOUT_DIFFERS = "training.checkout-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
-    TRAINING_MODULE_HIDDEN = "training.module-hidden"
     TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"

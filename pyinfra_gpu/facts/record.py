@@ -407,7 +407,6 @@ class TrainingRecord:
     commit: Commit | Unknown | None  # HEAD; None where there is no checkout, or no commit in it
     dirty: Rows  # local changes in the form of `git status --porcelain`, at most 20 of them
     dirty_count: Count  # how many there are
-    dirty_submodules: Rows  # paths among `dirty` of submodules, with changes inside
     # those that are not there (lines that begin with "-") or at another commit than recorded ("+",
     # "U"), as `git submodule status` tells them, at most 20
     submodules: Rows
@@ -425,8 +424,6 @@ class LauncherRecord:
 
     linger: Flag  # whether the owner's user manager runs without a login
     manager: MaybeFlag  # whether it is on now, None without control groups of version 2
-    masked: Rows  # files of the system's that forbid it, or a run's unit, to start
-    own_masked: Rows  # of the owner's
     runs: tuple[RunName, ...] | Unknown  # those that are on or wait for their GPUs
 
 

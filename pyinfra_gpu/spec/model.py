@@ -348,9 +348,6 @@ class TrainingSpec(Section):
     retry_wait_s: int = key(
         30, "seconds before a run begins again by `--retries`",
         example=120, ge=1, le=3600)
-    reboot_wait_s: int = key(
-        86_400, "seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
-        example=7200, ge=60, le=2_592_000)
     notify: Command = key(
         (), "a command that gets JSON on its standard input when a run ends, fails, stalls or is"
         " resumed; the owner runs it", example=["/usr/local/bin/tell-me"], repr=False,
