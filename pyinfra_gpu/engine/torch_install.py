@@ -12,9 +12,9 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.drift.pytorch_lock import lock_of, platform_of
+from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal, wheels
-from pyinfra_gpu.engine.converge import Commands
+from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import last_of
 from pyinfra_gpu.engine.meeting import executing
@@ -36,6 +36,9 @@ def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) 
     """
     torch, files, lock = spec.pytorch, list[str](), lock_of(spec, record)
     what = f"install torch {torch.full_version}"
+    if lock is None and torch.lock == "required":  # for a Python that was not known before
+        yield refuse(STAGE, no_lock(spec, platform_of(spec, record)).sentence(spec.host))
+        return
     if torch.source != "wheel" and wrong:
         yield FunctionCommand(bring, (spec, record, files), {})
         if executing() and not files:
