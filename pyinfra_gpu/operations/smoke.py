@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +43,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.on_host.smoke.document import EVIDENCE
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import Options
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
@@ -203,9 +203,8 @@ def _stamp_file(spec: HostSpec, stamp: Stamp) -> File:
 
 def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict: Verdict) -> str:
     """Fetch what a failed test has left on the host, as far as it can be read."""
-    path = posixpath.normpath(verdict.evidence or "")
-    if not path.startswith(f"{spec.paths.state}/"):
-        return ""  # the verdict names a file, and not just any file belongs into a report
+    own = spec.paths.across_verdict if verdict.hosts else spec.paths.verdict
+    path = f"{own}.logs/{EVIDENCE}"  # not where the verdict says: that may be any file
     command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
     answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
     return "\n".join(answer.stdout) if answer.ok else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -199,6 +198,11 @@ class Test:
     def _conclude(self) -> int:
         """Write verdict and evidence, and say how it went; return the exit code."""
         found, output = self._verdict(), Path(self._options.output)
+        if wrong := found.having("fail", "unknown", "warn"):
+            remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
+            rank = found.failed.rank if found.failed else None
+            kernel = self._own.facts.get("kernel", {}).get("lines") or []
+            verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks)
         files.write(output, found.as_json())
         for check in found.having("warn"):
             verdict.say(self._options, f"WARN {check.id}: {check.detail}")
@@ -230,10 +234,8 @@ class Test:
             logs=str(options.logs),
             fingerprint=options.fingerprint,
             torch=self._own.facts.get("identity", {}).get("torch"),
-            kernel=platform.release(),
             others_kept_out=self._others_kept_out,
             gpus=tuple(gpu["name"] for gpu in self._gpus.get("gpus", ())),
-            evidence=self._evidence(),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*options.hosts,),
         )
@@ -245,16 +247,6 @@ class Test:
         sentence = "; ".join(filter(None, (first.detail, self._remark)))
         tail = tuple(self._run.tail(first.rank)) if first.status == "fail" else ()
         return Failed(first.id, sentence, first.rank, tail)
-
-    def _evidence(self) -> str | None:
-        """Keep what explains a result that is no pass."""
-        wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
-        if not wrong:
-            return None
-        remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
-        rank = self._failed.rank if self._failed else None
-        kernel = self._own.facts.get("kernel", {}).get("lines") or []
-        return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""
