@@ -115,7 +115,7 @@ def test_the_first_cause_of_an_end_is_named(row: str) -> None:
     own = Journal(HOST, pid=9, steps=["import"], facts=facts)
     run = Ranks(ASKED, Path("/x"), own=own, journals=journals, code=1)
     found = run.late("5 s") if codes == "late" else run.ending()
-    assert (found.sentence, found.rank) == (sentence, json.loads(named))
+    assert (found.detail, found.rank) == (sentence, json.loads(named))
 
 
 def test_what_only_lost_ranks_of_another_host_does_not_know_why() -> None:
@@ -124,16 +124,16 @@ def test_what_only_lost_ranks_of_another_host_does_not_know_why() -> None:
     own = Journal(HOST, pid=9, facts={"codes": {"0": 1}})
     here = Journal(0, pid=10, steps=["step"], **STATES["lost a peer"])
     run = Ranks(asked, Path("/x"), own=own, journals={0: here}, code=1)
-    assert not run.ending().known
+    assert run.ending().status == "unknown"
     run.options = replace(ASKED, ranks=1)
-    assert run.ending().known
+    assert run.ending().status == "fail"
     run.options, here.error, own.facts["codes"] = asked, None, {"0": -9}
-    assert run.ending().sentence.startswith("rank 0 (pid 10) was ended by signal 9")
-    assert run.ending().known
+    assert run.ending().detail.startswith("rank 0 (pid 10) was ended by signal 9")
+    assert run.ending().status == "fail"
     run.journals.clear()
     own.error = "RendezvousTimeoutError: x"
     met = "a did not meet b at 10.0.0.1 port 29400 of a (RendezvousTimeoutError: x): let TCP"
-    assert run.ending().sentence.startswith(met)
+    assert run.ending().detail.startswith(met)
 
 
 # -- collectives
@@ -197,10 +197,9 @@ def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
 
 def test_two_gpus_are_read_whole() -> None:
     read = gpus.read(Simulated())
-    assert [gpu["name"] for gpu in read["gpus"]] == ["NVIDIA GeForce RTX 5090"] * 2
+    assert [gpu["index"] for gpu in read["gpus"]] == ["0", "1"]
     first = read["gpus"][0]
-    assert (first["driver"], first["gen_max"], first["memory_mib"]) == ("580.95.05", 5, 32607)
-    assert (first["mig"], first["ecc_uncorrected"], first["remap_failure"]) == (None, None, None)
+    assert (first["memory.total"], first["mig.mode.current"]) == ("32607", None)
     assert read["processes"] == []
 
 
@@ -227,13 +226,15 @@ def test_what_nvidia_smi_says_of_lost_gpus_and_of_a_desktops_programs() -> None:
         for row in [(40, "G", "Xorg"), (41, "C+G", "/usr/bin/gnome-shell"), (42, "C", "python")]
     )
     read = gpus.read(host)
-    assert (read["error"], read["gpus"][1]["memory_used_mib"]) == ("GPU 1: GPU is lost", None)
+    assert (read["error"], read["gpus"][1]["memory.used"]) == ("GPU 1: GPU is lost", None)
     assert read["processes"] == [("41", "C+G", "/usr/bin/gnome-shell"), ("42", "C", "python")]
 
 
 def test_the_best_of_a_link_that_was_seen_counts() -> None:
-    seen = {"index": 0, "gen": 1, "width": None, "throttle": 4}
-    found = links.summary([seen, {**seen, "gen": 5, "throttle": 0x40}])[0]
+    fields = ("index", "pcie.link.gen.current", "pcie.link.width.current")
+    seen = dict(zip(fields, ("0", "1", None), strict=True)) | {"clocks_event_reasons.active": "0x4"}
+    busy = {"pcie.link.gen.current": "5", "clocks_event_reasons.active": "0x40"}
+    found = links.summary([seen, seen | busy])["0"]
     assert found == {"gen": 5, "width": None, "throttle": ["hw_thermal_slowdown", "sw_power_cap"]}
 
 

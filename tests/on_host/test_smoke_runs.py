@@ -221,9 +221,8 @@ _CUDA = """\
 _DEVICE = """\
         cuda.set_device(device)
         seen = cuda.get_device_properties(device)
-        uuid = str(seen.uuid)  # nvidia-smi says what it is of
-        value["uuid"] = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        value["name"], value["capability"] = seen.name, [seen.major, seen.minor]
+        value["uuid"], value["name"] = f"GPU-{seen.uuid}", seen.name
+        value["capability"] = [seen.major, seen.minor]
 """
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
