@@ -141,6 +141,7 @@ class Finding:
       "note": worth knowing and no drift, e.g. a proof from before the last reboot
     + stops: the run stops here on this host: what comes after could not work
     + since: the package action that explains it, by the package manager's own log
+    + deferred: it waits for a training run to end
     + repeats: what is no failure of a run that leaves it, and for which the next one works again
     """
 
@@ -154,6 +155,7 @@ class Finding:
     effect: Effect = "report"
     stops: bool = False
     since: PackageChange | None = None
+    deferred: bool = False
     repeats: bool = False
 
     @property

@@ -17,7 +17,7 @@ from pyinfra_gpu.drift.driver_inventory import (
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.finding import Finding, Id, stop
-from pyinfra_gpu.drift.rules import if_known, known, where
+from pyinfra_gpu.drift.rules import if_known, known, running, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import files
@@ -219,8 +219,12 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Other libraries under a running job: it goes on, and whatever it starts next fails."""
+    """Other libraries under a running job: it goes on, and whatever it starts next fails.
+
+    Under a training run the driver stage waits, and says so itself.
+    """
     moving = [each for each in driver.judge(spec, record) if each.id in INSTALLS]
+    moving = [] if running(record) else moving
     who = users(record) if moving else ()
     if at_work := known(who, "who uses the GPUs, and the driver has to move"):
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"

@@ -18,12 +18,11 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
-from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch import has_fallback
-from pyinfra_gpu.drift.rules import if_known
+from pyinfra_gpu.drift.rules import if_known, running
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
@@ -327,7 +326,7 @@ def _with_others(spec: HostSpec, record: Record, mine: str | None) -> Commands:
         "why": mine,
         "fingerprint": fingerprint(spec, record, smoke_digest()),
         "mode": drift.across_mode(spec),
-        "runs": deferred_by(record),
+        "runs": running(record),
     }
     said, missing = _heard(spec, "step", told)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])

@@ -9,6 +9,7 @@ from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
+from pyinfra_gpu.engine import journal
 from tasks.stages import driver, preflight
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -155,3 +156,14 @@ def test_a_driver_update_waits_for_the_run_and_stops_nothing() -> None:
     assert waiting.changing("ws1") == []
     found = effects(gpu_host([RUN]))
     assert found[Id.DRIVER_MODULE_DIFFERS] == "report"
+
+
+def test_what_waits_for_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a finding of preflight's too, and a warning beside the note that names the run."""
+    warned: list[tuple[str, str]] = []
+    monkeypatch.setattr(journal, "warn", lambda *words: warned.append(words))
+    host = gpu_host([RUN])
+    host.told["nvidia.packages"][0] = f"{DRIVER_PACKAGES[0]} 580.95.05-1 1 1"
+    assert next(iter(effects(host))) is Id.DRIVER_VERSION_DIFFERS
+    GpuRun(host, tasks=(preflight, driver)).prepare()
+    assert warned == []

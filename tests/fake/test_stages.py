@@ -10,7 +10,7 @@ import verdicts
 from fake_host import FakeHost, FakeRun, entry
 
 from pyinfra_gpu.drift import environment, layout
-from pyinfra_gpu.drift.concern import unread
+from pyinfra_gpu.drift.host import unread
 
 PREFIX = "/opt/pyinfra-gpu"
 

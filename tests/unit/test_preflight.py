@@ -10,7 +10,8 @@ from fake_host import FakeHost, entry
 from gpu_host import DATA, FACTS, URL, VERSION, GpuHost, bare_gpu_host, sources
 from proven_host import changed, proven_host
 
-from pyinfra_gpu.drift import concern, preflight
+from pyinfra_gpu.drift import host as whole_host
+from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
@@ -37,7 +38,7 @@ def system(name: str, version: str | None, id_: str) -> dict[str, Any]:
 
 def said(host: FakeHost) -> list[str]:
     spec, record = host.spec(), host.record()  # type: ignore[arg-type]
-    unread = [f"{spec.host}: {text}" for text in concern.unread(preflight, spec, record)]
+    unread = [f"{spec.host}: {text}" for text in whole_host.unread(preflight, spec, record)]
     findings = preflight.judge(spec, record)
     assert all(each.stops and each.effect == "report" for each in findings)
     return unread + [each.sentence(spec.host) for each in findings]

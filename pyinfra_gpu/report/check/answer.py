@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke
-from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.history import as_since, what, who
+from pyinfra_gpu.drift.host import history_of
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.host_names import natural
