@@ -40,7 +40,6 @@ class Id(StrEnum):
     PREFLIGHT_MOUNT_UNFIT = "preflight.mount-unfit"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_SHARED_MEMORY_UNFIT = "preflight.shared-memory-unfit"
-    PREFLIGHT_PRELOADED = "preflight.preloaded"
     PREFLIGHT_KEYS_IGNORED = "preflight.keys-ignored"
     PREFLIGHT_GPUS_DIFFER = "preflight.gpus-differ"
     PREFLIGHT_OTHER_DRIVER = "preflight.other-driver"

@@ -90,8 +90,6 @@ class SystemRecord:
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
-    preload: Rows  # what the loader loads into every program, by /etc/ld.so.preload
-    preload_problem: Text  # what the loader says where it cannot, to the owner
 
     @property
     def libdir(self) -> str:
@@ -309,11 +307,9 @@ class StorageRecord:
     boot_mib: MaybeCount = None
     initrd_mib: MaybeCount = None  # size of the largest initramfs there; 0 where there is none
     readonly: Text  # where a file system is mounted read-only that has to be written
-    volatile: Text  # where a file system in memory is mounted that a reboot must not empty
     # shm_mib, shm_free_mib: size and room of the file system that holds /dev/shm
     shm_mib: MaybeCount
     shm_free_mib: MaybeCount
-    shm_closed: Flag  # whether the owner may not write there
     noexec: Text  # where a file system is mounted from which nothing of ours can be started
     # how many are free where the prefix is, or will be, by `prefix`, and at /usr and /var; without
     # file systems that have no fixed number

@@ -259,27 +259,11 @@ OF_THE_HOST: dict[str, Drift] = {
         ids=("environment.set-for-all",),
         undo="sed -i '/CUDA_VISIBLE_DEVICES/d; /PYTHONPATH/d' /etc/environment",
     ),
-    "every program loads what is gone": Case(
-        inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
-        ids=("preflight.preloaded",),
-        refused=True,
-        undo="rm /etc/ld.so.preload",
-    ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
         ids=("preflight.shared-memory-unfit",),
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
-    ),
-    "the repository is on a file system in memory": Case(
-        inject=f"""
-            cp -a {TREE} /var/tmp/kept
-            mount -t tmpfs memory {TREE}
-            cp -a /var/tmp/kept/. {TREE}
-            rm -r /var/tmp/kept
-        """,
-        ids=("preflight.mount-unfit",),
-        undo=f"umount {TREE}",
     ),
     "/boot is read-only, and no initramfs is to be made": Case(
         inject="mount --bind /boot /boot; mount -o remount,bind,ro /boot",

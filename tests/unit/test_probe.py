@@ -601,15 +601,6 @@ REST = [
         "/etc/environment CUDA_VISIBLE_DEVICES", "/etc/environment.d/50-lab.conf PYTHONPATH",
         "/etc/environment.d/50-lab.conf RANK", "/etc/security/pam_env.conf LD_PRELOAD",
         "/etc/profile.d/lab.sh LD_LIBRARY_PATH")}),
-    Row("what the loader is to load", [
-        put("opt/agent.so"), put("etc/ld.so.preload", "# an agent\n/opt/agent.so:/opt/gone.so\n"
-                                 "libjemalloc.so.2 /usr/$LIB/x.so # mine\n"),
-    ], {"system.preload_problem": None, "system.preload": (
-        "/opt/agent.so", "/opt/gone.so", "libjemalloc.so.2", "/usr/$LIB/x.so")}),
-    Row("the loader's own words", [
-        put("etc/ld.so.preload", "/opt/odd.so"),
-        tool("true", "echo \"ERROR: ld.so: object '/opt/odd.so' cannot be preloaded\" >&2"),
-    ], {"system.preload_problem": "ERROR: ld.so: object '/opt/odd.so' cannot be preloaded"}),
     *(Row(f"{name} is masked", [
         put("etc/systemd/system/ssh.service", "[Unit]\n"),
         link(f"etc/systemd/system/{name}", "/dev/null"),

@@ -6,7 +6,6 @@ import os
 import re
 
 from .frame import Facts, Host, only
-from .system import preload_problem
 
 _MOST = 9  # lines of a file
 _FOR_ALL = (
@@ -15,10 +14,6 @@ _FOR_ALL = (
 )
 _OF_CUDA = r"(?=[^#]*(?:PATH|CUDA_HOME).*/cuda).*?(\w*(?:PATH|CUDA_\w+)\b.*)"
 _SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
-
-
-def _shm_closed(host: Host) -> bool:
-    return host.is_dir("/dev/shm") and not os.access(host.at("/dev/shm"), os.W_OK)
 
 
 def _closed(host: Host) -> list[str]:
@@ -75,8 +70,6 @@ def _nvcc(host: Host) -> str | None:
 
 
 FACTS: Facts = {
-    "system.preload_problem": preload_problem,
-    "storage.shm_closed": _shm_closed,
     "environment.for_all": _for_all,
 }
 NVIDIA: Facts = {

@@ -9,7 +9,6 @@ import sys
 from .files import document, masked, user_name
 from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
 
-_PRELOAD = "/etc/ld.so.preload"
 _GROUPS = "/sys/fs/cgroup"
 _MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, DKMS's own
 
@@ -82,23 +81,6 @@ def _enrolled(host: Host) -> bool | None:
     if last.endswith(("is not enrolled", "is already in the enrollment request")):
         return False
     raise NotTold(f"mokutil said {last[:80]!r}")
-
-
-def _preloads(host: Host) -> list[str]:
-    """Return what /etc/ld.so.preload has every program load; names end at blanks and colons."""
-    rows = host.rows(_PRELOAD) if host.there(_PRELOAD) else []
-    return [e for row in rows for e in row.partition("#")[0].replace(":", " ").split()]
-
-
-def preload_problem(host: Host) -> str | None:
-    """Return what the loader says where it cannot load all that /etc/ld.so.preload names.
-
-    It says so in front of whatever any program says.
-    """
-    if not host.is_filled(_PRELOAD):
-        return None
-    first = host.run("true", seconds=5)[1].partition("\n")[0]
-    return first if "ld.so" in first and "preload" in first else None
 
 
 def _gpus(host: Host) -> list[dict[str, Any]]:
@@ -239,7 +221,6 @@ FACTS: Facts = {
     "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.user": user_of,
     "system.secure_boot": _secure_boot,
-    "system.preload": _preloads,
     "system.python3": _python,
     "gpus.devices": _gpus,
 }
