@@ -235,9 +235,6 @@ class CudaRecord:
     link: Text = None
     alternative: Text = None  # what /etc/alternatives/cuda points at
     nvcc_on_path: Text = None  # the file behind the first nvcc where a login shell looks
-    # rows "FILE:LINE" of what login shells read that name a folder of CUDA's in a path, at most 9
-    # of a file; comments are not among them
-    shell_lines: Rows = ()
     gcc: Version | Unknown | None = None
     compiler: Version | Unknown | None = None  # version of the declared host compiler
     gxx: Flag = False  # whether g++ is there, which nvcc links C++ with
@@ -271,7 +268,6 @@ class LibcudaRecord:
     # what stands at libdir's libcuda.so, libcuda.so.1 and libnvidia-ml.so.1, and at the declared
     # toolkit's lib64/libcuda.so
     links: Mapping[Str, Link] | Unknown = field(default_factory=dict)
-    files: Rows = ()  # the regular files libdir/libcuda.so.*
     # folders that the loader is told to search and that hold a toolkit's stubs or compat libraries,
     # as "FILE: FOLDER"
     loader_paths: Rows = ()
@@ -392,7 +388,7 @@ class EnvironmentRecord:
     # content of its file, which may hold secrets and is shown as names alone; None where there is
     # no such file (the layout tells what else may stand at that path, e.g. a folder)
     text: Annotated[Hidden | Unknown | None, _made(hidden)]
-    # rows "FILE NAME" of the system's files that set variables for every login; never a value
+    # rows "FILE NAME" of variables that logins get by files of the system's; never a value
     for_all: Rows
 
 

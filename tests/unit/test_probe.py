@@ -39,6 +39,7 @@ from pyinfra_gpu.facts.record import CacheEntry, Link, LostFile, PciGpu, Reboot
 
 Change = Callable[[Tree], object]
 UID, ME = os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name
+HOME = pwd.getpwuid(UID).pw_dir
 SMI, GSP = "usr/bin/nvidia-smi", "lib/firmware/nvidia/580.95.05/gsp_ga10x.bin"
 LIBRARY, GUIDE = "usr/lib/libcuda.so.580.95.05", "usr/share/doc/nvidia-smi/copyright"
 CUBLAS = "usr/local/cuda-13.0/lib64/libcublas.so.13"
@@ -262,9 +263,9 @@ DRIVER = [
         "kernel.modules": {RUNNING: VERSION, NEWEST: VERSION},
         "kernel.headers": {RUNNING: True, NEWEST: True}, "kernel.sources": (),
         "nvidia.lost": (), "libcuda.loader_paths": (), "libcuda.proof": "{}\n",
-        "libcuda.files": (FILE,), "cuda.toolkits": ("13.0",),
+        "cuda.toolkits": ("13.0",),
         "cuda.link": "/usr/local/cuda-13.0", "cuda.alternative": "/usr/local/cuda-13.0",
-        "cuda.shell_lines": (), "cuda.gcc": "12.2.0", "cuda.gxx": True, "cuda.compiler": None,
+        "cuda.gcc": "12.2.0", "cuda.gxx": True, "cuda.compiler": None,
         "power.sessions": ("alice on pts/0",), "power.reboots": (),
     }),
     Row("processes with a GPU open", [
@@ -438,22 +439,12 @@ CUDA = [
     Row("a declared clang", [tool("clang-18", '[ "$*" = -dumpversion ] && echo 18.1.3')],
         {"cuda.compiler": "18.1.3"}, {"compiler": "clang-18"}),
     Row("a compiler that is not there", [], {"cuda.compiler": None}, {"compiler": "a b; $(exit)"}),
-    Row("what login shells are told", [
-        put("etc/environment", 'LD_LIBRARY_PATH="/usr/local/cuda/lib64"\n'),
-        put("etc/profile.d/lab.sh", "# export PATH=/usr/local/cuda-11.8/bin:$PATH\n"
-            "TOKEN=secret PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran\n"
-            "PATH=$PATH:/opt/tool/bin\nexport CUDA_HOME=/usr/local/cuda-12.6\n"),
-    ], {"cuda.shell_lines": (
-        '/etc/environment:LD_LIBRARY_PATH="/usr/local/cuda/lib64"',
-        "/etc/profile.d/lab.sh:PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
-        "/etc/profile.d/lab.sh:CUDA_HOME=/usr/local/cuda-12.6")}),
     Row("a plain libcuda.so is gone", [gone(PLAIN)],
         {"libcuda.links": {PLAIN: Link(kind="absent", target=None, real=None)}}),
     Row("it leads nowhere", [link(PLAIN, "libcuda.so.570.1")],
         {"libcuda.links": {PLAIN: Link(kind="link", target="libcuda.so.570.1", real=None)}}),
     Row("it leads to an empty file", [put(FILE)],
-        {"libcuda.links": {PLAIN: Link(kind="link", target="libcuda.so.1", real=None)},
-         "libcuda.files": ()}),
+        {"libcuda.links": {PLAIN: Link(kind="link", target="libcuda.so.1", real=None)}}),
     Row("it is a folder", [gone(PLAIN), made(PLAIN)],
         {"libcuda.links": {PLAIN: Link(kind="dir", target=None, real=None)}}),
     Row("it is a file", [gone(PLAIN), put(PLAIN, "x")],
@@ -462,9 +453,6 @@ CUDA = [
         [link("usr/local/cuda-13.0/lib64/libcuda.so", f"{{root}}{LIBDIR}/libcuda.so.1")],
         {"libcuda.links": {"/usr/local/cuda-13.0/lib64/libcuda.so": Link(
             kind="link", target=f"{{root}}{LIBDIR}/libcuda.so.1", real=FILE)}}),
-    Row("versions that were left behind", [
-        put(f"{LIBDIR}/libcuda.so.570.133.20", "x"), link(f"{LIBDIR}/libcuda.so.2", "nowhere"),
-    ], {"libcuda.files": (f"{LIBDIR}/libcuda.so.570.133.20", FILE)}),
     Row("a cache of other architectures and places", [
         put("opt/other/libcuda.so.1"),
         lambda tree: linker_cache(
@@ -597,10 +585,12 @@ REST = [
         put("etc/security/pam_env.conf", "# X DEFAULT=1\nLD_PRELOAD DEFAULT=/x.so OVERRIDE=\n"),
         put("etc/profile.d/lab.sh", "if true; then\n\texport  LD_LIBRARY_PATH='/opt/x y'\nfi\n"),
         put("etc/profile.d/more.csh", "PYTHONPATH=/of another shell\n"),
+        put(f"{HOME}/.bashrc", "# LD_LIBRARY_PATH=/usr/local/cuda\nPYTHONPATH=/x\n"),
+        put(f"{HOME}/.profile", "A=s3cret LD_LIBRARY_PATH=$A:/usr/local/cuda-12.4/lib64\n"),
     ], {"environment.for_all": (
         "/etc/environment CUDA_VISIBLE_DEVICES", "/etc/environment.d/50-lab.conf PYTHONPATH",
         "/etc/environment.d/50-lab.conf RANK", "/etc/security/pam_env.conf LD_PRELOAD",
-        "/etc/profile.d/lab.sh LD_LIBRARY_PATH")}),
+        "/etc/profile.d/lab.sh LD_LIBRARY_PATH", f"{HOME}/.profile LD_LIBRARY_PATH")}),
     *(Row(f"{name} is masked", [
         put("etc/systemd/system/ssh.service", "[Unit]\n"),
         link(f"etc/systemd/system/{name}", "/dev/null"),
