@@ -31,8 +31,6 @@ from pyinfra_gpu.spec import HostSpec
 
 _USED_BY_RUNS = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _OF_THE_CHECKOUT = (*training.CHECKOUT, Id.TRAINING_REQUIREMENTS_DIFFER)
-REFUSED_TOO = (Stage.DRIVER, Stage.CUDA, Stage.LIBCUDA)
-"""Stages that are shown even of a host that preflight refuses: usually they say why."""
 
 
 class Concern(Protocol):
@@ -81,31 +79,21 @@ def judge(spec: HostSpec, record: Record) -> list[StageJudgement]:
     found: list[StageJudgement] = []
     history = history_of(record)
     for stage, group in groupby(CONCERNS, key=lambda each: each.STAGE):
-        stopped = any(each.stops for each in found)
-        if stopped and not (found[0].stops and stage in REFUSED_TOO):
-            continue
         concerns = [*group]
         judgement = StageJudgement(
             stage=stage,
             summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
             findings=Findings(x for each in concerns for x in judged(each, spec, record, history)),
-            unread=tuple(x for each in concerns for x in unread(each, spec, record, planning=True)),
+            unread=tuple(x for each in concerns for x in unread(each, spec, record)),
         )
-        if judgement.findings or not stopped:
-            found.append(judgement)
+        found.append(judgement)
+        if judgement.stops:
+            break
     return found
 
 
-def unread(
-    concern: Concern, spec: HostSpec, record: Record, *, planning: bool = False
-) -> tuple[str, ...]:
-    """Return what could not be read of a host and has to be known, a clause each.
-
-    + planning: leave out what the owner may not see before the layout stage has opened the
-      directories again; once that stage has run it counts as anything else does
-    """
-    if planning and layout.shut(spec, record):
-        return ()
+def unread(concern: Concern, spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return what could not be read of a host and has to be known, a clause each."""
     reasons, runs = [*concern.judge.unread(spec, record)], record.launcher.runs
     if spec.training and concern.STAGE in _USED_BY_RUNS and isinstance(runs, Unknown):
         reasons.append(f"cannot tell whether a training run is running: {runs.reason}")

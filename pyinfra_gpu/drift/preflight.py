@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.compatibility import Due, HostFacts, check_host
-from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch, pytorch_build
+from pyinfra_gpu.drift import cuda, driver, layout, libcuda, packages, pytorch, pytorch_build
 from pyinfra_gpu.drift import preflight_driver as of_driver
 from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
@@ -128,13 +128,19 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield stop(id_, f"{place} is mounted read-only", expected, f"{action} /etc/fstab")
 
 
+def installing(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return what is found in the stages that install packages."""
+    parts = (driver, packages, cuda, libcuda)
+    return [each for part in parts for each in part.judge(spec, record)]
+
+
 def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Compare the free space with what is to come: torch, driver and toolkit, an initramfs.
 
     The package manager checks none of it beforehand: a full /usr leaves packages half installed, a
     full /boot a kernel that may not boot.
     """
-    judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
+    judged = installing(spec, record)
     due = {each.id for each in judged} & set(_TAKES_GIB)
     usr, var = (sum(_TAKES_GIB[each][column] for each in due) * 1024 for column in (0, 1))
     var = max(var, _VAR_MIB * any(each.acts for each in judged))

@@ -230,7 +230,8 @@ def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"
         found += f" the GPUs are used by {some(at_work, 4)}"
         expected, action = "no work on the GPUs during the repair", "run again when they are done"
-        yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action)
+        named = moving[0].packages
+        yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action, packages=named)
 
 
 RULES = (

@@ -198,7 +198,7 @@ def refused(
     concern: Concern, spec: HostSpec, record: Record, found: Findings
 ) -> PyinfraCommand | None:
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
-    unknown = unread(concern, spec, record, planning=not executing())
+    unknown = unread(concern, spec, record)
     if unknown:
         journal.unreadable(concern.STAGE)
     sentences = [f"{spec.host}: {text}" for text in unknown]

@@ -307,9 +307,6 @@ class StorageRecord:
     shm_mib: MaybeCount
     shm_free_mib: MaybeCount
     noexec: Text  # where a file system is mounted from which nothing of ours can be started
-    # how many are free where the prefix is, or will be, by `prefix`, and at /usr and /var; without
-    # file systems that have no fixed number
-    inodes: Mapping[Str, int] | Unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,7 +61,6 @@ FACTS: dict[str, Any] = {
     "driver.nova": False,
     "storage.free_mib": 225235,
     "storage.shm_mib": 31584,
-    "storage.inodes": {"/opt/pyinfra-gpu": 16216947},
     "packages.installed": {
         "g++": "4:12.2.0-3",
         "ccache": "4.7.5-1",

@@ -11,7 +11,7 @@ from proven_host import proven_host
 
 from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift.files import File
-from pyinfra_gpu.engine import journal, proof
+from pyinfra_gpu.engine import proof
 from tasks.stages import cuda, libcuda, preflight
 
 INSTALL, CHOOSE, COMPILE = (
@@ -148,25 +148,6 @@ def test_a_proof_is_noted_with_the_state_in_which_it_was_seen(
 
 def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
     assert "set_aside" not in executed(proven_host(told=dev("link libcuda.so.570 => -")))
-
-
-def test_a_refused_host_is_still_told_all_that_is_known_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[tuple[str, str]] = []
-    monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
-    host = proven_host(
-        told={
-            "driver.runfile": True,
-            "driver.persistenced": "failed",
-            "cuda.gxx": False,
-            **dev("absent"),
-        },
-    )
-    run_of(host).prepare()
-    assert ("driver", "driver.persistenced-differs") in told
-    assert ("cuda", "cuda.compiler-differs") in told
-    assert ("libcuda", "libcuda.link-differs") in told
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,6 @@ def _largest_initrd(host: Host) -> int:
     return -(-largest // 2**20)
 
 
-def inodes(host: Host) -> dict[str, int]:
-    """Return what is free by place. Btrfs and others make inodes as they need them: 0 of 0."""
-    places = {host.asked["prefix"]: _near(host)}
-    if host.asked["nvidia"]:
-        places.update({each: host.at(each) for each in ("/usr", "/var")})
-    found = {name: os.statvfs(folder) for name, folder in places.items()}
-    return {name: each.f_ffree for name, each in found.items() if each.f_files}
-
-
 def _mounted(host: Host) -> tuple[str | None, ...]:
     """Return where what a run writes is mounted read-only, and what is built noexec."""
     rows = (row.split(" ") for row in host.rows_if_any("/proc/self/mounts"))
@@ -81,7 +72,6 @@ NVIDIA: Facts = {
 """What is looked at only where an NVIDIA driver is wanted."""
 BELOW: Facts = {
     "storage.free_mib": lambda host: _mib(_near(host)),
-    "storage.inodes": inodes,
     "smoke.stamp": lambda host: believed(host, "stamp"),
     "cuda.proof": lambda host: believed(host, "cuda_proof"),
     "libcuda.proof": lambda host: believed(host, "libcuda_proof"),
