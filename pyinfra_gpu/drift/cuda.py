@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pyinfra_gpu.drift.driver_inventory import of_gpus
 from pyinfra_gpu.drift.files import lost_files
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop, unless_root
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
@@ -50,6 +50,11 @@ def home(spec: HostSpec) -> str:
 def package(spec: HostSpec) -> str:
     """Return the declared toolkit's package, e.g. cuda-toolkit-13-0."""
     return catalogue().toolkit_package(str(spec.cuda.release))
+
+
+def compiler(spec: HostSpec) -> str:
+    """Return the C++ compiler that nvcc uses: the declared one's, else the distribution's."""
+    return (spec.cuda.host_compiler or "gcc").replace("gcc", "g++").replace("clang", "clang++")
 
 
 def architectures(spec: HostSpec) -> str:
@@ -105,16 +110,16 @@ def _surely_declared(spec: HostSpec, record: Record) -> bool:
 
 
 def to_install(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages that are missing, as apt is asked for them: compilers and toolkit.
+    """Return the toolkit's package where it is missing, as apt is asked for it.
 
-    Only the toolkit's own package: `cuda` and `cuda-13-0` bring a driver of their choice.
+    Only its own one: `cuda` and `cuda-13-0` bring a driver of their choice.
     """
-    names, version = missing_compilers(spec, record), spec.cuda.version
+    version = spec.cuda.version
     lacks = _surely_declared(spec, record) and _lacks_package(spec, record)
     there = if_known(record.cuda.toolkits, ())  # of no package: it is left alone
-    if lacks and (_parts(spec, record) or spec.cuda.release not in there):
-        names.append(f"{package(spec)}={version}-*" if version else package(spec))
-    return names
+    if not lacks or (spec.cuda.release in there and not _parts(spec, record)):
+        return []
+    return [f"{package(spec)}={version}-*" if version else package(spec)]
 
 
 def to_reinstall(spec: HostSpec, record: Record) -> list[str]:
@@ -161,40 +166,6 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = "left alone, since somebody may have chosen those modes: open them"
         command = f"sudo chmod -R a+rX {home(spec)}"
         yield stop(Id.CUDA_TOOLKIT_DIFFERS, found, expected, action, command)
-
-
-# -- the compiler
-
-
-def compiler_name(spec: HostSpec) -> str:
-    """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
-    name, _, major = (spec.cuda.host_compiler or "").partition("-")
-    return f"{'clang++' if name == 'clang' else 'g++'}-{major}" if name else "g++"
-
-
-def missing_compilers(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages of the compilers that are missing; [] where none is."""
-    cuda, compiler, wanted = record.cuda, spec.cuda.host_compiler, list[str]()
-    if spec.cuda.toolkit and compiler is not None and cuda.compiler is None:
-        wanted += [compiler] if compiler.startswith("clang") else [compiler, compiler_name(spec)]
-    if spec.cuda.toolkit and cuda.gxx is False:
-        wanted.append("g++")
-    elif cuda.gcc is None:
-        wanted.append("gcc")  # Triton and torch.compile need one at run time
-    return wanted
-
-
-def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether they are there; a version that nvcc refuses is preflight's to find."""
-    cuda = record.cuda
-    for each in (cuda.gcc, cuda.compiler, cuda.gxx) if spec.privilege == "sudo" else ():
-        known(each)
-    if wanted := missing_compilers(spec, record):
-        names = ", ".join(wanted)
-        expected, packages = f"{names} for nvcc and torch.compile", (*wanted, "gcc", "g++")
-        action, id_ = f"install {names}", Id.CUDA_COMPILER_DIFFERS
-        missing = repair(id_, f"no {wanted[0]}", expected, action, packages)
-        yield unless_root(spec, missing, f"sudo apt-get install {' '.join(wanted)}")
 
 
 # -- the paths on which programs find it
@@ -252,7 +223,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     return {
         "the toolkit": sorted(f"{each.name} {each.version}" for each in _parts(spec, record)),
         "nvcc": str(record.cuda.nvcc),
-        "cuda_host_compiler": compiler_name(spec),
+        "cuda_host_compiler": compiler(spec),
         "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
@@ -261,7 +232,5 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 
 
 judge = Rules(
-    *where(declared, _toolkit, _closed),
-    *where(of_gpus, _compilers),
-    *where(declared, _plain_path, _first_nvcc, _unproven),
+    *where(declared, _toolkit, _closed, _plain_path, _first_nvcc, _unproven),
 )

@@ -74,7 +74,6 @@ class Id(StrEnum):
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
     CUDA_TOOLKIT_DIFFERS = "cuda.toolkit-differs"
-    CUDA_COMPILER_DIFFERS = "cuda.compiler-differs"
     CUDA_SHELL_PATH = "cuda.shell-path"
     CUDA_LINK_DIFFERS = "cuda.link-differs"
     CUDA_UNPROVEN = "cuda.unproven"

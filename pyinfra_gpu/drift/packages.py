@@ -18,7 +18,7 @@ IDS = Id.of(STAGE)
 _NAMED = 3  # so many are named
 _VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
 _GIT = "git"
-_COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
+_COMPILER = "g++"  # nvcc and Inductor compile C++; Triton a small module for each kernel
 _CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is not compiled again
 _HEADERS = "python3-dev"  # that module includes Python.h
 
@@ -42,6 +42,9 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
         names.add(_GIT)
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
         names |= {_GIT, _COMPILER, _HEADERS, _CCACHE}
+    if spec.accelerator == "nvidia":
+        nvccs = spec.cuda.host_compiler or _COMPILER
+        names |= {_COMPILER, nvccs, nvccs.replace("gcc", "g++")}
     if spec.environment.dynamo:
         named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
         own = named == "3" or f"{system_python}.".startswith(f"{named}.")

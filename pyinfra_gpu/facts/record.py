@@ -237,7 +237,6 @@ class CudaRecord:
     nvcc_on_path: Text = None  # the file behind the first nvcc where a login shell looks
     gcc: Version | Unknown | None = None
     compiler: Version | Unknown | None = None  # version of the declared host compiler
-    gxx: Flag = False  # whether g++ is there, which nvcc links C++ with
     proof: Whole | Unknown | None = None  # what the last proof of the toolkit left
 
 

@@ -26,16 +26,12 @@ _NO_REPOSITORY = (
 
 @converging(
     drift,
-    repairs=(
-        *(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS),
-        *(Id.CUDA_COMPILER_DIFFERS, Id.CUDA_SHELL_PATH),
-    ),
+    repairs=(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS, Id.CUDA_SHELL_PATH),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the declared toolkit and a compiler for it are installed, and whole.
+    """Ensure that the declared toolkit is installed, and whole.
 
-    Other toolkits beside it stay. Files that are gone come back with their packages. A compiler
-    that nvcc refuses fails this host with the one to install.
+    Other toolkits beside it stay. Files that are gone come back with their packages.
     """
     del found
     if wanted := drift.to_install(spec, record):
@@ -49,8 +45,7 @@ def _again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
     if (record := look(spec)) is None:
         return True  # which is said when the host is judged again
-    names = [*drift.missing_compilers(spec, record), *drift.to_reinstall(spec, record)]
-    return transaction.again(state, host, STAGE, spec, names)
+    return transaction.again(state, host, STAGE, spec, drift.to_reinstall(spec, record))
 
 
 @converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))
@@ -81,6 +76,6 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del found
     cuda, archs = spec.cuda, [*spec.cuda.archs]
     asked = {"toolkit": drift.home(spec), "release": cuda.release, "archs": archs}
-    what, compiler = f"compile for {drift.architectures(spec)}", drift.compiler_name(spec)
+    what, compiler = f"compile for {drift.architectures(spec)}", drift.compiler(spec)
     state = drift.state(spec, record)
     yield from proof.run("cuda", spec, record, what, state, compiler=compiler, **asked)

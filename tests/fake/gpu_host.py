@@ -89,7 +89,6 @@ FACTS: dict[str, Any] = {
     "cuda.alternative": "/usr/local/cuda-13.0",
     "cuda.nvcc_on_path": None,
     "cuda.gcc": "12.2.0",
-    "cuda.gxx": True,
     "cuda.compiler": None,
     "cuda.proof": None,
     "libcuda.cache": [
@@ -201,7 +200,6 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         **dict.fromkeys(("nvidia.packages", "nvidia.sources", "cuda.toolkits"), ()),
         **dict.fromkeys(("libcuda.cache", "libcuda.files"), ()),
         "driver.nouveau": True,
-        "cuda.gxx": False,
         "kernel.headers": {KERNEL: False},
         "cuda.missing": ["bin/nvcc"],
         "libcuda.links": [f"absent {LIB}/libcuda.so - -"],

@@ -76,12 +76,6 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
-    "a compiler's program is gone, and its package is there": (
-        proven_host(
-            told={"cuda.gxx": False}, responses={"--simulate": {"stdout": ["Done"]}},
-        ),
-        [" g++", "--reinstall g++"],
-    ),
     "the alternative is set": (proven_host(told=MOVED), [f"{CHOSEN} ''"]),
     "a link by hand is kept": (proven_host(told={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
     "a link of ours goes to the soname beside it": (

@@ -44,7 +44,7 @@ TRAINING = """
     torch.distributions training.commit training.dirty_count training.requirements_sha256
     training.stamp_text training.submodules"""
 GPUS = """
-    cuda.alternative cuda.compiler cuda.gcc cuda.gxx cuda.link cuda.missing cuda.nvcc cuda.toolkits
+    cuda.alternative cuda.link cuda.missing cuda.nvcc cuda.toolkits
     driver.loaded driver.module driver.nouveau driver.nova driver.on_disk driver.persistenced
     driver.persistenced_enabled gpus.devices kernel.headers kernel.initramfs kernel.installed
     kernel.modules libcuda.cache libcuda.links libcuda.loader_paths nvidia.packages

@@ -156,14 +156,6 @@ OF_APT: dict[str, Drift] = {
     ),
 }
 
-OF_CUDA: dict[str, Drift] = {
-    "g++ leads to nothing": Case(
-        inject="ln -sfn /nowhere /usr/bin/g++",
-        ids=("cuda.compiler-differs",),
-        holds="quiet g++ --version",
-    ),
-}
-
 _ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
@@ -294,7 +286,6 @@ OF_THE_HOST: dict[str, Drift] = {
 CASES: dict[str, Drift] = {
     **OF_THE_DRIVER,
     **OF_APT,
-    **OF_CUDA,
     **OF_PYTHON,
     **OF_GIT,
     **OF_THE_HOST,

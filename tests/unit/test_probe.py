@@ -265,7 +265,7 @@ DRIVER = [
         "nvidia.lost": (), "libcuda.loader_paths": (), "libcuda.proof": "{}\n",
         "cuda.toolkits": ("13.0",),
         "cuda.link": "/usr/local/cuda-13.0", "cuda.alternative": "/usr/local/cuda-13.0",
-        "cuda.gcc": "12.2.0", "cuda.gxx": True, "cuda.compiler": None,
+        "cuda.gcc": "12.2.0", "cuda.compiler": None,
         "power.sessions": ("alice on pts/0",), "power.reboots": (),
     }),
     Row("processes with a GPU open", [

@@ -69,7 +69,6 @@ FACTS: Facts = {
 }
 NVIDIA: Facts = {
     "driver.closed": _closed,
-    "cuda.gxx": lambda host: host.which("g++") is not None,
     "cuda.gcc": lambda host: _compiler(host, "gcc"),
     "cuda.compiler": lambda host: _compiler(host, host.asked["compiler"]),
     "cuda.nvcc": _nvcc,
