@@ -591,11 +591,6 @@ REST = [
         "/etc/environment CUDA_VISIBLE_DEVICES", "/etc/environment.d/50-lab.conf PYTHONPATH",
         "/etc/environment.d/50-lab.conf RANK", "/etc/security/pam_env.conf LD_PRELOAD",
         "/etc/profile.d/lab.sh LD_LIBRARY_PATH", f"{HOME}/.profile LD_LIBRARY_PATH")}),
-    *(Row(f"{name} is masked", [
-        put("etc/systemd/system/ssh.service", "[Unit]\n"),
-        link(f"etc/systemd/system/{name}", "/dev/null"),
-    ], {"launcher.masked": (f"/etc/systemd/system/{name}",)}) for name in (
-        "user@.service", f"user@{UID}.service", "systemd-logind.service")),
     Row("control groups of version 1", [], {"launcher.manager": None, "launcher.linger": False}),
     Row("a manager that is not on",
         [put("sys/fs/cgroup/cgroup.controllers", "cpu\n"), put(f"var/lib/systemd/linger/{ME}")],
