@@ -33,7 +33,6 @@ _RANK_SHM_MIB = 128  # of /dev/shm, for a rank of a training run and its data lo
 _VAR_MIB = 102.4
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
-_BOOT = "/boot"
 _TMP = "/tmp"  # noqa: S108 - nothing of ours is written there
 
 
@@ -119,8 +118,7 @@ def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
         found, expected = f"{place} is mounted noexec", f"programs that can start below {prefix}"
         action = f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or"
         yield stop(id_, found, expected, f"{action} choose another `prefix`")
-    place = if_known(record.storage.readonly, None)
-    if place and (place != _BOOT or of_driver.makes_initramfs(spec, record)):
+    if place := if_known(record.storage.readonly, None):
         expected = f"file systems that can be written, below {prefix} too"
         action = "see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after"
         action += f" an error of the disk; if not, run `mount -o remount,rw {place}` and look at"
@@ -158,7 +156,7 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
         (spec.paths.build, storage.free_mib, built * 1024, " for a build of torch", elsewhere),
         ("/usr", storage.usr_mib, usr, " for what is to be installed", system),
         ("/var", storage.var_mib, var, " for what is to be installed", system),
-        (_BOOT, storage.boot_mib, boot, ", for another initramfs", kernels),
+        ("/boot", storage.boot_mib, boot, ", for another initramfs", kernels),
     ):
         free = known(free_mib, f"the free disk space at {place}") if need else None
         if free is not None and free < need:

@@ -81,26 +81,22 @@ def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
     ids = catalogue().gpus[wanted].pci_ids if wanted else ()
     for each in there:
         name = _model(each)
-        if wanted and _pci_id(each) not in ids and (ids or name):
-            found = f"{each.address} is {_pci_id(each)}{f', {name}' if name else ''}"
+        if wanted and each.pci_id not in ids and (ids or name):
+            found = f"{each.address} is {each.pci_id}{f', {name}' if name else ''}"
             expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
             action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
             yield stop(id_, found, expected, action)
             break
-    if without_window := [each.address for each in there if each.bar1_mib is None]:
+    if without_window := [each.address for each in there if each.bar1 is False]:
         found = f"{', '.join(without_window)} has no BAR1 aperture"
         action = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
         yield stop(id_, found, "one, or the driver finds no device", action)
 
 
-def _pci_id(device: PciGpu) -> str:
-    return f"{device.vendor}:{device.device}".replace("0x", "")
-
-
 def _model(device: PciGpu) -> str | None:
     """Return the model of which a device has a PCI id, if it is a known one."""
     rows = catalogue().gpus.items()
-    return next((name for name, each in rows if _pci_id(device) in each.pci_ids), None)
+    return next((name for name, each in rows if device.pci_id in each.pci_ids), None)
 
 
 def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:

@@ -103,12 +103,9 @@ class PciGpu:
     """One controller."""
 
     address: Str  # e.g. "0000:01:00.0"
-    # vendor, device, class_: as the kernel prints them ("0x10de")
-    vendor: Str
-    device: Str
-    class_: Str
+    pci_id: Str  # e.g. "10de:2b85"
     driver: Text  # name of the kernel driver bound to it
-    bar1_mib: MaybeCount  # window onto the GPU's memory, None if the firmware assigned none
+    bar1: Flag  # whether the firmware gave it a window onto the GPU's memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,11 +47,9 @@ FACTS: dict[str, Any] = {
     "gpus.devices": [
         {
             "address": f"0000:0{n}:00.0",
-            "vendor": "0x10de",
-            "device": "0x2b85",
-            "class_": "0x030000",
+            "pci_id": "10de:2b85",
             "driver": "nvidia",
-            "bar1_mib": 32768,
+            "bar1": True,
         }
         for n in (1, 2)
     ],

@@ -257,10 +257,6 @@ OF_THE_HOST: dict[str, Drift] = {
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
     ),
-    "/boot is read-only, and no initramfs is to be made": Case(
-        inject="mount --bind /boot /boot; mount -o remount,bind,ro /boot",
-        undo="umount /boot",
-    ),
     "shared memory is mounted noexec, as hardening has it": Case(
         inject="mount -o remount,noexec /dev/shm",
         undo="mount -o remount,exec /dev/shm",

@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("cannot tell what is on the PCI bus: no permission",),
     ),
     "the firmware gives no window": (
-        changed({"gpus.devices": [{**each, "bar1_mib": None} for each in FACTS["gpus.devices"]]}),
+        changed({"gpus.devices": [{**each, "bar1": False} for each in FACTS["gpus.devices"]]}),
         ("no BAR1 aperture", "Above 4G Decoding"),
     ),
     "Blackwell with proprietary modules": (
@@ -267,14 +267,6 @@ def test_a_tmp_from_which_nothing_can_be_loaded_is_told_where_something_would_be
         found = preflight.judge(host.spec(), host.record())
         assert " ".join(f"{each.id} {each.effect}" for each in found) == told
         assert not any(each.stops for each in found)
-
-
-def test_a_read_only_boot_is_refused_where_another_initramfs_is_to_be_made() -> None:
-    read_only = {"storage.readonly": "/boot"}
-    assert said(proven_host(told=read_only)) == []
-    (sentence,) = said(bare_gpu_host(told=read_only))
-    assert "/boot is mounted read-only" in sentence
-    assert "mount -o remount,rw /boot" in sentence
 
 
 @pytest.mark.parametrize("name", REFUSED)

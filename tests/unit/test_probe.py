@@ -364,12 +364,10 @@ DRIVER = [
         pci("0000:08:00.0", vendor="0x10de", device="0x22a3", class_="0x068000"),
         pci("0000:02:00.0", vendor="0x1234", device="0x1111", class_="0x030000"),
     ], {"gpus.devices": tuple(
-        PciGpu(address=f"0000:{at}:00.0", vendor="0x10de", device=device, class_=class_,
-               driver=driver, bar1_mib=window)
-        for at, device, class_, driver, window in (
-            ("01", "0x2b85", "0x030000", "nvidia", 32768), ("06", "0x2330",
-                "0x030200", None, 131072),
-            ("07", "0x2330", "0x030200", None, None)))}),
+        PciGpu(address=f"0000:{at}:00.0", pci_id=pci_id, driver=driver, bar1=bar1)
+        for at, pci_id, driver, bar1 in (
+            ("01", "10de:2b85", "nvidia", True), ("06", "10de:2330", None, True),
+            ("07", "10de:2330", None, False)))}),
     Row("a GPU that cannot be read", [pci("0000:01:00.0", vendor="0x10de", device="0x2b85")],
         {"gpus.devices": UNTOLD}),
 ]  # fmt: skip

@@ -52,8 +52,7 @@ def _mounted(host: Host) -> tuple[str | None, ...]:
     ours = [host.asked[each] for each in ("prefix", "venv", "build")]
     # As root, a run writes to the system as well.
     roots = [] if host.asked["owner"] == "-" else ["/", "/etc", "/usr", "/var"]
-    boot = ["/boot"] if roots and host.asked["nvidia"] and host.is_dir("/boot") else []
-    written = [*ours, host.asked["training"], *roots, *boot]
+    written = [*ours, host.asked["training"], *roots]
     # torch.compile and Triton load from /tmp what they have built.
     return first("ro", written), first("noexec", [*ours, "/tmp"])
 

@@ -286,5 +286,4 @@ def _gpus(record: Record) -> tuple[str, ...] | Unknown:
     if isinstance(devices, Unknown):
         return devices
     names = {pci_id: gpu.name for gpu in catalogue().gpus.values() for pci_id in gpu.pci_ids}
-    ids = [f"{gpu.vendor}:{gpu.device}".replace("0x", "") for gpu in devices]
-    return tuple(names.get(pci_id, f"NVIDIA {pci_id}") for pci_id in ids)
+    return tuple(names.get(gpu.pci_id, f"NVIDIA {gpu.pci_id}") for gpu in devices)
