@@ -17,7 +17,7 @@ import pytest
 from fake_host import FakeHost
 from gpu_host import GpuHost
 from pydantic import BaseModel
-from verdicts import across_stamp, document, stamp
+from verdicts import document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
 from pyinfra_gpu.facts.fields import Unknown
@@ -119,7 +119,7 @@ def fuzz() -> random.Random:
 
 
 FORMS: dict[str, tuple[Any, Any]] = {
-    "a stamp": (Stamp, stamp(across=across_stamp())),
+    "a stamp": (Stamp, stamp(across=["ws1", "ws2"])),
     "a proof": (Proof, {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}),
     "what was installed": (
         TrainingStamp,

@@ -68,7 +68,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
         (owed,) = smoke.judge(host.spec(), host.record())
         assert owed.effect == "note"
-        assert owed.found.endswith("; `train start` refuses until it has passed") is trains
+        assert ("; `train start` refuses until" in owed.found) is trains
 
 
 # What differs -> whether it waits for the run.

@@ -83,7 +83,6 @@ def test_a_request_with_gpus_asks_for_driver_and_toolkit() -> None:
     asked = asked_by(resolve(data, "ws1"))
     assert asked["nvidia"]
     assert (asked["cuda_release"], asked["compiler"]) == ("13.0", "gcc-13")
-    assert "{distro}" in asked["repository"]
     assert asked["keyring"] == system_files.KEYRING
     assert (asked["cuda_proof"], asked["libcuda_proof"]) == (PATHS.cuda_proof, PATHS.libcuda_proof)
     assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= {*asked["entries"]}

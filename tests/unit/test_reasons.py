@@ -46,18 +46,6 @@ SAID = {
         "failed to open file `/x/METADATA`",
         "No such file or directory",
     ),
-    "sudo: 3 incorrect password attempts": (
-        "sudo did not accept the password",
-        "--same-sudo-password",
-    ),
-    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": (
-        "",
-        "Check network",
-    ),
-    "  Because torchx was not found in the package registry and you require torchx, so": (
-        "",
-        "See what is offered",
-    ),
     "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
 }
 
