@@ -11,56 +11,21 @@ import gc
 import json
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import collectives, compiling, device, hang, libraries, links, precision, step
 from .journal import HOST, Journal, Writer, file_of
 from .options import REHEARSAL_CPU, Options
+from .rank import Rank, dist, torch
 from .ranks import die_with_parent
-
-if TYPE_CHECKING:
-    import torch
 
 _TIMEOUT = timedelta(seconds=60)
 """NCCL's watchdog writes its flight recorder down when this is over; and so long a rank waits for
 one of another host."""
-
-
-@dataclass
-class Rank:
-    """One rank of `world_size`, with its journal and the device that its tensors are on.
-
-    + directory: where all ranks of this host write
-    """
-
-    journal: Writer
-    rank: int
-    world_size: int
-    device: torch.device
-    directory: Path
-    allreduce_mib: int = 1
-
-    @property
-    def compiles(self) -> bool:
-        """Whether this rank compiles: on the CPU of a host one does it for all."""
-        return self.device.type != "cpu" or self.rank == 0
-
-    def meet(self, name: str) -> None:
-        """Wait until all ranks of this host have come here.
-
-        Not by a collective, whose watchdog ends a rank that waits for longer than a minute: a
-        compiler on slow cores takes that. A hang is the launcher's to end, here too.
-        """
-        self.journal.step("waiting for the other ranks")
-        (self.directory / f"{name}.{self.rank}").touch()
-        while len([*self.directory.glob(f"{name}.*")]) < self.world_size:
-            time.sleep(0.02)
 
 
 MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
@@ -139,9 +104,6 @@ def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]
 
 def _together(it: Rank, measure: list[str], *, among_hosts: bool) -> None:
     """Measure what all ranks do together, in a process group."""
-    import torch
-    import torch.distributed as dist
-
     with it.journal.measuring("init"):
         if it.device.type == "cpu":
             # On one host longer than the deadline: a hang is the launcher's to end, with the stacks
