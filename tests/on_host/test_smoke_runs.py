@@ -226,7 +226,7 @@ _DEVICE = """\
 """
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
-    ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
+    ("rank.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
     (
         *("device.py", _CUDA),
         '        value.update(built_for="13.0", archs=["sm_120"], devices=2)\n',
