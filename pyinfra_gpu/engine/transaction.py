@@ -54,7 +54,7 @@ def words(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tuple[str
 
     + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
     + reinstall: also where a package is installed already
-    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+    + wait_s: seconds to wait where somebody else takes the lock
 
     Simulation and real run must not differ in more than an option.
     """
