@@ -103,7 +103,7 @@ BARE: dict[str, Any] = {
     **dict.fromkeys(("torch.damaged", "torch.foreign", "torch.needs", "training.dirty"), ()),
     **dict.fromkeys(("training.submodules"), ()),
     **{key: {} for key in ("torch.damaged_others", "torch.distributions", "packages.installed")},
-    **dict.fromkeys(("training.stamp_text", "smoke.stamp", "environment.text")),
+    **dict.fromkeys(("training.stamp_text", "smoke.stamp")),
     "torch.installing": False,
     "training.dirty_count": 0,
 }
@@ -190,8 +190,7 @@ class FakeHost:
 
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         """What a host answers on which all is as declared."""
-        text = environment.declared(wanted, "ubuntu")[0].content.decode()
-        own = {"system.hostname": self.name, "environment.text": text, "smoke.verdict": None}
+        own = {"system.hostname": self.name, "smoke.verdict": None}
         return {**FACTS, **own, **(BARE if self.bare else {})}
 
     def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:
