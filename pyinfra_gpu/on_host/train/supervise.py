@@ -47,7 +47,9 @@ _FIRST = re.compile(r"Root Cause \(first observed failure\).*?\brank +: (\d+)", 
 def supervise(site: Site, name: str) -> int:
     """Go through one attempt of a run; return 0 where its end was written down, or AGAIN."""
     run = runs.record(site.runs / name)
-    formats(), causes.carried()  # read now: a deploy may replace the program while the run is on
+    # All that it will need is read now: a deploy may replace the program while the run is on.
+    formats()
+    causes.carried()
     try:
         return Supervisor(site, runs.whole(run)).work()
     except (TrainError, OSError) as error:
