@@ -1,4 +1,4 @@
-"""The environment file: what is written is what systemd and a shell read."""
+"""The environment file: what is written is what a shell reads; the rehearsal asks systemd."""
 
 from __future__ import annotations
 
