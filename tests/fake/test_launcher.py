@@ -67,7 +67,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
         (owed,) = smoke.judge(host.spec(), host.record())
         assert owed.effect == "note"
-        assert owed.found.endswith("; `train start` refuses until it has passed") is trains
+        assert owed.found.endswith("; `train start` refuses until one passes") is trains
 
 
 # What differs -> whether it waits for the run.
