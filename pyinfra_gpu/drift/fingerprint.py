@@ -27,7 +27,7 @@ def fingerprint(spec: HostSpec, record: Record, bundle_sha256: str) -> str:
         "the boot": str(record.system.boot_id),
         "the kernel": str(record.system.kernel),
         "the driver": [str(record.driver.loaded), str(record.driver.libcuda)],
-        "the GPUs": sorted(f"{gpu.address} {gpu.device}" for gpu in devices),
+        "the GPUs": sorted(f"{gpu.address} {gpu.pci_id}" for gpu in devices),
         "Python": str(record.torch.python),
         "torch": [spec.pytorch.full_version, str(record.torch.git_version)],
         "installed packages": [

@@ -18,11 +18,10 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
-from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.rules import if_known
+from pyinfra_gpu.drift.rules import if_known, running
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
@@ -267,7 +266,7 @@ def _with_others(spec: HostSpec, record: Record) -> Commands:
     """Take part if any host of the group finds that the step has to be made."""
     mode = "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
     mine = drift.why_across(spec, record)
-    told = {"why": mine, "mode": mode, "runs": deferred_by(record)}
+    told = {"why": mine, "mode": mode, "runs": running(record)}
     said, missing = _heard(spec, "step", told)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])

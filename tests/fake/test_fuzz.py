@@ -20,10 +20,9 @@ from pydantic import BaseModel
 from verdicts import document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
-from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
+from pyinfra_gpu.facts.stamps import Proof, TrainingStamp, outdated
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import Answer, judge
