@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pyinfra_gpu.drift import training
+from pyinfra_gpu.drift.driver import UNDER_A_RUN
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
@@ -82,6 +83,8 @@ def deferred_by(record: Record) -> str:
 
 def _deferred(each: Finding, runs: str) -> Finding:
     alone = each.id in _PUT_OFF_TOO
+    if each.id in UNDER_A_RUN:
+        return each
     if not (alone if each.stops else each.acts and (alone or each.stage in _USED_BY_RUNS)):
         return each
     return replace(

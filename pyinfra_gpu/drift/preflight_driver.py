@@ -21,9 +21,9 @@ from pyinfra_gpu.drift.rules import if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
+from pyinfra_gpu.packages.names import is_driver, plain
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks import Archive, catalogue
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
 INSTALLS = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
@@ -121,7 +121,8 @@ def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
     known(record.system.os_id, "which distribution it runs")
     source = repository(spec, record) if from_nvidia(spec) else None
-    found, expected = driver.none_known(spec, record), "packages of the declared driver"
+    found, expected = f"no packages of driver branch {spec.driver.branch} with", "its packages"
+    found += f" {spec.driver.modules} modules are known for {record.system.os_name}"
     action = "install the driver yourself and declare `driver_source = 'present'`"
     if isinstance(source, str):
         found, expected = source, "a package repository of NVIDIA's for this host"
@@ -165,36 +166,35 @@ def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Parts of a driver that the declared one's archive does not have."""
+    """Find packages of another driver, which conflict with the declared one or mix with it.
+
+    Where NVIDIA's is declared: those of a distribution's archive, and, if the driver moves, what
+    is left of one. Its firmware may be the same file in both, over which the installation stumbles.
+    Where the distribution's is declared: NVIDIA's, and another series of the archive ("580-open"
+    and "580-server-open").
+    """
     rows = known(record.nvidia.packages, "the installed NVIDIA packages")
     own, moves = archive(spec, record), bool(due(spec, record) & INSTALLS)
-    if own is None and not from_nvidia(spec):
-        return
-    names = [plain(each.name) for each in rows if _of_another(each, own, moves)]
-    where_ = "is installed, of another driver" if own else "came from the distribution's archive"
-    keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
-    if names:
+
+    def in_the_way(each: NvidiaPackage) -> bool:
+        of_driver = is_driver(each.name, each.version)
+        of_kernel = each.name.startswith(_OF_KERNELS)
+        if own is not None:
+            mine = plain(each.name) in own.apart or own.series in each.name
+            return (of_driver or of_kernel) and not mine
+        marked = _OF_AN_ARCHIVE.search(each.version) is not None
+        return of_kernel or (marked and (of_driver or moves))
+
+    names = [plain(each.name) for each in rows if in_the_way(each)]
+    if names and (own or from_nvidia(spec)):
+        where_ = (
+            "is installed, of another driver" if own else "came from the distribution's archive"
+        )
+        keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
         remove = f"remove them with `sudo apt-get purge {' '.join(names)}`"
         action = f"{remove}, or declare {keep} to keep that driver, or 'present' to keep what is"
         expected = "no other driver's packages"
         yield stop(_OTHER, f"{some(names, 3)} {where_}", expected, f"{action} there")
-
-
-def _of_another(each: NvidiaPackage, own: Archive | None, moves: bool) -> bool:
-    """Tell whether it is of another driver, or is left of one and in the way.
-
-    Of NVIDIA's repository, or another series of the archive, which conflicts with the declared one
-    ("580-open" and "580-server-open"), where the distribution's is declared. Firmware of the very
-    version that NVIDIA's repository has is the same file in both, over which the installation
-    stumbles; with the helper NVIDIA's driver conflicts.
-    """
-    row, of_kernel = (each.name, each.version), each.name.startswith(_OF_KERNELS)
-    if own is not None:
-        mine = plain(each.name) in own.apart or own.series in each.name
-        return (is_driver(*row) or of_kernel) and not mine
-    marked = _OF_AN_ARCHIVE.search(each.version) is not None
-    left = (marked and names_its_version(*row)) or is_helper(*row)
-    return of_kernel or (marked and is_driver(*row)) or (moves and left)
 
 
 def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.driver import SERVICES, uncured
+from pyinfra_gpu.drift.driver import NOT_CURED, SERVICES
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.deadlines import within
@@ -95,7 +95,7 @@ def _obstacle(told: Told, answer: Answer) -> str | None:
         case "rebooting":
             return None
         case "again":
-            return uncured(told.value(int, "at"))
+            return NOT_CURED
         case "busy":
             against = told.value(tuple[str, ...], "against")
             who = against.reason if isinstance(against, Unknown) else ", ".join(against[:4])

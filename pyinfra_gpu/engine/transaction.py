@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra.api.command import PyinfraCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
@@ -48,7 +48,12 @@ def _apt(
 
 def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
     """Return the command that finishes what an interrupted installation left."""
-    return step(stage, _FINISH, apt.finish(), run_as=as_root(spec), seconds=deadlines.INSTALL)
+
+    def finish(state: State, host: Host) -> bool:
+        answer = _apt(state, host, spec, apt.finish(), deadlines.INSTALL, _FINISH)
+        return answer.ok or failed(host, stage, f"{host.name}: {_FINISH}: {why(answer)}")
+
+    return FunctionCommand(finish, (), {})
 
 
 def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:

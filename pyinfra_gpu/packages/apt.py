@@ -150,7 +150,6 @@ _SUMS_UP = re.compile(
 )
 _PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
 _BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
-_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 
 
 def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
@@ -172,11 +171,3 @@ def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
     found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
     found.sort(key=lambda line: not line.startswith("W"))
     return tuple(_PREFACE.sub("", line) for line in found or lines)
-
-
-def says_script_failed(lines: Sequence[str]) -> bool:
-    """Tell whether `finish` says that the program failed by which a package sets itself up.
-
-    Then all its files are there, and to install it again would fail the same way.
-    """
-    return any(_SCRIPT_FAILED.match(line) for line in lines)

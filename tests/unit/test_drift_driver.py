@@ -23,7 +23,7 @@ from own_driver_host import MODULES, NOBLE_KERNEL, NOBLE_NEXT, SIGNED, signed_ro
 
 from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.driver_inventory import packages, repository, target
-from pyinfra_gpu.drift.finding import Finding, Id
+from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.preflight import judge as preflight
 from pyinfra_gpu.operations.driver import requests
 from pyinfra_gpu.packages import files
@@ -180,7 +180,6 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "the owner may not write in shared memory": ([], {"storage.shm_closed": True}),
     # the kernel's side
-    "DKMS has forgotten it": (["module-not-built"], {"kernel.sources": [OLD]}),
     "no headers": (["headers-missing"], {"kernel.headers": {KERNEL: False}}),
     "no module": (["module-not-built"], plain(on_disk=None, on_disk_open=None)),
     "a module of another version": (
@@ -221,6 +220,18 @@ def test_each_deviation_and_its_near_miss(name: str) -> None:
     for each in judged(host):
         assert each.found and each.action and each.found != each.expected
         assert not {"None", "True", "False"} & set(re.findall(r"[A-Z]\w+", each.found))
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        ({"smoke": "auto"}, ", or reboot where only that helps, and run the smoke test again"),
+        ({"driver_reboot": "never"}, ""),
+    ],
+)
+def test_a_plan_says_what_follows_on_another_driver(data: dict[str, str], then: str) -> None:
+    (found,) = judged(changed(data, **whole(TOO_OLD)))
+    assert found.action == f"install that version, reload its module{then}"
 
 
 def test_a_fresh_host_lacks_everything_and_says_so_in_order() -> None:
@@ -345,28 +356,12 @@ def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(
     assert ("did not help, so none follows" in found.action) is not again
 
 
-@pytest.mark.parametrize(
-    ("facts", "noted"),
-    [
-        ({"power.reboots": f"1 {BOUND}"}, True),
-        ({"power.reboots": f"1 {BOOT} x\n", **NOUVEAU}, False),
-        ({"power.reboots": f"1 {BOOT} x\n", "driver.loaded": "?no permission"}, False),
-    ],
-)
-def test_a_reboot_that_helped_is_forgotten_by_the_next_run_where_its_own_could_not(
-    facts: dict[str, str | None], noted: bool
-) -> None:
-    found = [each for each in judged(GpuHost(told=facts)) if each.id is Id.DRIVER_REBOOT_NOTED]
-    assert bool(found) is noted
-
-
 # -- Ubuntu's own driver
 
 NEWER_KERNEL = {
     "kernel.installed": [NOBLE_KERNEL, NOBLE_NEXT],
     "kernel.modules": {NOBLE_NEXT: None},
 }
-SOMEBODYS = {"driver.module": "/bin/false /etc/modprobe.d/mine.conf"}
 DEBIAN = {"system.os_name": "Debian 12", "system.os_version": "12", "system.os_id": "debian"}
 
 OWN: dict[str, tuple[GpuHost, list[str]]] = {
@@ -389,10 +384,6 @@ OWN: dict[str, tuple[GpuHost, list[str]]] = {
         ubuntu(told=NEWER_KERNEL), ["not-installed", "module-not-built"],
     ),
     "a module's file is gone": (ubuntu(told={"driver.on_disk": None}), ["module-not-built"]),
-    "somebody forbade the module": (ubuntu(told=SOMEBODYS), ["module-name-differs"]),
-    "a rule that loads the module itself": (
-        GpuHost(told={"driver.module": "nvidia /etc/modprobe.d/x.conf"}), [],
-    ),
 }  # fmt: skip
 
 
@@ -418,7 +409,7 @@ def test_an_archive_without_the_branch_is_refused_with_the_way_out() -> None:
     assert said.startswith("driver_source = 'distribution' offers branch 535 and 570 and 580")
     assert said.endswith("driver_source = 'nvidia'")
     (said,) = stops(ubuntu(told={**bare, **DEBIAN}))
-    assert "no packages of driver branch 580 with open modules are known in the archive" in said
+    assert "no packages of driver branch 580 with open modules are known for Debian 12" in said
     assert "declare `driver_source = 'nvidia'`" in said
 
 

@@ -162,8 +162,7 @@ ANSWERS: dict[str, tuple[dict[str, object], str]] = {
     "busy with a job": ({"against": ["pid 812 (python3)"]}, "in use by pid 812 (python3): run"),
     "busy with many": ({"against": ["a", "b", "c", "d", "e"]}, "in use by a, b, c, d: run"),
     "busy, who knows": ({"against": 7}, "in use by "),
-    "again": ({"at": 1763777520}, "the reboot of 2025-11-22 02:12 UTC did not help"),
-    "again, in a year that is none": ({"at": 9999999999999}, "the reboot did not"),
+    "again": ({}, "one reboot for that did not help"),
     "refused": ({"why": "it does not tell its boot_id"}, "does not tell its boot_id"),
     "odd": ({}, "it did not answer ("),
 }

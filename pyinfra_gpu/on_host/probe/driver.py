@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from functools import cache
 
 from .files import entry
@@ -40,35 +41,13 @@ def _loaded_is_open(host: Host) -> bool | None:
 
 
 @cache
-def _rule(host: Host) -> str | None:
-    """Return the rule of modprobe's that has another module loaded in the place of nvidia.
-
-    "NAME FILE", as packages of distributions have it: "install nvidia modprobe -i
-    nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves "nothing"
-    to load.
-    """
-    folders = (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d")
-    for path in host.files(*(f"{each}/*.conf" for each in folders)):
-        for words in map(str.split, host.rows_if_any(path)):
-            if words[:3] == ["alias", "nvidia", "off"]:
-                return f"nothing {path}"
-            if words[:2] == ["install", "nvidia"] and len(words) > 2:
-                rest = " ".join(words[2:])
-                ignoring = re.match(r"modprobe .*?(?:-i|--ignore-install) (\S+)", rest)
-                return f"{ignoring[1] if ignoring else words[2]} {path}"
-    return None
-
-
-@cache
 def _module(host: Host, *kernel: str) -> tuple[str | None, Any]:
     """Return the version of the module that `modprobe nvidia` would load, and whether it is open.
 
     + kernel: into which kernel; the running one where none is given
     """
-    name = (_rule(host) or "nvidia").partition(" ")[0]
-    name = "nvidia" if name == "nothing" or "/" in name else name
     of = [word for each in kernel for word in ("-k", each)]
-    status, said = host.run("modinfo", *of, name, seconds=10)
+    status, said = host.run("modinfo", *of, "nvidia", seconds=10)
     if status:
         there_is_none = "not found" in said or "could not get modinfo" in said
         if there_is_none and "ermission denied" not in said:
@@ -184,14 +163,6 @@ def _headers(host: Host) -> dict[str, bool]:
     return {each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both}
 
 
-def _sources(host: Host) -> list[str]:
-    """Return the versions of the driver whose module DKMS can build for a kernel to come."""
-    folders = host.paths("/var/lib/dkms", "nvidia")
-    versions = (path for folder in folders for path in host.paths(folder))
-    there = (each for each in versions if host.there(f"{each}/source/dkms.conf"))
-    return [each.rpartition("/")[2] for each in there]
-
-
 def installed(host: Host) -> list[str]:
     """Return the kernels with a /boot/vmlinuz-KERNEL, oldest first by version.
 
@@ -218,7 +189,8 @@ def initramfs(host: Host) -> str:
         return "absent"
     rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
     for path in filter(host.there, host.paths(_MODPROBE, end=".conf")):
-        if os.stat(host.at(path)).st_mtime > os.stat(image).st_mtime:
+        # What a wrong clock dated in the future says nothing.
+        if os.stat(image).st_mtime < os.stat(host.at(path)).st_mtime <= time.time():
             ours = path.startswith(f"{_MODPROBE}/pyinfra-gpu-")
             if ours or any(map(rule.match, host.rows(path))):
                 return "stale"
@@ -298,14 +270,12 @@ FACTS: Facts = {
     "driver.libml": lambda host: _library(host, "libnvidia-ml.so.1"),
 }
 NVIDIA: Facts = {
-    "driver.module": _rule,
     "driver.users": users,
     "driver.persistenced driver.persistenced_enabled": _persistenced,
     "driver.runfile": _runfile,
     "kernel.installed": installed,
     "kernel.modules": _modules,
     "kernel.headers": _headers,
-    "kernel.sources": _sources,
     "kernel.initramfs": initramfs,
     "libcuda.cache": _cached,
     "libcuda.links": _links,
