@@ -247,6 +247,18 @@ def users(record: Record) -> tuple[str, ...] | Unknown:
     return tuple(each for each in found if each.partition(" (")[2][:-1] not in SERVICES)
 
 
+def against_reboot(spec: HostSpec, record: Record) -> list[str]:
+    """Return who and what stands against a reboot; what is not told is against it, too."""
+    half, holder = record.packages.half_configured, record.packages.lock_holder
+    if not isinstance(half, Unknown):
+        half = tuple(f"{each}, which is not fully installed" for each in half)
+    asked = [half, (holder,) if isinstance(holder, str) else holder or ()]
+    if spec.driver.reboot != "always":
+        asked = [users(record), record.power.sessions, record.power.inhibitors, *asked]
+    each_told = ((each.reason,) if isinstance(each, Unknown) else each for each in asked)
+    return [who for told in each_told for who in told]
+
+
 def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
     driver, found, busy = record.driver, packages(spec, record), users(record)

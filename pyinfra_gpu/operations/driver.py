@@ -310,12 +310,8 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
             who = f"who uses the GPUs is not known ({busy.reason})"
         sentence = f"{host.name}: the installed module cannot be loaded now ({said}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
-    if due and spec.driver.reboot == "never":
-        sentence = f"a reboot is required ({said}), and driver_reboot = 'never' is declared: run"
-        sentence += " `sudo systemctl reboot` there when it suits, then run again"
-        return failed(host, STAGE, f"{host.name}: {sentence}")
     # An installation that was cut off behind the driver's packages is finished here.
-    idle = not due or dpkg_is_idle(state, host, STAGE, spec)
+    idle = not due or spec.driver.reboot == "never" or dpkg_is_idle(state, host, STAGE, spec)
     if due and not (idle and restart(state, host, STAGE, spec, str(said), due)):
         return False
     # The same may come again in half a year, and then one reboot may help.

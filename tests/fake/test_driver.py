@@ -7,7 +7,6 @@ import shlex
 from typing import Any
 
 import pytest
-from fake_host import lines
 from gpu_host import DRIVER_PACKAGES, KERNEL, KEYRING, URL, VERSION, GpuHost, GpuRun, bare_gpu_host
 from pyinfra.context import ctx_state
 
@@ -177,7 +176,7 @@ NEVER = {**GpuHost().data, "driver_reboot": "never"}
 HALF = {"packages.half_configured": ["libc-bin"]}
 NOTED = f"1763777520 {OTHER_BOOT} nouveau is bound to the GPUs\n"
 FOLLOWING = "6.1.0-31-amd64"
-SIMULATED, RESTART = "--simulate", "pyinfra-gpu-restart"
+SIMULATED, RESTART = "--simulate", "reboot.sh"
 PRESENT: dict[str, object] = {
     **{k: v for k, v in GpuHost().data.items() if not k.startswith("driver_")},
     "driver_source": "present",
@@ -192,10 +191,6 @@ def kernels(module: str | None, *, running: bool = True) -> dict[str, Any]:
 
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
-
-
-def told_by_the_host(**told: object) -> dict[str, Any]:
-    return {RESTART: {"stdout": lines(told)}}
 
 
 def apt(*lines: str, **told: Any) -> dict[str, Any]:
@@ -275,9 +270,8 @@ RUNS: dict[str, Shown] = {
     "an installation is finished before": (
         GpuHost(
             told={**NOUVEAU, **HALF},
-            responses=told_by_the_host(done="busy", against=["an installation that is not done"]),
         ),
-        ["--configure -a"], [], "an installation that is not done",
+        ["--configure -a"], [RESTART], "in use by libc-bin, which is not fully installed",
     ),
     "no reboot is allowed, so nothing is finished for it": (
         GpuHost(told={**NOUVEAU, **HALF}, data=NEVER), [], ["--configure -a", "modprobe"],
@@ -286,13 +280,13 @@ RUNS: dict[str, Shown] = {
     "no reboot is owed, and the package is somebody's": (GpuHost(told=HALF), [], ["apt"], ""),
     "somebody is at work, or installs packages": (
         GpuHost(
-            told=NOUVEAU, responses=told_by_the_host(done="busy", against=["alice on pts/0"]),
+            told={**NOUVEAU, "power.sessions": ["alice on pts/0"]},
         ),
-        [RESTART], [], "it is in use by alice on pts/0",
+        [], [RESTART], "it is in use by alice on pts/0",
     ),
     "what one reboot did not cure": (
         GpuHost(told={**NOUVEAU, "power.reboots": NOTED}),
-        [], ["restart", "modprobe"],
+        [], [RESTART, "modprobe"],
         "one reboot for that did not help, so none follows",
     ),
 }  # fmt: skip
