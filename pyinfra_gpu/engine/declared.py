@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import compatibility
-from pyinfra_gpu.drift.pytorch_build import changed
-from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke import ACROSS_RANKS as RANKS
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.host_names import brief
@@ -31,7 +29,7 @@ def declared(host: Host) -> HostSpec:
         wanted = compatibility.resolve(data_of(host), host.name)
         torch, across = wanted.pytorch, wanted.smoke.across
         if torch.building is not None:
-            wanted = _with_builders(wanted, host)
+            _refuse_unknown_builder(wanted, host)
         elif torch.lock != "ignore":
             locks = lock.read(Path.cwd(), torch.full_version)
             wanted = wanted.but(pytorch=torch.but(locks=locks))
@@ -46,37 +44,21 @@ def data_of(host: Host) -> dict[str, object]:
     return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
-def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
-    """Say which hosts build torch from source too, of which one may build for this one.
-
-    A builder is refused whose wheel would be another build's, as far as data says so.
-    """
-    building = spec.pytorch.building
-    assert building is not None  # noqa: S101 - for mypy
-    hosts = {each.name: each for each in host.inventory}
-    members = tuple(x for x in hosts if hosts[x].data.get("pytorch_source") == "source")
-    builder, wrong = building.builder, None
-    if builder is not None and builder not in members:
-        wrong = (
-            "is no host of this inventory that declares pytorch_source = 'source'",
-            ", ".join(members[:LONGEST_LIST]),
-            f"set pytorch_builder = {spec.host!r}, or None for the first of its kind",
-        )
-    elif builder not in (None, spec.host):
-        other = compatibility.resolve(data_of(hosts[str(builder)]), str(builder))
-        if names := ", ".join(changed(kind(spec), kind(other))):
-            wrong = (
-                f"builds another torch than is declared here ({names} differ)",
-                "a host that declares the same build",
-                "remove pytorch_builder, and each kind builds its own, or declare the same",
-            )
-    if wrong:
-        problem, allowed, remedy = wrong
-        where = f"host {spec.host}"
+def _refuse_unknown_builder(spec: HostSpec, host: Host) -> None:
+    """Raise SpecError where the host that is to build torch builds none."""
+    builder = spec.pytorch.building and spec.pytorch.building.builder
+    builds = [x.name for x in host.inventory if x.data.get("pytorch_source") == "source"]
+    if builder is not None and builder not in builds:
         raise SpecError(
-            sentence(where, "pytorch_builder", builder, problem, allowed=allowed, remedy=remedy)
+            sentence(
+                f"host {spec.host}",
+                "pytorch_builder",
+                builder,
+                "is no host of this inventory that declares pytorch_source = 'source'",
+                allowed=", ".join(builds[:LONGEST_LIST]),
+                remedy=f"set pytorch_builder = {spec.host!r}, or None for the first of its kind",
+            )
         )
-    return spec.but(pytorch=spec.pytorch.but(building=building.but(members=members)))
 
 
 def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:

@@ -16,12 +16,10 @@ from .smoke.gpus import KINDS_FILE
 
 _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
-_BUILD = _HERE / "build"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
 _TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.cli import main\n\nsys.exit(main(sys.argv[1:]))\n"
 _CODE_AND_DATA = (".py", ".json")
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
-_BUILD_ENTRY = _ENTRY.replace(b"smoke", b"build")
 
 
 @cache
@@ -112,10 +110,12 @@ def _library(name: str) -> Mapping[str, bytes]:
     return found
 
 
-@cache
-def build_bundle() -> bytes:
-    """Return the program that builds torch from source as a zipapp, the same bytes always."""
-    return pack({"__main__.py": _BUILD_ENTRY, **_sources(_BUILD)})
+def source(path: str) -> bytes:
+    """Return a program of Python's that is one file.
+
+    + path: below this folder, e.g. "build.py"
+    """
+    return (_HERE / path).read_bytes()
 
 
 def _sources(folder: Path) -> dict[str, bytes]:
