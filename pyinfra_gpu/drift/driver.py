@@ -54,7 +54,6 @@ letters of it) -> unit.
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)$")
 _LONGEST_REASON = 300  # characters
 _NAMED = 3  # so many are named
-_BOTH = {True, False}  # one flavour is loaded, the other installed
 _SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
 UNDER_A_RUN = frozenset(
     {
@@ -267,15 +266,19 @@ def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
     who = busy if isinstance(busy, Unknown) else some(busy, _NAMED)
     when = "" if busy == () else f", when nobody uses the GPUs (now {who})"
     named = (*found.telling, *of_kernel(record.system.kernel))
+    other_flavour = ours(spec) and driver.open_modules is (spec.driver.modules != "open")
     if free:
         there, expected = f"{' and '.join(free)} is bound to the GPUs", "NVIDIA's module"
         action = f"reboot{when}"
     elif loaded is None:
         there, expected = "no NVIDIA module is loaded", f"module {on_disk or 'of the driver'}"
         action = "load it"
-    elif on_disk and (loaded != on_disk or {driver.open_modules, driver.on_disk_open} == _BOTH):
-        there = f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded"
-        expected, action = f"{on_disk}, which is installed", f"load the installed module{when}"
+    elif on_disk and (loaded != on_disk or other_flavour):
+        there = f"module {loaded}{' of the other flavour' if other_flavour else ''} is loaded"
+        flavour = (
+            f" with {spec.driver.modules} modules" if other_flavour else ", which is installed"
+        )
+        expected, action = f"{on_disk}{flavour}", f"load the installed module{when}"
         if spec.driver.reboot != "never":
             action += ", or reboot where only that helps"
     else:

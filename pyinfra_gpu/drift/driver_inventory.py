@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -36,14 +37,8 @@ def trusts_nvidia(spec: HostSpec) -> bool:
     return ours(spec) and (from_nvidia(spec) or spec.cuda.toolkit)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository:
-    """The declared repository, for one host.
-
-    + url: without a slash at its end
-    + key_fingerprint: 40 upper-case hexadecimal digits
-    + keyring_sha256: digest of its cuda-keyring package
-    """
+class Repository(NamedTuple):
+    """The declared repository, for one host; no slash at the URL's end, digits in one case."""
 
     url: str
     key_fingerprint: str
@@ -70,7 +65,7 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
     if not fingerprint or not digest:
         return "declare `driver_key_fingerprint` and `driver_keyring_sha256` of that repository"
     url = declared.url_for(release.distro if release else "", arch or "")
-    return Repository(url=url, key_fingerprint=fingerprint.upper(), keyring_sha256=digest.lower())
+    return Repository(url, fingerprint.upper(), digest.lower())
 
 
 def archive(spec: HostSpec, record: Record) -> Archive | None:
@@ -83,16 +78,9 @@ def archive(spec: HostSpec, record: Record) -> Archive | None:
     return catalogue().archives.get(str(record.system.os_id))
 
 
-def next_kernel(record: Record) -> str | None:
-    """Return the kernel that the next boot takes; None where it cannot be told."""
-    if if_known(record.kernel.installed, None) is None:
-        return None
-    return record.kernel.newest or if_known(record.system.kernel, None)
-
-
 def kernels(record: Record) -> tuple[str, ...]:
-    """Return the running kernel and, where it is another, the next one."""
-    both = (if_known(record.system.kernel, None), next_kernel(record))
+    """Return the running kernel and, where it is another, the one that the next boot takes."""
+    both = (if_known(record.system.kernel, None), record.kernel.newest)
     return tuple(dict.fromkeys(name for name in both if name))
 
 
@@ -172,10 +160,13 @@ def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
 
     Not among those that are wanted: where the newest kernel is not installed, they would bring it.
     """
-    own, newest = archive(spec, record), next_kernel(record) or ""
-    branch, flavour = spec.driver.branch or 0, spec.driver.modules
-    name = own.series_package(branch, flavour, newest) if own else None
-    return (name,) if name else ()
+    own, driver = archive(spec, record), spec.driver
+    named = (
+        own.series_package(driver.branch or 0, driver.modules, newest)
+        for newest in kernels(record)[-1:]
+        if own
+    )
+    return tuple(filter(None, named))
 
 
 def target(spec: HostSpec, found: Packages) -> str | None:

@@ -15,7 +15,6 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, system_files
@@ -30,24 +29,18 @@ _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 _BOOTED = "timeout 60 systemctl is-system-running --wait >/dev/null 2>&1 || true"
 
 
-def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reason: str) -> bool:
+def restart(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
     """Reboot the host and wait until it is back; at most once in a run, and never while it is used.
 
     + why: for the log, e.g. "module 580.82.07 is loaded, 580.95.05 is installed"
     + reason: the same in words that are the same every night, on one line; the host keeps it, with
       its boot_id
 
-    Returns False after saying why it failed. Who uses the host is looked at right before. It is
-    back when its boot_id differs and it accepts commands again: an sshd that answers a few seconds
-    more before it goes down does not fool it. Waits up to ``driver_reboot_wait_s`` seconds.
+    Returns why it was not rebooted, or is not back: a clause with its remedy. Who uses the host is
+    looked at right before. It is back when its boot_id differs and it accepts commands again: an
+    sshd that answers a few seconds more before it goes down does not fool it. Waits up to
+    ``driver_reboot_wait_s`` seconds.
     """
-    obstacle = _rebooted(state, host, spec, why, reason)
-    forget()
-    return not obstacle or failed(host, stage, f"{host.name}: {obstacle}")
-
-
-def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
-    """Reboot the host; return why it was not, or is not back, a clause with its remedy."""
     required, wait_s = f"a reboot is required ({why}), and", spec.driver.reboot_wait_s
     if spec.driver.reboot == "never":
         remedy = "run `sudo systemctl reboot` there when it suits, then run again"
@@ -77,6 +70,7 @@ def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -
     except lease.LeaseError as error:
         return str(error)
     ask(state, host, _BOOTED, root, seconds=90)
+    forget()
     return None
 
 

@@ -61,10 +61,9 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Another list that
-    names the same repository is set aside, since nothing works where their keys differ. With
-    ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and its repository is
-    there only for the toolkit.
+    would point elsewhere. Another list that names the same repository is set aside, since nothing
+    works where their keys differ. With ``driver_source = "distribution"`` the pins keep NVIDIA's
+    drivers out, and its repository is there only for the toolkit.
 
     **Example:**
 
@@ -312,8 +311,10 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
     # An installation that was cut off behind the driver's packages is finished here.
     idle = not due or spec.driver.reboot == "never" or dpkg_is_idle(state, host, STAGE, spec)
-    if due and not (idle and restart(state, host, STAGE, spec, str(said), due)):
+    if not idle:
         return False
+    if due and (obstacle := restart(state, host, spec, str(said), due)):
+        return failed(host, STAGE, f"{host.name}: {obstacle}")
     # The same may come again in half a year, and then one reboot may help.
     record = look(spec) or record
     if record.power.reboots and drift.reboot_reason(spec, record) is None:

@@ -85,7 +85,7 @@ FACTS: dict[str, Any] = {
     "launcher.manager": True,
     **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
     **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
-    **dict.fromkeys(("driver.on_disk_open", "driver.libcuda", "driver.libml")),
+    **dict.fromkeys(("driver.libcuda", "driver.libml")),
     **dict.fromkeys(("storage.noexec", "storage.volatile", "layout.open", "layout.owner_problem")),
     **dict.fromkeys(("packages.lock_holder", "packages.settings", "system.secure_boot")),
     **dict.fromkeys(("system.preload_problem", "training.lfs", "training.damaged")),

@@ -58,7 +58,6 @@ FACTS: dict[str, Any] = {
     "driver.loaded": VERSION,
     "driver.open_modules": True,
     "driver.on_disk": VERSION,
-    "driver.on_disk_open": True,
     "driver.libcuda": f"{LIB}/libcuda.so.{VERSION}",
     "driver.libml": f"{LIB}/libnvidia-ml.so.{VERSION}",
     "driver.users": [],
@@ -185,7 +184,7 @@ class GpuHost(FakeHost):
 
 def bare_gpu_host(**changes: Any) -> GpuHost:
     """A GPU host as it comes: nouveau has the cards, nothing of NVIDIA's is installed."""
-    none = ("on_disk", "on_disk_open", "libcuda", "libml", "persistenced", "persistenced_enabled")
+    none = ("on_disk", "libcuda", "libml", "persistenced", "persistenced_enabled")
     told: dict[str, Any] = {
         **NOT_LOADED,
         **dict.fromkeys(f"driver.{name}" for name in none),

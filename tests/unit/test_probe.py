@@ -195,11 +195,17 @@ def no_kernels(tree: Tree) -> None:
         file.unlink()
 
 
-def rule(name: str, text: str, image: str, at: int = 1_000_001) -> Row:
-    """A file of modprobe's that is newer than the image."""
-    changes = [put(f"etc/modprobe.d/{name}", text), times(f"etc/modprobe.d/{name}", at)]
-    changes += [times(f"boot/initrd.img-{NEWEST}", 10**6), times(f"boot/initrd.img-{RUNNING}", 1)]
-    return Row(f"rule {text!r} in {name} of {at}", changes, {"kernel.initramfs": image})
+def rules(image: int, ours: int, told: str) -> Row:
+    """Our rules of modprobe's, and the initramfs, by the times that they are of."""
+    changes = [
+        put("etc/modprobe.d/pyinfra-gpu-nvidia.conf", "x"),
+        times(f"boot/initrd.img-{NEWEST}", image),
+    ]
+    changes += [
+        times("etc/modprobe.d/pyinfra-gpu-nvidia.conf", ours),
+        times(f"boot/initrd.img-{RUNNING}", 1),
+    ]
+    return Row(f"an initramfs of {image}, rules of {ours}", changes, {"kernel.initramfs": told})
 
 
 def mokutil(said: str, enrolled: object) -> Row:
@@ -315,19 +321,19 @@ DRIVER = [
         made("sys/module/nouveau"), made("sys/module/nova_core"),
         with_(modules, running="580.82.07 NVIDIA"),
     ], {"driver.nouveau": True, "driver.nova": True, "driver.on_disk": "580.82.07",
-        "driver.on_disk_open": False, "kernel.modules": {RUNNING: "580.82.07", NEWEST: None}}),
+        "kernel.modules": {RUNNING: "580.82.07", NEWEST: None}}),
     Row("no module for the running kernel", [with_(modules, newest=f"{VERSION} Dual MIT/GPL")],
         {"kernel.modules": {RUNNING: None, NEWEST: VERSION}, "driver.on_disk": None}),
     Row("a damaged module", [tool("modinfo", "echo \"modinfo: ERROR: could not get modinfo from"
                                   " 'nvidia': Exec format error\" >&2; exit 1")],
-        {"driver.on_disk": None, "driver.on_disk_open": None}),
+        {"driver.on_disk": None}),
     Row("a module that may not be read", [
         tool("modinfo", "echo 'could not get modinfo: Permission denied' >&2; exit 1")],
         {"driver.on_disk": UNTOLD}),
     Row("a module that names no version", [tool("modinfo", "echo 'license:  NVIDIA'")],
         {"driver.on_disk": Unknown("modinfo finds a module nvidia without a version")}),
     Row("modinfo breaks for the newest kernel", [
-        tool("modinfo", f"[ \"$1\" = -k ] && {{ echo 'it broke' >&2; exit 1; }}\n"
+        tool("modinfo", f"[ $2 = {NEWEST} ] && {{ echo 'it broke' >&2; exit 1; }}\n"
              f"echo 'version: {VERSION}'")],
         {"kernel.modules": Unknown("modinfo: it broke"), "driver.on_disk": VERSION}),
     Row("no /sys", [gone("sys")], {
@@ -369,15 +375,9 @@ KERNELS = [
         "kernel.installed": (), "kernel.modules": {RUNNING: VERSION}, "kernel.initramfs": "fresh",
         "kernel.headers": {RUNNING: True}}),
     Row("no /boot", [gone("boot")], {"kernel.installed": (), "kernel.initramfs": "absent"}),
-    rule("pyinfra-gpu-nvidia.conf", "options nvidia x=1\n", "stale"),
-    rule("a.conf", "blacklist nouveau\n", "stale"),
-    rule("a.conf", "# x\n\n  blacklist\tnova_core", "stale"),
-    rule("a.conf", "blacklist nova-drm\n", "stale"),
-    rule("a.conf", "blacklist nova\n", "stale"),
-    rule("a.conf", "blacklist pcspkr\n# blacklist nouveau\n", "fresh"),
-    rule("a.conf", "blacklist novatel\n", "fresh"),
-    rule("a.conf", "blacklist nouveau\n", "fresh", at=5_000_000_000),  # by a clock that was wrong
-    rule("a.conf.bak", "blacklist nouveau\n", "fresh"),
+    rules(10**6, 10**6 + 1, "stale"),
+    rules(10**6, 10**6, "fresh"),
+    rules(10**6, 5 * 10**9, "fresh"),  # by a clock that was wrong
 ]  # fmt: skip
 
 CUDA = [

@@ -11,7 +11,7 @@ from .files import entry
 from .frame import Any, Facts, Host, NotTold, attempt, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
-_MODPROBE = "/etc/modprobe.d"
+_OURS = "/etc/modprobe.d/pyinfra-gpu-nvidia.conf"
 _DRIVERS = "/proc/driver/nvidia/version"
 _ON_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -41,30 +41,18 @@ def _loaded_is_open(host: Host) -> bool | None:
 
 
 @cache
-def _module(host: Host, *kernel: str) -> tuple[str | None, Any]:
-    """Return the version of the module that `modprobe nvidia` would load, and whether it is open.
-
-    + kernel: into which kernel; the running one where none is given
-    """
-    of = [word for each in kernel for word in ("-k", each)]
-    status, said = host.run("modinfo", *of, "nvidia", seconds=10)
+def _module(host: Host, kernel: str) -> str | None:
+    """Return the version of the module that `modprobe nvidia` would load into a kernel."""
+    status, said = host.run("modinfo", "-k", kernel, "nvidia", seconds=10)
     if status:
         there_is_none = "not found" in said or "could not get modinfo" in said
         if there_is_none and "ermission denied" not in said:
-            return None, None
+            return None
         raise NotTold(f"modinfo: {why(status, said)}")
     version = re.search(r"(?m)^version: *(\S.*?) *$", said)
     if not version:
         raise NotTold("modinfo finds a module nvidia without a version")
-    licence = re.search(r"(?m)^license: *(.*?) *$", said)
-    return version[1], attempt(_is_open, licence[1] if licence else "")
-
-
-def _is_open(licence: str) -> bool:
-    # Only the open one shares its licence with the kernel.
-    if licence not in ("NVIDIA", "Dual MIT/GPL"):
-        raise NotTold(f"its licence is {licence[:60]!r}")
-    return licence == "Dual MIT/GPL"
+    return version[1]
 
 
 @cache
@@ -147,20 +135,9 @@ def _running(host: Host) -> str:
     return host.line("/proc/sys/kernel/osrelease")
 
 
-def _newest(host: Host) -> str:
-    return (installed(host) or [_running(host)])[-1]
-
-
-def _modules(host: Host) -> dict[str, str | None]:
-    """Return the module's version for the running and the newest kernel."""
-    running, newest = _running(host), _newest(host)
-    found = {running: _module(host)[0]}
-    return found if newest == running else {**found, newest: _module(host, newest)[0]}
-
-
-def _headers(host: Host) -> dict[str, bool]:
-    both = (_running(host), _newest(host))
-    return {each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both}
+def _kernels(host: Host) -> list[str]:
+    """Return the running kernel and, where it is another, the newest."""
+    return list(dict.fromkeys((_running(host), *installed(host)[-1:])))
 
 
 def installed(host: Host) -> list[str]:
@@ -180,21 +157,16 @@ def _order(version: str) -> list[tuple[str, int]]:
 
 
 def initramfs(host: Host) -> str:
-    """Tell whether a file of modprobe's is newer than the initramfs of the newest kernel.
+    """Tell whether our rules against the free drivers are newer than the next kernel's initramfs.
 
-    "fresh", "stale", "absent". A rule against the free drivers works at boot only from inside it.
+    "fresh", "stale", "absent". They work at boot only from inside it.
     """
-    image = host.at(f"/boot/initrd.img-{_newest(host)}")
+    image, ours = (host.at(each) for each in (f"/boot/initrd.img-{_kernels(host)[-1]}", _OURS))
     if not os.path.exists(image):
         return "absent"
-    rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
-    for path in filter(host.there, host.paths(_MODPROBE, end=".conf")):
-        # What a wrong clock dated in the future says nothing.
-        if os.stat(image).st_mtime < os.stat(host.at(path)).st_mtime <= time.time():
-            ours = path.startswith(f"{_MODPROBE}/pyinfra-gpu-")
-            if ours or any(map(rule.match, host.rows(path))):
-                return "stale"
-    return "fresh"
+    # What a wrong clock dated in the future says nothing.
+    written = os.stat(ours).st_mtime if os.path.exists(ours) else 0
+    return "stale" if os.stat(image).st_mtime < written <= time.time() else "fresh"
 
 
 def _libdir(host: Host) -> str:
@@ -260,12 +232,16 @@ def _nvcc_on_path(host: Host) -> str | None:
     return next((host.real(e) for e in there if os.access(host.at(e), os.X_OK)), None)
 
 
+def _headers(host: Host) -> dict[str, bool]:
+    return {e: host.there(f"/lib/modules/{e}/build/Makefile") for e in _kernels(host)}
+
+
 FACTS: Facts = {
     "driver.loaded": _loaded,
     "driver.nouveau": lambda host: _is_loaded(host, "nouveau"),
     "driver.nova": lambda host: _is_loaded(host, "nova_core"),
     "driver.open_modules": _loaded_is_open,
-    "driver.on_disk driver.on_disk_open": _module,
+    "driver.on_disk": lambda host: _module(host, _running(host)),
     "driver.libcuda": lambda host: _library(host, "libcuda.so.1"),
     "driver.libml": lambda host: _library(host, "libnvidia-ml.so.1"),
 }
@@ -274,7 +250,7 @@ NVIDIA: Facts = {
     "driver.persistenced driver.persistenced_enabled": _persistenced,
     "driver.runfile": _runfile,
     "kernel.installed": installed,
-    "kernel.modules": _modules,
+    "kernel.modules": lambda host: {each: _module(host, each) for each in _kernels(host)},
     "kernel.headers": _headers,
     "kernel.initramfs": initramfs,
     "libcuda.cache": _cached,
