@@ -23,13 +23,6 @@ from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
-_STATES = {
-    "gone": "is gone",
-    "changed": "was changed",
-    "linked": "is a link to another file",
-    "closed": "is not open to everybody",
-    "emptied": "is empty or gone",
-}
 
 
 def hidden(text: str) -> Hidden:
@@ -90,8 +83,6 @@ class SystemRecord:
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
-    preload: Rows  # what the loader loads into every program, by /etc/ld.so.preload
-    preload_problem: Text  # what the loader says where it cannot, to the owner
 
     @property
     def libdir(self) -> str:
@@ -105,12 +96,9 @@ class PciGpu:
     """One controller."""
 
     address: Str  # e.g. "0000:01:00.0"
-    # vendor, device, class_: as the kernel prints them ("0x10de")
-    vendor: Str
-    device: Str
-    class_: Str
+    pci_id: Str  # e.g. "10de:2b85"
     driver: Text  # name of the kernel driver bound to it
-    bar1_mib: MaybeCount  # window onto the GPU's memory, None if the firmware assigned none
+    bar1: Flag  # whether the firmware gave it a window onto the GPU's memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,7 +159,6 @@ class PackagesRecord:
     installed: Mapping[Str, Str] | Unknown  # name -> version of those asked for, if complete
     half_configured: Rows  # all packages that it is not done with
     lock_holder: Text  # the other process that holds its lock, e.g. "pid 123 (unattended-upgr)"
-    settings: Text  # what it says of settings of its own that it cannot read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,14 +173,15 @@ class NvidiaPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostFile:
-    """What became of a file that a package brought, or of the package manager's list of them."""
+    """What became of a file that a package brought."""
 
     package: Str  # with ":ARCHITECTURE" where that is not the machine's own
     path: Str
-    state: Literal["gone", "changed", "linked", "closed", "emptied"]
+    state: Literal["gone", "changed"]
 
     def __str__(self) -> str:
-        return f"{self.path} of {self.package} {_STATES[self.state]}"
+        was = "is gone" if self.state == "gone" else "was changed"
+        return f"{self.path} of {self.package} {was}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,8 +189,7 @@ class NvidiaRecord:
     """The packages of driver, toolkit and their libraries."""
 
     packages: tuple[NvidiaPackage, ...] | Unknown = ()  # those that are installed, by name
-    # the enabled ones that name NVIDIA's repository, or the declared one
-    sources: tuple[Source, ...] | Unknown = ()
+    sources: tuple[Source, ...] | Unknown = ()  # all that are enabled
     # fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring file of
     # ours, None if there is no such file
     keyring: Annotated[tuple[str, ...] | Unknown | None, _made(_keys)] = None
@@ -232,12 +219,8 @@ class CudaRecord:
     link: Text = None
     alternative: Text = None  # what /etc/alternatives/cuda points at
     nvcc_on_path: Text = None  # the file behind the first nvcc where a login shell looks
-    # rows "FILE:LINE" of what login shells read that name a folder of CUDA's in a path, at most 9
-    # of a file; comments are not among them
-    shell_lines: Rows = ()
     gcc: Version | Unknown | None = None
     compiler: Version | Unknown | None = None  # version of the declared host compiler
-    gxx: Flag = False  # whether g++ is there, which nvcc links C++ with
     proof: Whole | Unknown | None = None  # what the last proof of the toolkit left
 
 
@@ -268,7 +251,6 @@ class LibcudaRecord:
     # what stands at libdir's libcuda.so, libcuda.so.1 and libnvidia-ml.so.1, and at the declared
     # toolkit's lib64/libcuda.so
     links: Mapping[Str, Link] | Unknown = field(default_factory=dict)
-    files: Rows = ()  # the regular files libdir/libcuda.so.*
     # folders that the loader is told to search and that hold a toolkit's stubs or compat libraries,
     # as "FILE: FOLDER"
     loader_paths: Rows = ()
@@ -304,15 +286,10 @@ class StorageRecord:
     boot_mib: MaybeCount = None
     initrd_mib: MaybeCount = None  # size of the largest initramfs there; 0 where there is none
     readonly: Text  # where a file system is mounted read-only that has to be written
-    volatile: Text  # where a file system in memory is mounted that a reboot must not empty
     # shm_mib, shm_free_mib: size and room of the file system that holds /dev/shm
     shm_mib: MaybeCount
     shm_free_mib: MaybeCount
-    shm_closed: Flag  # whether the owner may not write there
     noexec: Text  # where a file system is mounted from which nothing of ours can be started
-    # how many are free where the prefix is, or will be, by `prefix`, and at /usr and /var; without
-    # file systems that have no fixed number
-    inodes: Mapping[Str, int] | Unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -391,7 +368,7 @@ class EnvironmentRecord:
     # content of its file, which may hold secrets and is shown as names alone; None where there is
     # no such file (the layout tells what else may stand at that path, e.g. a folder)
     text: Annotated[Hidden | Unknown | None, _made(hidden)]
-    # rows "FILE NAME" of the system's files that set variables for every login; never a value
+    # rows "FILE NAME" of variables that logins get by files of the system's; never a value
     for_all: Rows
 
 

@@ -11,7 +11,6 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import driver as drift
-from pyinfra_gpu.drift.concern import judged
 from pyinfra_gpu.drift.driver import SERVICES, UNIT, users
 from pyinfra_gpu.drift.driver_inventory import (
     Packages,
@@ -24,6 +23,7 @@ from pyinfra_gpu.drift.driver_inventory import (
 )
 from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
@@ -32,18 +32,18 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.engine.transaction import dpkg_is_idle, install, update, why
+from pyinfra_gpu.engine.transaction import dpkg_is_idle, install, on_offer, update, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import some
 
 STAGE = drift.STAGE
+_KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _TRIED = 4
 """Versions: an archive has one in each of its pockets, at most."""
 
@@ -77,7 +77,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
         for file in drift.twice(record, source):
-            what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
+            what, command = f"rename {file}", quoted("mv", "-f", file, f"{file}.disabled")
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
     for ours in drift.declared(spec, record):
         if differs(record, ours):
@@ -88,7 +88,9 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
-    url, command = apt.keyring_url(source.url), apt.keyring(source.url, source.keyring_sha256)
+    url = f"{source.url}/cuda-keyring_1.1-1_all.deb"  # never installed: its list points elsewhere
+    words = (url, f"SHA256:{source.keyring_sha256}", _KEYRING_IN_PACKAGE)
+    command = program("packages/apt/keyring.sh", *words)
     answer = ask(state, host, command, as_root(spec), seconds=deadlines.SIMULATION)
     if not answer.ok:
         said = f"the keyring {url} cannot be used: {why(answer)}"
@@ -262,8 +264,7 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
     """Return the versions that all of the declared packages have and that will do, newest first."""
     names = [name for name in found.wanted if name not in found.apart]
-    answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
-    offer = apt.on_offer_in(answer.stdout)
+    offer = on_offer(state, host, spec, names) or {}
     each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
     common = set.intersection(*each) - {""} if each else set()
     return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)

@@ -14,12 +14,11 @@ from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.drift.finding import Stage
-from pyinfra_gpu.drift.history import moment
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report import screen, smoke
-from pyinfra_gpu.report.check.answer import change_of, finding_as_json
+from pyinfra_gpu.report.check.answer import finding_as_json
 from pyinfra_gpu.text import WIDTH, columns, shortened
 
 if TYPE_CHECKING:
@@ -75,10 +74,7 @@ class HostRun:
 
     def ended(self, entry: Entry) -> bool:
         """Whether all was done that a stage was to do; of another one nobody knows how much."""
-        # Of a host that preflight refused, some later stages are judged too, and none is begun.
-        first = self.entries[0]
-        refused = first.stage == Stage.PREFLIGHT and first.problem
-        return not (entry.problem or refused or self._is_cut_off(entry))
+        return not (entry.problem or self._is_cut_off(entry))
 
     def _is_cut_off(self, entry: Entry) -> bool:
         return self.status == "cut off" and entry is self.entries[-1]
@@ -89,8 +85,6 @@ class HostRun:
             return "REFUSED" if self.dry else "FAILED"
         if self._is_cut_off(entry):
             return "CUT OFF"
-        if entry.actions and not self.ended(entry):
-            return "not reached"
         return _brief(entry.actions) or ("left alone" if _left_alone(entry) else "")
 
     def shown(self, *, whole: bool) -> screen.Shown:
@@ -124,7 +118,7 @@ class HostRun:
             for each in entry.findings:
                 if since := each.since:
                     repaired = each.acts and self.ended(entry) and not self.dry
-                    text = f"{each.found}, since {moment(since)}: {change_of(since)}"
+                    text = f"{each.found}, since {since.moment}: {since}"
                     yield "- ", self.name, f"{'repaired: ' if repaired else ''}{text}"
 
     def as_json(self) -> dict[str, Any]:

@@ -47,11 +47,9 @@ FACTS: dict[str, Any] = {
     "gpus.devices": [
         {
             "address": f"0000:0{n}:00.0",
-            "vendor": "0x10de",
-            "device": "0x2b85",
-            "class_": "0x030000",
+            "pci_id": "10de:2b85",
             "driver": "nvidia",
-            "bar1_mib": 32768,
+            "bar1": True,
         }
         for n in (1, 2)
     ],
@@ -87,7 +85,6 @@ FACTS: dict[str, Any] = {
     "cuda.alternative": "/usr/local/cuda-13.0",
     "cuda.nvcc_on_path": None,
     "cuda.gcc": "12.2.0",
-    "cuda.gxx": True,
     "cuda.compiler": None,
     "cuda.proof": None,
     "libcuda.cache": [
@@ -120,8 +117,7 @@ def sources(*rows: str) -> dict[str, Any]:
     """What is told of lines "FILE:LINE" of apt's lists."""
     parts = (row.partition(":") for row in rows)
     found = [each for file, _, line in parts for each in apt.listed(file, [line])]
-    url = str(DATA["driver_repository_url"])
-    return {"nvidia.sources": [each for each in found if apt.matters(each, url)]}
+    return {"nvidia.sources": found}
 
 
 FACTS |= sources(f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /")
@@ -192,7 +188,6 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         **dict.fromkeys(("nvidia.packages", "nvidia.sources", "cuda.toolkits"), ()),
         **dict.fromkeys(("libcuda.cache", "libcuda.files"), ()),
         "driver.nouveau": True,
-        "cuda.gxx": False,
         "kernel.headers": {KERNEL: False},
         "cuda.missing": ["bin/nvcc"],
         "libcuda.links": [f"absent {LIB}/libcuda.so - -"],

@@ -7,7 +7,17 @@ import shlex
 from typing import Any
 
 import pytest
-from gpu_host import DRIVER_PACKAGES, KERNEL, KEYRING, URL, VERSION, GpuHost, GpuRun, bare_gpu_host
+from gpu_host import (
+    DRIVER_PACKAGES,
+    KERNEL,
+    KEYRING,
+    URL,
+    VERSION,
+    GpuHost,
+    GpuRun,
+    bare_gpu_host,
+    sources,
+)
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.engine import write
@@ -104,6 +114,13 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
     made = run(host).prepare()
     assert made.changing("ws1") == operations
     assert made.failed() == set()
+
+
+def test_a_second_list_of_the_repository_is_renamed() -> None:
+    second = "/etc/apt/sources.list.d/cuda.list"
+    rows = (f"{files.SOURCES}:deb {URL}/ /", f"{second}:deb {URL} /")
+    made, _ = executed(GpuHost(told=sources(*rows)))
+    assert any(f"mv -f {second} {second}.disabled" in each for each in made.executed("ws1"))
 
 
 PINS = {files.PREFERENCES: b"x"}

@@ -17,13 +17,12 @@ import pytest
 from fake_host import FakeHost
 from gpu_host import GpuHost
 from pydantic import BaseModel
-from verdicts import across_stamp, document, stamp
+from verdicts import document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
-from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
+from pyinfra_gpu.facts.stamps import Proof, TrainingStamp, outdated
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import Answer, judge
@@ -120,7 +119,7 @@ def fuzz() -> random.Random:
 
 
 FORMS: dict[str, tuple[Any, Any]] = {
-    "a stamp": (Stamp, stamp(across=across_stamp())),
+    "a stamp": (Stamp, stamp(across=["ws1", "ws2"])),
     "a proof": (Proof, {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}),
     "what was installed": (
         TrainingStamp,

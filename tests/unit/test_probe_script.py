@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import verdicts
@@ -24,9 +23,6 @@ from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of, text_of
 from pyinfra_gpu.facts.record import Entry, hidden
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe
-from pyinfra_gpu.on_host.probe import storage
-from pyinfra_gpu.on_host.probe.frame import Host
-from pyinfra_gpu.on_host.probe.look import Owner
 from pyinfra_gpu.spec import Paths
 
 
@@ -80,22 +76,6 @@ def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
     assert record.storage.shm_mib > 0
 
 
-@pytest.mark.parametrize(
-    ("every", "free", "found"), [(655360, 0, 0), (655360, 12, 12), (0, 0, None), (5, 2**64 - 1, -1)]
-)
-def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, every: int, free: int, found: int | None
-) -> None:
-    """Btrfs says 0 of 0, CephFS more than there are."""
-    told = SimpleNamespace(f_files=every, f_ffree=free)
-    monkeypatch.setattr(os, "statvfs", lambda _: told)
-    host = Host(str(tree.root), tree.asked())
-    host.owner = Owner(host)
-    inodes = storage.inodes(host)
-    wanted = free if found == -1 else found
-    assert inodes == ({} if wanted is None else {tree.paths.prefix: wanted})
-
-
 def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> None:
     furnish(tree)
     record = tree.look()
@@ -107,7 +87,6 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> No
     assert record.environment.text == hidden("# managed\nOMP_NUM_THREADS=1\n")
     assert isinstance(record.smoke.stamp, Stamp)
     assert isinstance(record.smoke.verdict, Verdict)
-    assert record.smoke.stamp.passed
     assert record.smoke.verdict.as_json() == verdicts.document()
     assert record.training.stamp_text == "{}"
     assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
