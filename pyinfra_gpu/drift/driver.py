@@ -29,7 +29,7 @@ from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.packages.names import LIBRARIES, driver_version, matching, of_kernel
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu.text import shortened, some
+from pyinfra_gpu.text import some
 
 STAGE = Stage.DRIVER
 UNIT = "nvidia-persistenced"
@@ -52,7 +52,6 @@ SERVICES = {
 letters of it) -> unit.
 """
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)$")
-_LONGEST_REASON = 300  # characters
 _NAMED = 3  # so many are named
 _SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
 UNDER_A_RUN = frozenset(
@@ -243,8 +242,7 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def reboot_reason(spec: HostSpec, record: Record) -> str | None:
     """Return why the module is to be reloaded, or the host rebooted; the same every night."""
-    found = (each.found for each in _module(spec, record))
-    return shortened("; ".join(found), _LONGEST_REASON) or None
+    return next((each.found for each in _module(spec, record)), None)
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:

@@ -27,11 +27,7 @@ from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
 INSTALLS = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
-"""Findings that are repaired by installing other packages of the driver.
-
-Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
-say, in the driver stage, which writes nothing else then.
-"""
+"""Findings that are repaired by installing other packages of the driver."""
 
 BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
@@ -77,16 +73,14 @@ def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}"
         yield stop(id_, found, f"gpu_count = {spec.gpu.count}", action)
         return
-    wanted = spec.gpu.model
+    wanted, names = spec.gpu.model, {each: _model(each) for each in there}
     ids = catalogue().gpus[wanted].pci_ids if wanted else ()
-    for each in there:
-        name = _model(each)
-        if wanted and each.pci_id not in ids and (ids or name):
-            found = f"{each.address} is {each.pci_id}{f', {name}' if name else ''}"
-            expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
-            action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
-            yield stop(id_, found, expected, action)
-            break
+    others = [x for x in there if wanted and x.pci_id not in ids and (ids or names[x])]
+    for each in others[:1]:
+        found = f"{each.address} is {', '.join(filter(None, (each.pci_id, names[each])))}"
+        expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
+        action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
+        yield stop(id_, found, expected, action)
     if without_window := [each.address for each in there if each.bar1 is False]:
         found = f"{', '.join(without_window)} has no BAR1 aperture"
         action = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
@@ -116,19 +110,17 @@ def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
     known(record.system.os_id, "which distribution it runs")
-    source = repository(spec, record) if from_nvidia(spec) else None
-    found, expected = f"no packages of driver branch {spec.driver.branch} with", "its packages"
-    found += f" {spec.driver.modules} modules are known for {record.system.os_name}"
-    action = "install the driver yourself and declare `driver_source = 'present'`"
+    source, action = repository(spec, record) if from_nvidia(spec) else None, ""
+    found = f"no packages of driver branch {spec.driver.branch} with {spec.driver.modules} modules"
+    found += f" are known for {record.system.os_name}"
     if isinstance(source, str):
-        found, expected = source, "a package repository of NVIDIA's for this host"
-        action = "declare `driver_repository_url` with its key and keyring, or"
-        action += " `driver_source = 'present'`"
+        found, action = source, "declare `driver_repository_url` with its key and keyring, or "
     elif packages(spec, record).wanted:
         return
-    elif not from_nvidia(spec):
-        action = f"declare `driver_source = 'nvidia'`, or {action}"
-    yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, expected, action)
+    elif source is None:
+        action = "declare `driver_source = 'nvidia'`, or "
+    action += "install the driver yourself and declare `driver_source = 'present'`"
+    yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, "packages of the declared driver", action)
 
 
 def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
