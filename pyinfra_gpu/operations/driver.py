@@ -10,6 +10,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
+from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift import driver as drift
 from pyinfra_gpu.drift.driver import SERVICES, UNIT, users
 from pyinfra_gpu.drift.driver_inventory import (
@@ -72,7 +73,10 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     """
     source, root = drift.trusted(spec, record), as_root(spec)
+    renewed = found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS)
     yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
+    if not renewed:  # else there is nobody yet who could be asked
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
     if source is not None:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
@@ -82,8 +86,36 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     for ours in drift.declared(spec, record):
         if differs(record, ours):
             yield write(STAGE, ours, root)
-    if found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS):
+    if renewed:
         yield FunctionCommand(update, (STAGE, spec), {})
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
+
+
+def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Refuse a version, or a toolkit for later, that nobody offers, while the driver is as it was.
+
+    What apt cannot tell, the transaction will.
+    """
+    version, found = spec.driver.version, packages(spec, record)
+    toolkit = cuda.package(spec) if cuda.declared(spec) else ""
+    lacks = toolkit and record.nvidia.package(toolkit) is None
+    if not (version or lacks):
+        return True
+    if not update(state, host, STAGE, spec):
+        return False
+    if lacks and on_offer(state, host, spec, [toolkit]) == {}:
+        said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
+        fix = "choose another `stack`, or declare `cuda_toolkit = False`"
+        return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
+    names = [name for name in found.wanted if name not in found.apart] if version else []
+    offer = on_offer(state, host, spec, names) or {} if names else {}
+    each = [{driver_version(one) or "" for one in offer.get(name, ())} for name in names]
+    common = set.intersection(*each) - {""} if each else set()
+    there = sorted((one for one in common if will_do(spec, one)), key=Version, reverse=True)
+    if version in there or not there:
+        return True
+    said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
+    return failed(host, STAGE, f"{host.name}: {said} {', '.join(there)}; the driver is as it was")
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
@@ -146,11 +178,8 @@ def _install_headers(spec: HostSpec, record: Record, due: Findings) -> Commands:
 def _install_driver(spec: HostSpec, record: Record, due: Findings) -> Commands:
     del due
     if archive(spec, record) is None:
-        asked = requests(spec, record)
-        hint = f", which is driver_version = {spec.driver.version!r}: `apt-cache madison"
-        hint = f"{hint} {plain(asked[0].partition('=')[0])}` there shows what is on offer"
-        how = {"hint": hint} if spec.driver.version else {}
-        yield FunctionCommand(install, (STAGE, spec, asked), how)
+        yield FunctionCommand(_is_on_offer, (spec, record), {})
+        yield FunctionCommand(install, (STAGE, spec, requests(spec, record)), {})
     else:
         yield FunctionCommand(_from_archive, (spec, record), {})
 

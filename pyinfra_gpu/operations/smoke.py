@@ -100,6 +100,8 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
             " pyinfra INVENTORY deploy.py first",
         )
         return
+    passed = record.smoke.stamp
+    former = passed.driver if isinstance(passed, Stamp) else None
     yield from _prepared(spec, record, withdrawn=None)
     # What was installed by this very run is part of the fingerprint, so look again.
     record, smoke = fresh(spec, record), spec.smoke
@@ -116,7 +118,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         compile=spec.environment.dynamo,
     )
     yield _started(spec, record, f"smoke test, {smoke.ranks} ranks ({found[0].found})", asked)
-    yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
+    yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict, former), {})
 
 
 def _prepared(spec: HostSpec, record: Record, withdrawn: Stamp | None) -> Commands:
@@ -168,11 +170,12 @@ def _started(
 
 
 def _check_verdict(
-    state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None
+    state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None, former: str | None
 ) -> bool:
     """Believe the verdict that the test left, not the exit code of a command.
 
     + before: the verdict that stood there before the test: it does not count
+    + former: the driver with which the test passed last
     """
     forget()
     record = look(spec)
@@ -182,11 +185,21 @@ def _check_verdict(
     found = None if verdict == before else verdict
     status, why = _end(state, host, spec, record, found, current)
     if status != "pass" or not isinstance(found, Verdict):
+        why += _way_back(spec, record, former)
         return failed(host, STAGE, f"{host.name}: the smoke test failed: {why}")
+    driver = if_known(record.driver.loaded, None)
     # The digest of its text, by which one that somebody edits later is known.
     digest = if_known(record.smoke.verdict_sha256, None)
-    stamp = _stamp_file(spec, Stamp(current, found.mode, digest))
+    stamp = _stamp_file(spec, Stamp(current, found.mode, digest, driver=driver))
     return written(state, host, STAGE, stamp, as_root(spec))
+
+
+def _way_back(spec: HostSpec, record: Record, former: str | None) -> str:
+    """Say how to go back to the driver that passed last, where another one is loaded now."""
+    if former in (None, record.driver.loaded) or spec.driver.source == "present":
+        return ""
+    option = f"--data driver_version={former}"
+    return f". With driver {former} it passed here; to go back, deploy with {option}"
 
 
 def _end(

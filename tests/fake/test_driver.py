@@ -124,6 +124,33 @@ def test_a_second_list_of_the_repository_is_renamed() -> None:
 
 
 PINS = {files.PREFERENCES: b"x"}
+PINS = {files.PREFERENCES: b"x"}
+ON_OFFER = [
+    f"{name} | {each}-1 | http://x Packages"
+    for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced")
+    for each in (OLD, VERSION, "590.48.01")
+]
+
+
+def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> None:
+    offer = {"apt-cache madison": {"stdout": ON_OFFER}}
+    for version, pins in ((VERSION, {}), ("580.999.01", {}), ("580.999.01", {"texts": PINS})):
+        data = {**GpuHost().data, "driver_version": version}
+        made, told = executed(GpuHost(data=data, responses=offer, **pins))
+        assert (made.failed() == set()) is (version == VERSION)
+        assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+        if version != VERSION:
+            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the driver"
+            assert said in told.problem
+
+
+def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced() -> None:
+    nothing = {"apt-cache madison cuda-toolkit": {"stdout": []}}
+    made, told = executed(GpuHost(texts=PINS, told=packages(), responses=nothing))
+    assert "no package source has cuda-toolkit-13-0" in told.problem
+    assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
+
+
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
 
@@ -243,14 +270,6 @@ RUNS: dict[str, Shown] = {
         )
         for keyring in (KEYRING * 2, b"<html>")
     },
-    "a version that nobody offers": (
-        GpuHost(
-            data={**GpuHost().data, "driver_version": "580.999.01"},
-            responses=apt("E: Version '580.999.01-*' for 'nvidia-driver-cuda' was not found"),
-        ),
-        [], ["Pre-Install-Pkgs"],
-        "driver_version = '580.999.01': `apt-cache madison nvidia-driver-cuda` there shows what",
-    ),
     "a module that is not loaded and cannot be": (
         GpuHost(
             told=NOT_LOADED,
