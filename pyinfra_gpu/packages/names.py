@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from pyinfra_gpu.on_host.probe import apt
+from pyinfra_gpu.on_host.probe.apt import is_nvidia as is_nvidia
 
 LABEL = "NVIDIA CUDA"
 """What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
@@ -60,11 +60,6 @@ def is_helper(name: str, version: str) -> bool:
     From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
     """
     return plain(name) in SHARED and driver_version(version) is None
-
-
-def is_nvidia(name: str) -> bool:
-    """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
-    return apt.is_nvidia(name)
 
 
 def is_kernel(name: str) -> bool:
