@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from pyinfra_gpu.on_host.probe import apt
+from pyinfra_gpu.on_host.probe.apt import is_nvidia as is_nvidia
 
 LABEL = "NVIDIA CUDA"
 """What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
@@ -43,11 +43,6 @@ def is_driver(name: str, version: str) -> bool:
     name = plain(name)
     apart = name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name)
     return not apart and is_nvidia(name) and driver_version(version) is not None
-
-
-def is_nvidia(name: str) -> bool:
-    """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
-    return apt.is_nvidia(name)
 
 
 def is_kernel(name: str) -> bool:
