@@ -18,7 +18,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift import environment, launcher_files, layout
+from pyinfra_gpu.drift import environment, launcher, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine import converge as stage
@@ -216,7 +216,7 @@ class FakeHost:
         """What stands at the paths of ours."""
         files = [*environment.declared(wanted, "ubuntu")]
         if wanted.training is not None:
-            files += launcher_files.declared(wanted, wanted.training)
+            files += launcher.declared(wanted, wanted.training)
         theirs = (*layout.owners(wanted), wanted.paths.venv)
         found = {
             **{path: entry("dir", "0755") for path in layout.roots(wanted)},
