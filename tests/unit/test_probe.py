@@ -542,6 +542,8 @@ REST = [
         with_(session, "4", USER=ME, UID=str(UID), CLASS="user", TYPE="tty", REMOTE="1"),
         with_(session, "5", USER="bob", UID=str(UID + 1), CLASS="user", TYPE="tty", REMOTE="1"),
     ], {"power.sessions": (f"{ME} on pts/7",)}),
+    Row("no logind", [gone("run/systemd/sessions"), put("dev/pts/0")],
+        {"power.sessions": (f"{ME} on pts/0",)}),
     blocks({}, "job: nightly dump"),
     blocks({"WHAT": "sleep:shutdown:idle"}, "job: nightly dump"),
     blocks({"WHAT": "sleep:idle"}),

@@ -146,6 +146,8 @@ def sessions(host: Host) -> list[str]:
     names = sorted(filter(str.isdigit, host.names("/dev/pts")), key=int, reverse=True)
     there = ((attempt(os.stat, host.at(f"/dev/pts/{each}")), each) for each in names)
     terminals = {str(found.st_uid): f"pts/{name}" for found, name in there if found}
+    if not host.is_dir("/run/systemd/sessions"):
+        return [f"{user_name(int(uid))} on {terminal}" for uid, terminal in terminals.items()]
     found: dict[str, None] = {}
     for each in _kept(host, "sessions"):
         graphical = each.get("TYPE") in ("wayland", "x11", "mir")
