@@ -252,13 +252,6 @@ def test_of_all_that_apt_prints_what_says_why_is_told(printed: str) -> None:
     assert PRINTED[printed] in apt.why(answer)
 
 
-def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:
-    assert apt.says_script_failed(MODULE.splitlines())
-    bad = "dpkg: error processing package x (--configure):\n package is in a very bad inconsistent"
-    for printed in (DEPENDENT, bad, ""):
-        assert not apt.says_script_failed(printed.splitlines())
-
-
 @pytest.mark.parametrize(("wait_s", "told"), [(90, 90), (0, 1)])
 def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
     wait_s: int, told: int
