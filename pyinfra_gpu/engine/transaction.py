@@ -30,7 +30,8 @@ PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _COMPLETE = "Done"  # the last line of a simulation
-_NOT_FETCHED = "E: Unable to fetch some archives"
+NOT_FETCHED = "E: Unable to fetch some archives"
+"""What apt ends with where it could not fetch a package, before it began with any."""
 _FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _APT_GET = (
@@ -193,7 +194,7 @@ def install(
         forget()
         if answer.ok:
             return True
-        if not any(_NOT_FETCHED in line for line in answer.lines):
+        if not any(NOT_FETCHED in line for line in answer.lines):
             return failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
         refusals.append(f"the packages cannot be fetched: {why(answer)}")
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
