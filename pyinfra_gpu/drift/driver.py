@@ -242,7 +242,8 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def reboot_reason(spec: HostSpec, record: Record) -> str | None:
     """Return why the module is to be reloaded, or the host rebooted; the same every night."""
-    return next((each.found for each in _module(spec, record)), None)
+    found = _module(spec, record)
+    return found.found if found else None
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:
@@ -253,6 +254,11 @@ def users(record: Record) -> tuple[str, ...] | Unknown:
     return tuple(each for each in found if each.partition(" (")[2][:-1] not in SERVICES)
 
 
+def people(record: Record) -> tuple[tuple[str, ...] | Unknown, ...]:
+    """Return whose work a reboot would end: on the GPUs, at a terminal, behind a lock."""
+    return (users(record), record.power.sessions, record.power.inhibitors)
+
+
 def against_reboot(spec: HostSpec, record: Record) -> list[str]:
     """Return who and what stands against a reboot; what is not told is against it, too."""
     half, holder = record.packages.half_configured, record.packages.lock_holder
@@ -260,12 +266,12 @@ def against_reboot(spec: HostSpec, record: Record) -> list[str]:
         half = tuple(f"{each}, which is not fully installed" for each in half)
     asked = [half, (holder,) if isinstance(holder, str) else holder or ()]
     if spec.driver.reboot != "always":
-        asked = [users(record), record.power.sessions, record.power.inhibitors, *asked]
+        asked = [*people(record), *asked]
     each_told = ((each.reason,) if isinstance(each, Unknown) else each for each in asked)
     return [who for told in each_told for who in told]
 
 
-def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
+def _module(spec: HostSpec, record: Record) -> Finding | None:
     """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
     driver, found, busy = record.driver, packages(spec, record), users(record)
     loaded, on_disk = known(driver.loaded), known(driver.on_disk)
@@ -282,15 +288,14 @@ def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = "load it"
     elif on_disk and (loaded != on_disk or other_flavour):
         there = f"module {loaded}{' of the other flavour' if other_flavour else ''} is loaded"
-        flavour = (
-            f" with {spec.driver.modules} modules" if other_flavour else ", which is installed"
-        )
-        expected, action = f"{on_disk}{flavour}", f"load the installed module{when}"
+        expected, action = f"{on_disk}, which is installed", f"load the installed module{when}"
+        if other_flavour:
+            expected = f"{on_disk} with {spec.driver.modules} modules"
         if spec.driver.reboot != "never":
             action += ", or reboot where only that helps"
     else:
-        return
-    yield repair(Id.DRIVER_MODULE_DIFFERS, there, expected, action, named, effect="restart")
+        return None
+    return repair(Id.DRIVER_MODULE_DIFFERS, there, expected, action, named, effect="restart")
 
 
 def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -299,16 +304,17 @@ def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     With ``driver_source = "present"`` somebody else keeps the driver: only what keeps a GPU from
     working is told, and the run stops at it.
     """
-    for each in _module(spec, record):
-        boot, action, command = record.system.boot_id, "", None
-        reboots = if_known(record.power.reboots, ())
-        if not ours(spec):
-            action = "left alone with driver_source = 'present': have a driver of branch"
-            action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
-        elif any(x.boot_id != boot for x in reboots if x.reason == reboot_reason(spec, record)):
-            action, command = NOT_CURED, "sudo systemctl reboot"
-        left = replace(each, effect="report", action=action, command=command, stops=True)
-        yield left if action else each
+    if (found := _module(spec, record)) is None:
+        return
+    noted = (x for x in if_known(record.power.reboots, ()) if x.reason == found.found)
+    action, command = "", None
+    if not ours(spec):
+        action = "left alone with driver_source = 'present': have a driver of branch"
+        action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
+    elif any(each.boot_id != record.system.boot_id for each in noted):
+        action, command = NOT_CURED, "sudo systemctl reboot"
+    left = replace(found, effect="report", action=action, command=command, stops=True)
+    yield left if action else found
 
 
 def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -325,7 +331,7 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(id_, f"{UNIT} is masked", expected, action, command)
         return
     # An upgrade stops it, and with the old module still loaded it could not start again.
-    waits = wanted and enabled is True and any(_module(spec, record))
+    waits = wanted and enabled is True and _module(spec, record)
     effect: Effect = "restart" if waits else "repair"
     found = f"{UNIT} is {state or 'not there'}, and {'enabled' if enabled else 'not enabled'}"
     action = "enable and start it" if wanted else "stop and disable it"

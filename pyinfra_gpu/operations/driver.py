@@ -26,7 +26,7 @@ from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.drift.rules import if_known
-from pyinfra_gpu.engine import deadlines, transaction
+from pyinfra_gpu.engine import deadlines, journal, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -345,6 +345,10 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         return False
     if due and (obstacle := restart(state, host, spec, str(said), due)):
         return failed(host, STAGE, f"{host.name}: {obstacle}")
+    ended = drift.people(record) if due and spec.driver.reboot == "always" else ()
+    for who in (who for each in ended for who in if_known(each, ())):
+        sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
+        journal.warn(STAGE, f"{host.name}: {sentence}")
     # The same may come again in half a year, and then one reboot may help.
     record = look(spec) or record
     if record.power.reboots and drift.reboot_reason(spec, record) is None:

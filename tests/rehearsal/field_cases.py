@@ -20,7 +20,7 @@ Case = partial(Drift, effect="")
 OF_THE_DRIVER: dict[str, Drift] = {
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
-        ids=("driver.files-damaged", "driver.module-not-built"),
+        ids=("driver.files-damaged",),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
     ),
     "DKMS was cut off while it built, as the package was set up": Case(

@@ -19,6 +19,9 @@ from pyinfra_gpu.on_host import program
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
 
 
+SEEN: list[Any] = []  # what the next look brings
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0
@@ -101,6 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
     monkeypatch.setattr(reboot, "time", clock)
     monkeypatch.setattr(reboot, "forget", lambda: None)
+    monkeypatch.setattr(reboot, "look", lambda spec: SEEN[0])
     yield clock
 
 
@@ -109,7 +113,7 @@ def restart(host: StubHost, wait: int = 900, policy: str = "if-idle", **seen: An
     told = {name.replace("_", ".", 1): value for name, value in seen.items()}
     data = {**GpuHost().data, "driver_reboot_wait_s": wait, "driver_reboot": policy}
     found = GpuHost(data=data, told=told)
-    spec, reboot.look = found.spec(), lambda spec: found.record()
+    spec, SEEN[:] = found.spec(), [found.record()]
     why = "nouveau is bound to the GPUs; loading it failed (busy)"
     obstacle = reboot.restart(State(), host, spec, why, "nouveau is bound to the GPUs")  # type: ignore[arg-type]
     host.log(obstacle or "done")
