@@ -13,7 +13,6 @@ from pyinfra_gpu.on_host.terminal import (
     some,
     visible,
     without_escapes,
-    wrapped,
 )
 
 __all__ = [
@@ -27,5 +26,4 @@ __all__ = [
     "some",
     "visible",
     "without_escapes",
-    "wrapped",
 ]

@@ -58,11 +58,9 @@ class Id(StrEnum):
     DRIVER_HEADERS_MISSING = "driver.headers-missing"
     DRIVER_HOLD_DIFFERS = "driver.hold-differs"
     DRIVER_MODULE_NOT_BUILT = "driver.module-not-built"
-    DRIVER_MODULE_NAME_DIFFERS = "driver.module-name-differs"
     DRIVER_BLACKLIST_DIFFERS = "driver.blacklist-differs"
     DRIVER_INITRAMFS_STALE = "driver.initramfs-stale"
     DRIVER_MODULE_DIFFERS = "driver.module-differs"
-    DRIVER_REBOOT_NOTED = "driver.reboot-noted"
     DRIVER_CLOSED = "driver.closed"
     DRIVER_PERSISTENCED_DIFFERS = "driver.persistenced-differs"
 
@@ -153,11 +151,6 @@ class Finding:
     repeats: bool = False
 
     @property
-    def stage(self) -> Stage:
-        """The stage it belongs to."""
-        return self.id.stage
-
-    @property
     def acts(self) -> bool:
         """Whether the next run does something about it."""
         return self.effect in ("repair", "restart") or self.repeats
@@ -201,10 +194,6 @@ class Findings(tuple[Finding, ...]):
         """The ids that there are."""
         return frozenset(each.id for each in self)
 
-    def described(self) -> str:
-        """Return what was found, and what was expected, in one line; empty where there is none."""
-        return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
-
 
 report = Finding
 """Make a finding that is left alone: `action` says why, `command` what a person may run."""
@@ -229,15 +218,11 @@ def repair(
     return Finding(id_, found, expected, action, packages=packages, effect=effect)
 
 
-def unless_root(spec: HostSpec, finding: Finding, command: str | None = None) -> Finding:
-    """Return what root repairs as it is where there is root; else it is left alone.
-
-    + command: what root may run then
-    """
-    if spec.privilege == "sudo":
-        return finding
+def unless_root(spec: HostSpec, finding: Finding) -> Finding:
+    """Return what root repairs as it is where there is root; else it is left alone."""
     action = f"left alone with privilege = 'none'; as root one would {finding.action}"
-    return replace(finding, effect="report", action=action, command=command)
+    left = replace(finding, effect="report", action=action)
+    return finding if spec.privilege == "sudo" else left
 
 
 class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift

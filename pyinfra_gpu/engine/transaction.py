@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pyinfra.api.command import PyinfraCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
@@ -30,7 +30,8 @@ PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _COMPLETE = "Done"  # the last line of a simulation
-_NOT_FETCHED = "E: Unable to fetch some archives"
+NOT_FETCHED = "E: Unable to fetch some archives"
+"""What apt ends with where it could not fetch a package, before it began with any."""
 _FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _APT_GET = (
@@ -54,7 +55,7 @@ def words(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tuple[str
 
     + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
     + reinstall: also where a package is installed already
-    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+    + wait_s: seconds to wait where somebody else takes the lock
 
     Simulation and real run must not differ in more than an option.
     """
@@ -134,6 +135,17 @@ def finish(state: State, host: Host, spec: HostSpec) -> Answer:
     return answer
 
 
+def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted installation left, or fails the host."""
+
+    def finished(state: State, host: Host) -> bool:
+        said = "an interrupted installation cannot be finished"
+        answer = finish(state, host, spec)
+        return answer.ok or failed(host, stage, f"{host.name}: {said}: {why(answer)}")
+
+    return FunctionCommand(finished, (), {})
+
+
 def dpkg_is_idle(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
     if not wait_for_lock(state, host, stage, spec):
@@ -165,18 +177,12 @@ def install(
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
     touch what somebody put on hold. Then it runs: apt fetches everything before it begins, and a
-    guard stops it where it is not what was simulated. Stale lists of the distribution are a reason
-    to update them once, and to try again.
+    guard stops it where it is not what was simulated.
     """
     if not dpkg_is_idle(state, host, stage, spec) or not update(state, host, stage, spec):
         return False
-    alternatives, refusals = (packages, *others), list[str]()
-    for wanted in (*alternatives, None, *alternatives):
-        if wanted is None:
-            what = "update the lists of apt"
-            _apt(state, host, spec, _update(spec), deadlines.SIMULATION, what)
-            refusals.clear()
-            continue
+    refusals = list[str]()
+    for wanted in (packages, *others):
         asked, simulation = _simulated(state, host, spec, wanted, reinstall)
         if problem := _problem(spec, wanted, simulation, hint):
             refusals.append(problem)
@@ -188,7 +194,7 @@ def install(
         forget()
         if answer.ok:
             return True
-        if not any(_NOT_FETCHED in line for line in answer.lines):
+        if not any(NOT_FETCHED in line for line in answer.lines):
             return failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
         refusals.append(f"the packages cannot be fetched: {why(answer)}")
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
@@ -242,10 +248,10 @@ def _problem(
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Fetch the lists that a stage needs, once in a run; say why and fail where it cannot be.
+    """Fetch apt's lists, once in a run; say why and fail where they cannot be had.
 
-    For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
-    stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
+    For driver and toolkit only that of NVIDIA's repository must be had: another source that is down
+    must not stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
     """
     nvidias = stage != Stage.PACKAGES
     done: set[bool] = host.connector_data.setdefault(_FRESH, set())
@@ -257,15 +263,13 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
         source = inventory.repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    more, which = (
-        (_OURS_ONLY, f"the repository {source.url}") if source else ((), "a package source")
-    )
-    answer = _apt(state, host, spec, _update(spec, more), deadlines.SIMULATION)
+    answer = _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
+    if source:
+        answer = _apt(state, host, spec, _update(spec, _OURS_ONLY), deadlines.SIMULATION)
     if not answer.ok:
+        which = f"the repository {source.url}" if source else "a package source"
         return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
-    if source and not from_nvidia(spec):  # the driver comes from the distribution's archive
-        _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
-    done.add(nvidias)
+    done |= {nvidias, False}
     return True
 
 
@@ -329,7 +333,6 @@ _SUMS_UP = re.compile(
     r"\w+: (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download|Download Failed"
     r"|Unable to fetch some archives|Failure while executing|Download is performed unsandboxed)"
 )
-_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 
 
 def why(answer: Answer) -> str:
@@ -341,11 +344,3 @@ def why(answer: Answer) -> str:
     if not any(line.startswith("dpkg: error") for line in lines):
         lines = [line for line in lines if _ERROR.match(line)] or lines
     return answer.lines[-1] if answer.lost else reason(lines, said_by="apt")
-
-
-def says_script_failed(lines: Sequence[str]) -> bool:
-    """Tell whether `finish` says that the program failed by which a package sets itself up.
-
-    Then all its files are there, and to install it again would fail the same way.
-    """
-    return any(map(_SCRIPT_FAILED.match, lines))

@@ -14,20 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from pyinfra_gpu.facts.fields import TEXT_LIMIT, Hidden, Unknown, as_json
+from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.pytorch_build import BuildState, Built, Wheel
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.packages.model import PackageChange, Source
-from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
-
-
-def hidden(text: str) -> Hidden:
-    """Return the content of an environment file, whose values are shown nowhere."""
-    return Hidden(text, env_file.shown(text))
 
 
 def _keys(digits: str) -> tuple[str, ...] | Unknown:
@@ -115,10 +109,6 @@ class DriverRecord:
     loaded: Text  # version of the module in the running kernel
     open_modules: MaybeFlag  # whether the loaded module is the open one
     on_disk: Text  # version of the module that modprobe would load into the running kernel
-    on_disk_open: MaybeFlag  # whether that one is the open one
-    # what `modprobe nvidia` really loads where a rule of modprobe.d says so, as "NAME FILE" with
-    # the file of the rule ("nvidia-current-open /etc/modprobe.d/nvidia.conf")
-    module: Text = None
     # nouveau, nova: whether one of the free drivers, which take the card away, is loaded
     nouveau: Flag
     nova: Flag
@@ -146,9 +136,8 @@ class KernelRecord:
     modules: Mapping[Str, Str | None] | Unknown = field(default_factory=dict)
     # of the same two, whether /lib/modules/KERNEL/build leads to a Makefile
     headers: Mapping[Str, bool] | Unknown = field(default_factory=dict)
-    sources: Rows = ()  # versions of the driver whose module DKMS can build for a kernel to come
-    # of the newest kernel (of the running one where /boot shows none): "stale" where a file in
-    # /etc/modprobe.d that blacklists nouveau or nova, or is ours, is newer
+    # of the newest kernel (of the running one where /boot shows none): "stale" where our
+    # rules against nouveau and nova are newer
     initramfs: Literal["", "fresh", "stale", "absent"] | Unknown = ""
 
     @property
@@ -368,9 +357,6 @@ class BuildRecord:
 class EnvironmentRecord:
     """The environment."""
 
-    # content of its file, which may hold secrets and is shown as names alone; None where there is
-    # no such file (the layout tells what else may stand at that path, e.g. a folder)
-    text: Annotated[Hidden | Unknown | None, _made(hidden)]
     # rows "FILE NAME" of variables that logins get by files of the system's; never a value
     for_all: Rows
 

@@ -96,7 +96,7 @@ def _travelling() -> Iterator[Path]:
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
-    names = ("__init__.py", "document.py", "files.py", "listening.py", "nvidia_smi.py")
+    names = ("__init__.py", "files.py", "listening.py", "nvidia_smi.py")
     yield from (_SMOKE / name for name in names)
 
 

@@ -1,4 +1,4 @@
-"""The environment file: what is written is what systemd and a shell read."""
+"""The environment file: what is written is what a shell reads; the rehearsal asks systemd."""
 
 from __future__ import annotations
 
@@ -36,57 +36,11 @@ def test_a_shell_that_sources_the_file_gets_the_values_and_runs_nothing(
     assert not done.stderr
 
 
-def systemd_reads(text: str) -> dict[str, str]:
-    """An EnvironmentFile as systemd's parse_env_file_internal() takes it apart, since version 239.
-
-    Of its states those that our files can bring about: names, plain values, double quotes.
-    """
-    values, lines = {}, text.split("\n")
-    assert lines.pop() == ""
-    for line in lines:
-        if line.lstrip(" \t").startswith(("#", ";")) or not line:
-            continue
-        name, _, rest = line.partition("=")
-        value, index, quoted = "", 0, False
-        while index < len(rest):
-            char = rest[index]
-            if quoted and char == "\\":
-                index += 1
-                # What needs no escape keeps its backslash.
-                value += rest[index] if rest[index] in '"\\`$' else f"\\{rest[index]}"
-            elif char == '"' and (quoted or not value):
-                quoted = not quoted
-            else:
-                assert quoted or char not in "'\\", line
-                value += char
-            index += 1
-        assert not quoted, line
-        values[name] = value
-    return values
-
-
-def test_systemd_reads_every_value_as_it_was_and_so_do_we() -> None:
-    text = env_file.render(spec_with(**MANY))
-    assert systemd_reads(text).items() >= MANY.items()
-    assert env_file.parse(text).items() >= MANY.items()
-
-
 @pytest.mark.parametrize("character", ["\u2028", "\x85", "\x7f", "\r", "\t", "\ufffe"], ids=ascii)
 def test_what_somebody_would_read_otherwise_is_refused_and_not_shown(character: str) -> None:
     with pytest.raises(SpecError, match="which an env file cannot hold") as error:
         spec_with(KEY=f"canary{character}")
     assert "canary" not in str(error.value)
-
-
-def test_a_file_is_split_where_lines_end_and_nowhere_else() -> None:
-    """A value that somebody wrote into the file by hand is one value."""
-    text = 'A="one\u2028B=two\x85C=three"\nD=4\r\n'
-    assert env_file.parse(text) == {"A": "one\u2028B=two\x85C=three", "D": "4"}
-
-
-def test_what_is_shown_of_a_file_is_its_names() -> None:
-    text = 'A=canary\nexport B=canary\n# canary\nC="canary\ncanary"\n'
-    assert env_file.shown(text) == "A=***\nC=***"
 
 
 def test_the_file_says_whose_it_is_and_a_rehearsal_is_labelled() -> None:
