@@ -325,10 +325,8 @@ class TorchRecord:
     base: Text  # the interpreter that the environment was made from, links followed
     declared: Text  # the same of the declared interpreter, where that is declared by a path
     uv: Text  # version of the installer
-    # version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
-    version: Text
+    version: Text  # by torch/version.py, as is
     git_version: Text
-    cuda: Text
     # the first 5 of torch's files that are missing or have another size than recorded, or were
     # touched since the smoke test passed and have another digest than recorded
     damaged: Rows

@@ -81,7 +81,7 @@ FACTS: dict[str, Any] = {
     "training.dirty_count": 0,
     "launcher.linger": True,
     "launcher.manager": True,
-    **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
+    **dict.fromkeys(("torch.python_problem", "torch.declared", "torch.elsewhere")),
     **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
     **dict.fromkeys(("driver.libcuda", "driver.libml")),
     **dict.fromkeys(("storage.noexec", "layout.open", "layout.owner_problem")),

@@ -106,7 +106,6 @@ FACTS: dict[str, Any] = {
     "libcuda.proof": None,
     "torch.version": "2.14.1+cu130",
     "torch.git_version": "c",
-    "torch.cuda": "13.0",
     "torch.distributions": {"torch": "2.14.1"},
 }
 """What the probe answers of a host with two GPUs, beside what `fake_host.FACTS` has."""
