@@ -17,15 +17,11 @@ _POLL_S = 0.05
 
 
 class Meeting(BaseStateCallback):
-    """Topic -> host -> what this host has said on it.
-
-    + machines: boot and host name of a machine -> the name by which the run looked at it first
-    """
+    """Topic -> host -> what this host has said on it."""
 
     def __init__(self, state: State) -> None:
         """Begin with nothing said."""
         self.run_id = secrets.token_hex(8)
-        self.machines: dict[tuple[str, str], str] = {}
         self._state = state
         self._said: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()

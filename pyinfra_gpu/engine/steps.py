@@ -65,7 +65,7 @@ def step(
         host.log(f"{what} ...")
         for wait in waits:
             text = locked(command, lock, privilege.guard(run_as), wait) if lock else command
-            answer = ask(state, host, text, given, seconds=seconds + wait, stream=stream)
+            answer = ask(state, host, text, given, seconds=seconds + wait, show=stream)
             lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
             if answer.ok:
                 return True
@@ -73,9 +73,8 @@ def step(
                 break
             holder = lines[-1].removeprefix(_HELD).partition(": let it end")[0]
             host.log(f"{shortened(holder, _LONGEST_LINE)}: waiting up to {LOCK_WAIT_S} s")
-        if answer.late or answer.lost:
-            why = answer.lines[0] if answer.late else "the connection was lost"
-            return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
+        if answer.lost:
+            return failed(host, stage, f"{host.name}: {what}: {answer.lost}; {_GOES_ON}")
         if not stream:
             for line in lines[-_TAIL:]:
                 host.log(line, log_func=logger.error)

@@ -169,7 +169,7 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
     name = f"{host.name}: the build of torch"
     words = program("build/follow.sh", drift.UNIT, made_for(spec, record))
-    answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, stream=True)
+    answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, show=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
         return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")

@@ -194,7 +194,7 @@ class FakeHost:
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         """What a host answers on which all is as declared."""
         text = environment.declared(wanted, "ubuntu")[0].content.decode()
-        own = {"system.hostname": self.name, "environment.text": text, "smoke.verdict": None}
+        own = {"environment.text": text, "smoke.verdict": None}
         return {**FACTS, **own, **(BARE if self.bare else {})}
 
     def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:

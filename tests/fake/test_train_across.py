@@ -28,7 +28,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.words: list[tuple[str, str, dict[str, Any]]] = []
-        command = asking.bounded_command
+        command = asking.reach
 
         def recorded(state: Any, host: Any, text: Any, given: Any, **more: Any) -> Any:
             words = shlex.split(str(text).rpartition("exec ")[2])
@@ -39,7 +39,7 @@ class Asked:
                 self.words.append((host.name, verb, part))
             return command(state, host, text, given, **more)
 
-        monkeypatch.setattr(asking, "bounded_command", recorded)
+        monkeypatch.setattr(asking, "reach", recorded)
 
     def of(self, verb: str) -> list[str]:
         """Return the hosts that were asked this."""

@@ -119,7 +119,7 @@ def test_words_go_to_the_launcher_as_the_owner_with_and_without_dashes(
         given.append((str(text), told))
         return Unanswered(reason="enough seen")
 
-    monkeypatch.setattr(asking, "bounded_command", command)
+    monkeypatch.setattr(asking, "reach", command)
     monkeypatch.setenv("COLUMNS", "52")
     monkeypatch.setenv("LOGNAME", "ada")
     hosts: dict[str, Answers] = {"ws1": {}, "ws2": {}}

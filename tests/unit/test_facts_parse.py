@@ -127,8 +127,8 @@ def test_the_owner_tells_nothing_of_what_is_roots() -> None:
 
 
 def test_what_would_move_a_cursor_is_visible_and_texts_of_files_are_whole() -> None:
-    record = answered(system__hostname="a\x1b[2Jb", training__stamp_text="a\n\x1b")
-    assert record.system.hostname == r"a\x1b[2Jb"
+    record = answered(system__kernel="a\x1b[2Jb", training__stamp_text="a\n\x1b")
+    assert record.system.kernel == r"a\x1b[2Jb"
     assert record.training.stamp_text == "a\n\x1b"
 
 

@@ -51,7 +51,7 @@ def test_a_bare_host_is_described_without_anything_unknown(tree: Tree) -> None:
     assert system.boot_id == "11111111-2222-3333-4444-555555555555"
     assert system.cpu_count == os.cpu_count()
     assert isinstance(system.ram_mib, int)
-    assert (system.init, system.hostname, system.user) == ("systemd", "gpu-1", "ubuntu")
+    assert (system.init, system.user) == ("systemd", "ubuntu")
     assert system.python3 == sys.version.split()[0]
     assert system.secure_boot is None
     assert record.gpus.devices == ()

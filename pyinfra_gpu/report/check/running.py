@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
-from pyinfra.api import Config, State, StringCommand
+from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 from rich.console import Console
@@ -30,14 +29,7 @@ from rich.text import Text
 
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import (
-    COMPARE_S,
-    Unanswered,
-    answer,
-    bounded_command,
-    never_asking,
-    reach,
-)
+from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking, reach
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
 from pyinfra_gpu.text import columns, shortened
@@ -176,13 +168,10 @@ def run_program(
 
     + seconds: for all of that
     """
-    command = StringCommand(program)
-    given = partial(bounded_command, state, host, command, user, seconds=seconds)
-    said = reach(host, given, seconds=seconds)
+    said = reach(state, host, program, user, seconds=seconds)
     if isinstance(said, Unanswered):
         return said
-    ok, output = said
-    return output.stdout_lines if ok else Unanswered(reason="; ".join(output.stderr_lines[-3:]))
+    return [*said.stdout] if said.ok else Unanswered(reason="; ".join(said.lines[-3:]))
 
 
 def known(request: Request) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:

@@ -12,11 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyinfra.api import StringCommand
-
 from pyinfra_gpu.diagnosis.host_facts import facts_of
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, answer, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
@@ -66,28 +64,22 @@ def _answer_of(
     own = ["list" if lists else verb, *(["--json"] if form else []), *words]
     environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
-    text = StringCommand(
-        f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
-        f" exec {shlex.join(['env', *environment, program, *own])}"
-    )
+    text = f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
+    text += f" exec {shlex.join(['env', *environment, program, *own])}"
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
-    given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
-    said = reach(
-        host, lambda: bounded_command(state, host, text, given, seconds=seconds), seconds=seconds
-    )
+    said = reach(state, host, text, as_declared_owner(spec), seconds=seconds)
     if isinstance(said, Unanswered):
         return said
-    ok, output = said
+    ok = said.ok
     if ok and form:
-        found = document.read(form, "\n".join(output.stdout_lines), limit=LIMIT)
+        found = document.read(form, "\n".join(said.stdout), limit=LIMIT)
         if isinstance(found, Runs):
             return HostRuns(name=name, runs=found.runs)
         if isinstance(found, Why):
             return HostRuns(name=name, explained=found)
         why = found.reason if isinstance(found, Unknown) else "it is empty"
         return HostRuns(name=name, reason=f"what it says cannot be read: {why}")
-    printed = (*output.stdout_lines[-_MOST_LINES:], *output.stderr_lines[-_MOST_LINES:])
-    lines = [indented(each) for each in printed if each.strip()]
+    lines = [indented(each) for each in said.lines[-_MOST_LINES:] if each.strip()]
     if lists:
         return HostRuns(name=name, reason=shortened((lines or ["it says nothing"])[-1], 300))
     part = {} if ok and verb == "logs" else _part(lines)

@@ -1,22 +1,20 @@
-"""The facts as pyinfra runs them: arguments, errors of one host, JSON on the terminal."""
+"""What a look asks of a host, and why an answer cannot be read."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from pyinfra.api.exceptions import FactProcessError
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.facts.fields import Unknown, as_json
-from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, asked_of, command, text_of
+from pyinfra_gpu.facts.parse import Answer, parse
+from pyinfra_gpu.facts.probe import COMMAND, asked_by, asked_of, text_of
 from pyinfra_gpu.facts.record import hidden
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
-from tests import forked
 
 ANSWER = (
     (Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt")
@@ -28,20 +26,11 @@ ANSWERED = "\n".join(ANSWER[_FIRST + 1 : -1])
 PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
 
 
-def test_another_answer_than_the_probes_fails_that_host_in_one_sentence() -> None:
-    with pytest.raises(FactProcessError) as caught:
-        RecordFact().process(["", "  This account is currently not available.", "x"])
-    message = str(caught.value)
-    assert "'This account is currently not available.'" in message
-    assert "\n" not in message
-
-
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
     told = json.loads(ANSWERED)
     told.pop("smoke.stamp")
     lines = ["pyinfra-gpu-probe 1", json.dumps(told), "pyinfra-gpu-probe end"]
-    record = RecordFact().process(lines)
-    data = json.loads(json.dumps(record, default=lambda thing: thing.to_json()))
+    data = json.loads(json.dumps(parse(lines), default=lambda thing: thing.to_json()))
     assert data["driver"]["loaded"] == "580.95.05"
     assert data["gpus"]["devices"][0]["bar1_mib"] == 32768
     assert data["smoke"]["stamp"] == {"unknown": "the probe did not report it"}
@@ -90,47 +79,32 @@ def test_a_request_with_gpus_asks_for_driver_and_toolkit() -> None:
     assert "'cuda_release': '13.0'" in text_of(asked)
 
 
-def test_the_command_carries_every_value_as_it_is(tmp_path: Path) -> None:
+def test_the_program_carries_every_value_as_it_is(tmp_path: Path) -> None:
     prefix = f'{tmp_path}/it\'s; rm -rf $HOME `x` "y"'
     Path(prefix, "env").mkdir(parents=True)
     Path(prefix, "env/training.env").write_text("A=1\n")
-    asked = asked_of(Paths(prefix=prefix, name="training"))
-    text = command(asked).get_raw_value()
-    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
-    assert RecordFact().process(done.stdout.splitlines()).environment.text == hidden("A=1\n")
+    text = text_of(asked_of(Paths(prefix=prefix, name="training")))
+    told = {"input": text, "capture_output": True, "text": True, "check": True}
+    done = subprocess.run(["sh", "-c", COMMAND], **told)  # type: ignore[call-overload]
+    assert parse(done.stdout.splitlines()).environment.text == hidden("A=1\n")
 
 
-def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    known = {**os.environ, "PYINFRA_PROGRESS": "off"}
-    return forked.run(["pyinfra", *words], known, 300, folder=folder)
+BEGUN = ["pyinfra-gpu-probe 1", '{"system.user": "ubuntu"}']
+END = "pyinfra-gpu-probe end"
+NOT_READ: dict[str, tuple[list[str], str, bool]] = {
+    "nothing": ([], "it says nothing", True),
+    "no login": (["", "  This account is \x1b[2J not available.", "x"], "This account is", True),
+    "cut off": (BEGUN, "its answer was cut off, so nothing is concluded", True),
+    "no Python": ([BEGUN[0], '{"python3": null}', END], "installs python3-minimal first", False),
+    "no JSON": ([BEGUN[0], "Killed", END], "its answer could not be read: it is no JSON", True),
+}
 
 
-def test_pyinfra_prints_a_record_as_json_and_a_wrong_value_as_one_sentence(tmp_path: Path) -> None:
-    inventory = tmp_path / "inventory.py"
-    fact = ("--json", "inventory.py", "fact", "pyinfra_gpu.facts.probe.Look")
-    data = {"stack": "cpu-torch2.13", "prefix": str(tmp_path / "prefix"), "privilege": "none"}
-    (tmp_path / "prefix/env").mkdir(parents=True)
-    (tmp_path / "prefix/env/training.env").write_text("A=1\n")
-    inventory.write_text(f"hosts = [('@local', {data!r})]\n")
-    done = pyinfra(tmp_path, *fact)
-    assert done.returncode == 0, done.stderr
-    (facts,) = json.loads(done.stdout).values()
-    assert facts["@local"]["environment"]["text"] == "A=***"
-    inventory.write_text(f"hosts = [('@local', {data | {'prefix': 'opt'}!r})]\n")
-    done = pyinfra(tmp_path, *fact)
-    assert "prefix = 'opt'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_nothing_is_concluded_from_an_answer_without_its_end() -> None:
-    """Each fact that it lacked was one more thing that could not be told, beside deviations."""
-    begun = ["pyinfra-gpu-probe 1", '{"system.user": "ubuntu"}']
-    with pytest.raises(FactProcessError, match=r"^its answer was cut off, so nothing"):
-        RecordFact().process(begun)
-    assert RecordFact().process([*begun, "pyinfra-gpu-probe end"]).system.user == "ubuntu"
-
-
-def test_a_host_without_python_is_told_what_helps() -> None:
-    lines = ["pyinfra-gpu-probe 1", '{"python3": null}', "pyinfra-gpu-probe end"]
-    with pytest.raises(NoPythonError, match="installs python3-minimal first"):
-        RecordFact().process(lines)
+@pytest.mark.parametrize("what", NOT_READ)
+def test_nothing_is_concluded_from_an_answer_that_is_not_the_probes(what: str) -> None:
+    lines, words, python = NOT_READ[what]
+    answer = Answer(lines)
+    assert words in str(answer.problem)
+    assert str(answer.problem).isprintable()
+    assert answer.python is python
+    assert Answer([*BEGUN, END]).problem is None
