@@ -98,6 +98,15 @@ def test_another_line_of_the_log_decides() -> None:
     assert "CUDA_VISIBLE_DEVICES=2" in told.cause
 
 
+def test_a_full_gpu_is_another_processs_only_where_torch_tells_its_own_beside_it() -> None:
+    """In a container torch knows its own process by a number that the driver does not use."""
+    free = f"{OOM} GPU 0 has a total capacity of 31.36 GiB of which 0.51 GiB is free."
+    one, own = "Process 4711 has 12.80 GiB memory in use.", "this process has 18 GiB memory in use."
+    for text, named in [(one, False), (own, False), (f"{one} {own}", True), (f"{own} {one}", True)]:
+        cause = explain({"a": f"{free} {text}"}, catalogue()).found[0].cause
+        assert ("process 4711" in cause) is named
+
+
 def test_what_stands_in_a_log_is_put_into_a_step_only_where_a_shell_takes_it_literally() -> None:
     tree = "fatal: reference is not a tree: 0123456789abcdef"
     assert "0123456789abcdef" in explain({"a": tree}, catalogue()).found[0].cause
