@@ -26,7 +26,6 @@ from gevent.lock import RLock  # type: ignore[import-untyped]
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.deadlines import within
@@ -162,8 +161,9 @@ def _keep(version: str, platform: Platform, options: Sequence[str], place: Path)
 
 
 def folder() -> Path:
-    """Return where the controller keeps wheels that hosts built."""
-    return own_cache.folder("wheels")
+    """Return where the controller keeps wheels that hosts built, which it could fetch again."""
+    default = Path.home() / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pyinfra-gpu" / "wheels"
 
 
 def cached(fingerprint: str) -> tuple[Path, Manifest] | None:

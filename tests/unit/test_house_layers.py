@@ -21,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
-    "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
+    "text", "output", "whole_file", "host_names", "errors", "stacks",
     "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
     "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
