@@ -22,9 +22,12 @@ def driver(wanted: HostSpec) -> None:
 
 @stage("Base")
 def base(wanted: HostSpec) -> None:
-    """Install the few distribution packages that later stages need, make our directories."""
+    """Install the few distribution packages that later stages need, make our directories, and
+    check the repository out: a wrong address is to be known before gigabytes are fetched.
+    """
     operations.packages.present(name="Install distribution packages", spec=wanted)
     operations.layout.directories(name="Create directories", spec=wanted)
+    operations.training.checkout(name="Check out the training repository", spec=wanted)
 
 
 @stage("CUDA")
@@ -59,8 +62,7 @@ def environment(wanted: HostSpec) -> None:
 
 @stage("Training")
 def training(wanted: HostSpec) -> None:
-    """Check the repository out, install what it needs around our torch, then the launcher."""
-    operations.training.checkout(name="Check out the training repository", spec=wanted)
+    """Install what the repository needs around our torch, then the launcher."""
     operations.training.requirements(name="Install its requirements", spec=wanted)
     operations.launcher.installed(name="Install the train launcher", spec=wanted)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pyinfra import host, state
+from pyinfra import host
 from pyinfra.api.command import FunctionCommand
-from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.drift import host as whole_host
 from pyinfra_gpu.drift import preflight as drift
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.engine import journal
-from pyinfra_gpu.engine.converge import Commands, looking, note, refused
+from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused
 from pyinfra_gpu.engine.look import look
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.transaction import wait_for_lock
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.operations.training import unreachable
 from pyinfra_gpu.spec import HostSpec
 
 _IDS = Id.of(drift.STAGE)
@@ -26,18 +27,20 @@ def ready(spec: HostSpec, record: Record) -> Commands:
 
     Writes nothing, ever. Looks at the operating system, the architecture, free disk and memory,
     the Python to use, the GPUs on the PCI bus, what stands against the declared driver, and who
-    is at work on GPUs. While somebody else installs packages and there is something for us to
-    install, it waits, up to ``preflight_apt_wait_s`` seconds: a host in the middle of an upgrade
-    cannot be judged.
+    is at work on GPUs, and asks git whether the training repository's commit can be fetched. While
+    somebody else installs packages and there is something for us to install, it waits, up to
+    ``preflight_apt_wait_s`` seconds: a host in the middle of an upgrade cannot be judged.
     """
-    acting = state.current_stage == StateStage.Execute
-    held = acting and isinstance(record.packages.lock_holder, str)
+    held = executing() and isinstance(record.packages.lock_holder, str)
     # Where we install nothing, somebody else may.
     if held and any(each.effect != "report" for each in _later(spec, record)):
         yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
         record = look(spec) or record
     found = note(drift, spec, record, _IDS)
-    if refusal := refused(drift, spec, record, found):
+    refusal = refused(drift, spec, record, found)
+    if not refusal and (sentence := unreachable(spec, record)):
+        refusal = refuse(drift.STAGE, sentence)
+    if refusal:
         # The later stages do not get to judge a refused host, and a plan is to tell it all.
         for each in _later(spec, record):
             journal.found(each.stage, each)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+from pyinfra import host, state
 from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
+from pyinfra_gpu.drift.concern import judged
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
-from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.engine.steps import reason, step
 from pyinfra_gpu.engine.uv import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.record import Record
@@ -44,6 +47,23 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     )
     what = f"check out {training.repo} at {training.commit[:12]}"
     yield _owners(spec, record)(what, command, seconds=deadlines.CLONE)
+
+
+def unreachable(spec: HostSpec, record: Record) -> str:
+    """Return why the declared commit cannot be fetched, a sentence; empty where it can.
+
+    Git on the host is asked, as the owner, where the commit is not checked out; where there is no
+    git yet nothing is known. Keeps nothing on the host.
+    """
+    found = judged(drift, spec, record, ()).of(Id.TRAINING_CHECKOUT_DIFFERS)
+    if not found.acting:
+        return ""
+    training, place = drift.declared(spec), spec.paths.training
+    command = program("training/reachable.sh", place, training.repo, training.commit)
+    who = as_owner(spec, record)
+    answer = ask(state, host, command, who, seconds=deadlines.PLAIN)
+    why = "" if answer.ok else reason(answer.lines, said_by="git")
+    return f"{host.name}: training_repo = {training.repo!r} cannot be fetched: {why}" if why else ""
 
 
 def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.operations import driver as operations
-from tasks.stages import driver, training
+from tasks.stages import base, driver, preflight
 
 MINE = "f" * 40
 KEPT = "/opt/x was at ffffffffffff, which no branch or tag had: branch y keeps it"
 
 
-def told(host: GpuHost, *, plan: bool = False, task: object = training) -> list[str]:
+def told(host: GpuHost, *, plan: bool = False, task: object = base) -> list[str]:
     made = GpuRun(host, GpuHost(name="ws2"), tasks=(task,))  # type: ignore[arg-type]
     journal = Journal(lambda state, journal: None)
     made.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
@@ -44,6 +46,14 @@ def test_a_commit_is_called_kept_when_the_host_says_so_and_not_before() -> None:
     for works in (True, False):
         (warning,) = told(elsewhere("before", note, "after", works=works))
         assert warning.endswith(f"ws1: {KEPT}")
+
+
+def test_a_plan_refuses_a_host_whose_training_repository_cannot_be_fetched() -> None:
+    host, answer = elsewhere(), {"success": False, "stdout": ["it has no commit 0123"]}
+    host = replace(host, responses={"reachable.sh": answer})
+    run = GpuRun(host, GpuHost(name="ws2"), tasks=(preflight, base)).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert "checkout.sh" not in "".join(run.executed("ws1"))
 
 
 @pytest.mark.parametrize("rebooted", [True, False])

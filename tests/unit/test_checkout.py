@@ -353,3 +353,22 @@ def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> N
     host = FakeHost(data={**DATA, **data}, told={**lists, LFS: changes.get(LFS)})
     judged = training.judge(host.spec(), host.record())
     assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)
+
+
+def test_a_commit_that_cannot_be_fetched_is_known_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    repo, folder = repository(tmp_path / "repo"), tmp_path / "none"
+    first = git(repo, "rev-parse", "HEAD")
+    committed(repo, main="2")
+    nobodys = "0" * 40
+
+    def said(folder: Path, repo: Path, commit: str) -> str:
+        command = program("training/reachable.sh", str(folder), f"file://{repo}", commit)
+        return subprocess.run(["sh", "-c", command], capture_output=True, text=True).stderr
+
+    assert said(folder, repo, first) == ""
+    assert said(folder, repo, nobodys) == f"it has no commit {nobodys}\n"
+    assert "does not appear to be a git repository" in said(folder, tmp_path / "gone", first)
+    assert said(repo, tmp_path / "gone", first) == ""  # it is there
+    assert not folder.exists()
