@@ -85,7 +85,8 @@ def _interrupt() -> None:
     It disconnects through the same pool that waits for the hosts' commands.
     """
     if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
-        journal.interrupt()
+        if book := journal.current():
+            book.interrupted = True  # what fails from here on is no fault of a host
         state.pool.kill(block=False)
 
 

@@ -29,14 +29,16 @@ def declared(host: Host) -> HostSpec:
     """
     if host not in _KEPT:
         wanted = compatibility.resolve(data_of(host), host.name)
-        torch, across = wanted.pytorch, wanted.smoke.across
+        torch, smoke = wanted.pytorch, wanted.smoke
         if torch.building is not None:
-            wanted = _with_builders(wanted, host)
+            building = torch.building.but(members=_builders(wanted, host))
+            wanted = wanted.but(pytorch=torch.but(building=building))
         elif torch.lock != "ignore":
             locks = lock.read(Path.cwd(), torch.full_version)
             wanted = wanted.but(pytorch=torch.but(locks=locks))
-        if across is not None:
-            wanted = wanted.but(smoke=wanted.smoke.but(across=_with_members(across, host)))
+        if smoke.across is not None:
+            across = smoke.across.but(members=_members(smoke.across, host))
+            wanted = wanted.but(smoke=smoke.but(across=across))
         _KEPT[host] = wanted
     return _KEPT[host]
 
@@ -46,68 +48,49 @@ def data_of(host: Host) -> dict[str, object]:
     return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
-def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
-    """Say which hosts build torch from source too, of which one may build for this one.
+def _builders(spec: HostSpec, host: Host) -> tuple[str, ...]:
+    """Return which hosts build torch from source too, of which one may build for this one.
 
     A builder is refused whose wheel would be another build's, as far as data says so.
     """
-    building = spec.pytorch.building
-    assert building is not None  # noqa: S101 - for mypy
     hosts = {each.name: each for each in host.inventory}
     members = tuple(x for x in hosts if hosts[x].data.get("pytorch_source") == "source")
-    builder, wrong = building.builder, None
-    if builder is not None and builder not in members:
-        wrong = (
-            "is no host of this inventory that declares pytorch_source = 'source'",
-            ", ".join(members[:LONGEST_LIST]),
-            f"set pytorch_builder = {spec.host!r}, or None for the first of its kind",
-        )
+    builder = spec.pytorch.building and spec.pytorch.building.builder
+    where, allowed = f"host {spec.host}", ", ".join(members[:LONGEST_LIST])
+    problem = ""
+    if builder not in (None, spec.host, *members):
+        problem = "is no host of this inventory that declares pytorch_source = 'source'"
     elif builder not in (None, spec.host):
         other = compatibility.resolve(data_of(hosts[str(builder)]), str(builder))
         if names := ", ".join(changed(kind(spec), kind(other))):
-            wrong = (
-                f"builds another torch than is declared here ({names} differ)",
-                "a host that declares the same build",
-                "remove pytorch_builder, and each kind builds its own, or declare the same",
-            )
-    if wrong:
-        problem, allowed, remedy = wrong
-        where = f"host {spec.host}"
-        raise SpecError(
-            sentence(where, "pytorch_builder", builder, problem, allowed=allowed, remedy=remedy)
-        )
-    return spec.but(pytorch=spec.pytorch.but(building=building.but(members=members)))
+            problem = f"builds another torch than is declared here ({names} differ)"
+    if problem:
+        remedy = "remove pytorch_builder, and each kind builds its own, or declare the same"
+        found = ("pytorch_builder", builder, problem)
+        raise SpecError(sentence(where, *found, allowed=allowed, remedy=remedy))
+    return members
 
 
-def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
-    """Say who takes part in the multi-node step. Raises SpecError where it cannot be."""
+def _members(across: AcrossSpec, host: Host) -> tuple[str, ...]:
+    """Return who takes part in the multi-node step. Raises SpecError where it cannot be."""
     inventory = host.inventory
     declares = {each.name: each.data.get("smoke_across_hosts") for each in inventory}
+    members: list[str] = []
     if across.hosts is True:
         members = [name for name, said in declares.items() if said is True]
     elif across.hosts in inventory.groups:
         members = [each.name for each in inventory.get_group(across.hosts)]
-    else:
-        members = []
-    unlike = [name for name in members if declares[name] != across.hosts]
-    impossible, most = None, MAX_RANKS // RANKS
-    if host.name not in members:
-        impossible = "this host is in no such group of this inventory"
-    elif len(members) < 2:
-        impossible = "there is no other host to train with"
+    unlike = brief(name for name in members if declares[name] != across.hosts)
+    problem, most = "", MAX_RANKS // RANKS
+    if host.name not in members or len(members) < 2:
+        problem = "this host is in no such group of this inventory with another host"
     elif unlike:
-        impossible = f"{brief(unlike)} does not declare the same"
+        problem = f"{unlike} does not declare the same"
     elif len(members) > most:
-        impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
-    if impossible:
-        raise SpecError(
-            sentence(
-                f"host {host.name}",
-                "smoke_across_hosts",
-                across.hosts,
-                f"cannot be: {impossible}",
-                allowed="a group of at least two hosts that all declare it, or True",
-                remedy="correct smoke_across_hosts, or remove it",
-            )
-        )
-    return across.but(members=tuple(members))
+        problem = f"that is {len(members)} hosts, and at most {most} can take part in one step"
+    if problem:
+        found = (f"host {host.name}", "smoke_across_hosts", across.hosts, f"cannot be: {problem}")
+        allowed = "a group of at least two hosts that all declare it, or True"
+        remedy = "correct smoke_across_hosts, or remove it"
+        raise SpecError(sentence(*found, allowed=allowed, remedy=remedy))
+    return tuple(members)

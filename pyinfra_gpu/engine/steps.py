@@ -58,8 +58,8 @@ def step(
     A line that begins with "pyinfra-gpu-note: " is for the report, also where the command fails
     later: what was put elsewhere, and where. Only the host knows whether it was.
     """
-    waits = (0,) if lock is None else (_AT_FIRST_S, LOCK_WAIT_S)
     given = {**run_as, "_success_exit_codes": list(success)}
+    waits = (0,) if lock is None else (_AT_FIRST_S, LOCK_WAIT_S)
 
     def run(state: State, host: Host) -> bool:
         host.log(f"{what} ...")

@@ -208,7 +208,7 @@ def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
 
 
 IMPOSSIBLE: dict[str, list[FakeHost]] = {
-    "no other host to train with": [Answering(name="ws1"), FakeHost(name="ws2")],
+    "in no such group of this inventory with another": [Answering(name="ws1"), FakeHost(name="w")],
     "in no such group of this inventory": [
         Answering(name="ws1", data={**DATA, "smoke_across_hosts": "gpus"}),
         FakeHost(name="ws2"),
