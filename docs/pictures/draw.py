@@ -64,6 +64,7 @@ def draw(folder: Path, name: str, command: str, *, after: str = "", title: str =
 def main() -> None:
     """Draw all pictures into the folder that is the only argument."""
     folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
     host = ["ssh", "-q", "-F", ".rehearsal/ssh_config", "gpu1"]
     subprocess.run([*host, DAMAGE], check=True)
     shown = "gpu1 (rehearsal)  "  # what stands above is how far it is
@@ -71,8 +72,11 @@ def main() -> None:
     draw(folder, "run", f"pyinfra -y {INVENTORY} deploy.py", after=shown)
 
     subprocess.run([*host, f"{TRAIN} start balanced --set steps=600"], check=True)
-    time.sleep(20)
-    draw(folder, "watch", f"{' '.join(host)} -tt {TRAIN} watch --once", title="train watch")
+    watch = f"{' '.join(host)} -tt {TRAIN} watch --once"
+    ready = time.monotonic() + 120
+    while "loss" not in output(watch) and time.monotonic() < ready:
+        time.sleep(5)
+    draw(folder, "watch", watch, title="train watch")
     subprocess.run([*host, f"{TRAIN} stop"], check=True)
 
     with tempfile.TemporaryDirectory() as kept:
