@@ -92,7 +92,7 @@ def command(request: Request, named: tuple[str, ...], upgrade: bool, download: P
     for each, of in sorted(hosts.items()):
         try:
             said = _lock(each, upgrade=upgrade, download=download)
-            code = show(f"{said}, for {', '.join(of)}", "lock") or code
+            code = show(f"{said}, for {', '.join(of)}") or code
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
             failed.append(f"{', '.join(of)}: {error}")
     for sentence in failed:

@@ -96,7 +96,7 @@ def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.Monkey
     """A command that waited for another one's lock did so for a quarter of an hour in silence."""
     told: list[str] = []
     ran: list[str] = []
-    held = "pyinfra-gpu-lock: /x/.lock is held by pid 7 (sleep) of nobody: let it end, or end it"
+    held = "pyinfra-gpu-lock: /x/.lock is held by pid 7 sleep: let it end, or end it"
 
     def answered(state: object, host: object, command: str, *_: object, **__: object) -> Answer:
         ran.append(command)
@@ -109,5 +109,5 @@ def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.Monkey
     assert [" 5 " in ran[0], " 900 " in ran[1]] == [True, True]
     assert told == [
         "make it ...",
-        "/x/.lock is held by pid 7 (sleep) of nobody: waiting up to 900 s",
+        "/x/.lock is held by pid 7 sleep: waiting up to 900 s",
     ]
