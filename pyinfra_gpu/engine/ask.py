@@ -115,7 +115,25 @@ class Program:
             raise TooMuchError(f"it sent more than {self._most >> 10} KiB")
         return self._channel.recv_exit_status()
 
-    def settle(self) -> None:
+    def heard(self, stdin: str | None, *, show: bool) -> tuple[int, CommandOutput]:
+        """Let it work to its end; return how it ended, and what it printed."""
+        settling = _beside(self._settle)
+        try:
+            if stdin:
+                self.say(f"{stdin}\n".encode())
+            self.end_input()
+            output = util.read_output_buffers(
+                *(self.lines(), self.lines(errors=True)),
+                timeout=None,
+                print_output=show,
+                print_prefix=self._host.print_prefix,
+            )
+            return self.ended(), output
+        finally:
+            settling.kill(block=False)
+            self.close()
+
+    def _settle(self) -> None:
         """Close its channel where it has ended, and no more comes of what it printed.
 
         A program that it left behind may hold its output open for ever. sshd tells of the end
@@ -224,7 +242,7 @@ def run(
                 made = util.make_unix_command_for_host(state, host, whole, **given)
                 if state.print_input:
                     echo(f"{host.print_prefix}>>> {made}", err=True)
-                return _to_its_end(Program(host, made.get_raw_value(), most), host, stdin, show)
+                return Program(host, made.get_raw_value(), most).heard(stdin, show=show)
 
             status, output = util.execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
             ok = status in (codes or [0])
@@ -293,8 +311,7 @@ def start(
     if not _lasts(host):
         return None
     given = _arguments(state, host, run_as)
-    for key in ("_stdin", "_success_exit_codes"):
-        given.pop(key, None)
+    given = {key: given[key] for key in given if key not in ("_stdin", "_success_exit_codes")}
     command = util.make_unix_command_for_host(state, host, StringCommand(text), **given)
     with within(seconds, "no program began"):
         return Program(host, command.get_raw_value(), most, as_one=as_one)
@@ -312,27 +329,6 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
     ours = {**known, **given}
     keys = (each for each in CONNECTOR_ARGUMENT_KEYS if each not in _NOT_OURS)
     return {key: ours[key] for key in keys if key in ours}
-
-
-def _to_its_end(
-    program: Program, host: Host, stdin: str | None, show: bool
-) -> tuple[int, CommandOutput]:
-    settling = _beside(program.settle)
-    try:
-        if stdin:
-            program.say(f"{stdin}\n".encode())
-        program.end_input()
-        output = util.read_output_buffers(
-            program.lines(),
-            program.lines(errors=True),
-            timeout=None,
-            print_output=show,
-            print_prefix=host.print_prefix,
-        )
-        return program.ended(), output
-    finally:
-        settling.kill(block=False)
-        program.close()
 
 
 def _text(line: bytes) -> str:
