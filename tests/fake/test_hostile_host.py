@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,28 +167,3 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
     for kind, words_of in BEFORE_LOGIN.items():
         told = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
         assert any(words_of in line for line in told), (kind, told)
-
-
-def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
-    tmp_path: Path,
-) -> None:
-    with inventory(tmp_path, ("never answers",)) as fleet:
-        pyinfra = str(Path(sys.executable).parent / "pyinfra")
-        with subprocess.Popen(
-            [pyinfra, "--dry", fleet, "deploy.py"],
-            cwd=PROJECT,
-            env=environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stderr is not None
-            while "Loading: deploy.py" not in process.stderr.readline():
-                assert process.poll() is None
-            time.sleep(1)
-            process.send_signal(signal.SIGTERM)
-            said = process.stderr.read()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "interrupted: a command that was begun goes on" in said
-    assert "never-answers  NOT CHECKED" in said
-    assert "as declared" not in said
