@@ -21,7 +21,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from traceback import extract_tb
 from types import FrameType
 from typing import Annotated, Any
 
@@ -36,7 +35,6 @@ from pyinfra.connectors.base import host_to_connector_data
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
-from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import exec_file, parse_cli_arg
 
@@ -263,18 +261,12 @@ def _load(options: Mapping[str, Any]) -> Inventory | str:
             override_data={key: parse_cli_arg(value) for key, value in pairs},
             group_data_directories=folders,
         )
-    except PyinfraError as error:
-        return str(error)
-    except SyntaxError as error:
-        return f"{error.filename} line {error.lineno}: {error.msg}"
-    except UnexpectedExternalError as error:  # without the traceback through pyinfra
-        cause = error.exception
-        lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
-        where = f" line {lines[-1]}" if lines else ""
-        return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
-    except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
+    except Exception as error:  # whatever the file does, and pyinfra with it
+        cause = getattr(error, "exception", error)  # without the traceback through pyinfra
+        if isinstance(cause, PyinfraError):
+            return str(cause)
         return (
-            f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
+            f"{name} is not an inventory ({type(cause).__name__}: {cause}); it is a Python file"
             f" with lists of {_ENTRY}, such as inventories/lab.py"
         )
     if len(inventory):

@@ -70,9 +70,9 @@ WRONG_ENTRIES: list[tuple[str, tuple[str, ...]]] = [
     ('gpu = ["ws2:2222"]', ("host 'ws2:2222'", "a port as ssh_port")),
     ('gpu = [("ws1", {"ssh_hostname": "a b"})]', ("host 'ws1': 'a b' is no address",)),
     ('gpu = [("ws1", {"ssh_port": "22"})]', ("host ws1: `ssh_port`", "not an instance of int")),
-    ('gpu = [("ws1", {}) ("ws2", {})]', ("line 1", "is not callable")),
+    ('gpu = [("ws1", {}) ("ws2", {})]', ("lab.py", "is not callable")),
     ('gpu = ["ws1"', ("lab.py", "line 1", "never closed")),
-    ("gpu = [wsl]", ("lab.py", "line 1", "wsl")),
+    ("gpu = [wsl]", ("lab.py", "NameError", "wsl")),
     ("import nosuchmodule", ("lab.py", "nosuchmodule")),
     *((f'_own = {{}}\n_own["a"] = _own\ngpu = [("ws1", {{{data}}})]', ("ws1", *words))
       for data, words in WRONG_DATA),
