@@ -15,7 +15,7 @@ import click
 
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.look import Unanswered, answer
-from pyinfra_gpu.engine.uv import index_options
+from pyinfra_gpu.engine.torch_install import index_options
 from pyinfra_gpu.engine.wheels import WheelError
 from pyinfra_gpu.engine.wheels import download as download_wheels
 from pyinfra_gpu.errors import SpecError

@@ -89,8 +89,6 @@ class Id(StrEnum):
     PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
     PYTORCH_ENVIRONMENT_DIFFERS = "pytorch.environment-differs"
     PYTORCH_BUILD_MISSING = "pytorch.build-missing"
-    PYTORCH_BUILD_RUNNING = "pytorch.build-running"
-    PYTORCH_BUILD_OCCUPIED = "pytorch.build-occupied"
     PYTORCH_FALLBACK = "pytorch.fallback"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
@@ -103,7 +101,6 @@ class Id(StrEnum):
 
     TRAINING_CHECKOUT_DIFFERS = "training.checkout-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
-    TRAINING_MODULE_HIDDEN = "training.module-hidden"
     TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"

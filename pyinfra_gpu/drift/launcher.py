@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.files import File, differs
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair
 from pyinfra_gpu.drift.launcher_files import declared
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.record import Record
@@ -39,35 +39,18 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the owner's manager, of which runs are units, runs and outlives logins.
 
-    Without root nobody is asked: the launcher does it, or says who can. One that somebody stopped,
-    or that ended by itself, comes back at the next boot. With a masked unit no run starts.
+    Without root nobody is asked: the launcher does it, or says who can.
     """
-    if spec.training is None:
+    if spec.training is None or spec.privilege != "sudo" or record.system.init != "systemd":
         return
-    owner, launcher = layout.owner_name(spec, record), record.launcher
-    systems, own = known(launcher.masked), known(launcher.own_masked)
+    owner, launcher, id_ = layout.owner_name(spec, record), record.launcher, Id.TRAINING_MANAGER_OFF
     manager = f"the user manager of {owner}"
-    if systems or own:
-        file = (*systems, *own)[0]
-        unit = file.rpartition("/")[2]
-        how = "--user " if own and not systems else "--global " if "/user/" in file else ""
-        yield report(
-            Id.TRAINING_MANAGER_OFF,
-            f"{unit} is masked, by {file}",
-            f"that {manager} may start runs",
-            "left alone: it was masked by hand, and no run of `train` starts. Unmask it",
-            f"{'' if how == '--user ' else 'sudo '}systemctl {how}unmask {unit}",
-        )
-    elif spec.privilege != "sudo" or record.system.init != "systemd":
-        return
-    elif not known(launcher.linger):
+    if not known(launcher.linger):
         found, expected = f"{manager} ends with the last login", "linger, so that a run outlives it"
-        yield repair(Id.TRAINING_MANAGER_OFF, found, expected, f"enable linger for {owner}")
+        yield repair(id_, found, expected, f"enable linger for {owner}")
     elif known(launcher.manager) is False:
         expected = "that it is: a run is a unit of it"
-        yield repair(
-            Id.TRAINING_MANAGER_OFF, f"{manager} is not running", expected, f"start {manager}"
-        )
+        yield repair(id_, f"{manager} is not running", expected, f"start {manager}")
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:

@@ -49,15 +49,18 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find what is not completely installed.
+def missing(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return what is not completely installed of what is needed.
 
     Without root nothing could be installed, and a Python or git from elsewhere serves as well, so
     nothing counts as missing; a step that lacks its tool says so.
     """
     installed, wanted = known(record.packages.installed), needed(spec, record.system.python3)
-    absent = tuple(name for name in wanted if name not in installed)
-    if absent and spec.privilege != "none":
+    return tuple(x for x in wanted if x not in installed and spec.privilege != "none")
+
+
+def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if absent := missing(spec, record):
         found, action = f"missing packages: {', '.join(absent)}", f"install {', '.join(absent)}"
         expected = "the packages that the stages and `packages_extra` need"
         yield repair(Id.PACKAGES_MISSING, found, expected, action, absent)

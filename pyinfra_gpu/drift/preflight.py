@@ -12,11 +12,9 @@ from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import SHARED_MEMORY, Record
-from pyinfra_gpu.on_host.build.steps import MIB_PER_FLASH_JOB, MIB_PER_JOB
+from pyinfra_gpu.on_host.build import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
-from pyinfra_gpu.on_host.train.checks import SHM_MIB
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
@@ -29,6 +27,7 @@ _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
 
 _VAR_MIB = 102.4
+_RANK_SHM_MIB = 128  # of /dev/shm, for a rank of a training run and its data loaders
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
 _NAMED = 3  # so many names are told
@@ -202,16 +201,13 @@ def _of_boot(record: Record) -> str:
 
 
 def builds(spec: HostSpec, record: Record) -> bool:
-    """Tell whether this host is the one that would begin to build torch now."""
-    building, state = spec.pytorch.building, record.build.state
-    if building is None or spec.rehearsal:
+    """Tell whether this host may be the one that begins to build torch now."""
+    building = spec.pytorch.building
+    if building is None or spec.rehearsal or building.builder not in (None, spec.host):
         return False
-    builder = building.builder or next(iter(building.members), spec.host)
-    missing = [each.id for each in pytorch_build.judge(spec, record)] == [Id.PYTORCH_BUILD_MISSING]
     # What a build takes, one that has begun has taken in part.
-    wanted = pytorch_build.fingerprint(spec, record)
-    begun = isinstance(state, BuildState) and state.fingerprint == wanted
-    return builder == spec.host and missing and not begun
+    missing = any(each.acts for each in pytorch_build.judge(spec, record))
+    return missing and not pytorch_build.has_begun(spec, record)
 
 
 def _memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -244,7 +240,7 @@ def _shared_memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
     It has to have what the smoke test tries to get, or the launcher asks for.
     """
     smoke = shm_trial_mib(spec.smoke.mode) if spec.smoke.run != "skip" else 0
-    need = max(smoke, SHM_MIB * spec.smoke.ranks if spec.training else 0)
+    need = max(smoke, _RANK_SHM_MIB * spec.smoke.ranks if spec.training else 0)
     size, id_ = if_known(record.storage.shm_mib, None), Id.PREFLIGHT_SHARED_MEMORY_UNFIT
     if need and record.storage.shm_closed is True:
         yield stop(

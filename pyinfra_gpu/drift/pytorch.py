@@ -28,10 +28,8 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def _installer(spec: HostSpec, record: Record) -> Iterator[Finding]:
     wanted, there = spec.pytorch.uv_version, known(record.torch.uv)
-    differs = pytorch_lock.installer_differs(spec, record)
-    if there != wanted or differs:
+    if there != wanted:
         found = f"uv {there}" if there else "no uv"
-        found += f", {differs}" if there == wanted else ""
         expected = f"uv {wanted} at {spec.paths.uv}"
         yield repair(Id.PYTORCH_INSTALLER_DIFFERS, found, expected, f"install uv {wanted}")
 

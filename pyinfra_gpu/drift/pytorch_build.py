@@ -11,19 +11,12 @@ from typing import Any
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
-from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.pytorch_build import Built
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.model import BuildSpec
 
 STAGE = Stage.PYTORCH
-
-BUILD = (
-    Id.PYTORCH_BUILD_MISSING,
-    Id.PYTORCH_BUILD_RUNNING,
-    Id.PYTORCH_BUILD_OCCUPIED,
-)
-"""What `pytorch_build.built` answers for."""
 
 UNIT = "pyinfra-gpu-build.service"
 """The systemd unit that builds on a host."""
@@ -47,7 +40,7 @@ def _commit(spec: HostSpec) -> str:
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what is installed of a build, where nothing differs."""
-    built = spec.pytorch.building is not None and isinstance(record.build.stamp, Manifest)
+    built = spec.pytorch.building is not None and isinstance(record.build.stamp, Built)
     return f"built from {_commit(spec)}" if built else ""
 
 
@@ -58,26 +51,25 @@ def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
     the run that cannot build it goes on, and the next one tries again.
     """
     state, _, torch = known(record.build.state), known(record.torch.version), spec.pytorch
-    installed = is_whole(record, torch.full_version) and _is_of(spec, record, record.build.stamp)
-    if installed or has_wheel(spec, record):
+    if _is_installed(spec, record) or has_wheel(spec, record):
         return
     expected = f"torch {torch.full_version} built from {_commit(spec)}"
-    id_, action = Id.PYTORCH_BUILD_MISSING, f"build torch {torch.full_version}"
-    found = "no wheel of this build"
-    same = state is not None and state.fingerprint == fingerprint(spec, record)
-    if state and state.running and not same:
-        found = f"another torch is being built here: {state.phase}"
-        action = f"let it end, or end it there: `systemctl stop {UNIT}`"
-        yield stop(Id.PYTORCH_BUILD_OCCUPIED, found, expected, action)
-        return
-    if state and state.running:
-        id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
+    found, action = "no wheel of this build", f"build torch {torch.full_version}"
+    if state is not None and not _is_of(spec, record, state):
+        if state.running:
+            found = f"another torch is being built here: {state.phase}"
+            action = f"let it end, or end it there: `systemctl stop {UNIT}`"
+            yield stop(Id.PYTORCH_BUILD_MISSING, found, expected, action)
+            return
+    elif state is not None and state.running:
         found = f"torch is being built: {state.phase} ({log(spec)} there shows it)"
-    elif state and same:
+        action = "follow the build"
+    elif state is not None:
         found = f"no wheel: its build ended in {state.phase} ({log(spec)} there says why)"
     falls_back = torch.fallback is not None
     effect: Effect = "report" if falls_back else "repair"
-    yield replace(repair(id_, found, expected, action, effect=effect), repeats=falls_back)
+    finding = repair(Id.PYTORCH_BUILD_MISSING, found, expected, action, effect=effect)
+    yield replace(finding, repeats=falls_back)
 
 
 def log(spec: HostSpec) -> str:
@@ -92,13 +84,30 @@ def is_whole(record: Record, version: str | None) -> bool:
     return version is not None and torch.version == version and whole
 
 
-def _is_of(spec: HostSpec, record: Record, manifest: object) -> bool:
-    return isinstance(manifest, Manifest) and manifest.fingerprint == fingerprint(spec, record)
+def _is_of(spec: HostSpec, record: Record, note: object) -> bool:
+    """Tell whether a note on the host is of the declared build."""
+    return getattr(note, "fingerprint", None) == fingerprint(spec, record)
 
 
 def has_wheel(spec: HostSpec, record: Record) -> bool:
-    """Tell whether the wheel of this build lies on the host, proven."""
+    """Tell whether the wheel of this build was built on the host, and proven."""
     return _is_of(spec, record, record.build.wheel)
+
+
+def _is_installed(spec: HostSpec, record: Record) -> bool:
+    whole = is_whole(record, spec.pytorch.full_version)
+    return whole and _is_of(spec, record, record.build.stamp)
+
+
+def may_give(spec: HostSpec, record: Record, build: str) -> bool:
+    """Tell whether a host has the wheel of a build, or comes to build it in this run."""
+    mine = spec.pytorch.building is not None and fingerprint(spec, record) == build
+    return mine and (has_wheel(spec, record) or not _is_installed(spec, record))
+
+
+def has_begun(spec: HostSpec, record: Record) -> bool:
+    """Tell whether the declared build was begun on the host."""
+    return _is_of(spec, record, record.build.state)
 
 
 def differs(spec: HostSpec, record: Record) -> Finding | None:
@@ -106,7 +115,7 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
     stamp, commit = record.build.stamp, record.torch.git_version
     if spec.pytorch.building is None:
         return None
-    if not isinstance(stamp, Manifest):
+    if not isinstance(stamp, Built):
         found = "torch that was not built here"
     elif stamp.fingerprint != fingerprint(spec, record):
         names = ", ".join(changed(stamp.ingredients, ingredients(spec, record)))

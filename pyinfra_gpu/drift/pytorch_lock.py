@@ -69,16 +69,6 @@ def no_lock(spec: HostSpec, platform: Platform | None) -> Finding:
     return note(Id.PYTORCH_LOCK_MISSING, found, expected, action, command)
 
 
-def installer_differs(spec: HostSpec, record: Record) -> str | None:
-    """Return in what the installer is not the lock's, in a few words; None where it is.
-
-    Raises CannotTell where the note of the lock cannot be read.
-    """
-    if (lock := lock_of(spec, record)) is None:
-        return None
-    return _noted_other(record, spec.paths.uv_lock, f"{lock.installer}\n")
-
-
 def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
     """Return the finding that the environment does not hold what the lock names.
 
@@ -92,15 +82,12 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
         for name, version in lock.versions.items()
         if canonicalize_version(there.get(name, "")) != canonicalize_version(version)
     ]
-    found = _noted_other(record, spec.paths.torch_lock, lock.requirements) or some(other, _NAMED)
+    entry, noted = known(record.layout.entry(spec.paths.torch_lock)), lock.requirements.encode()
+    if entry.kind != "file":
+        found = "installed without a lock"
+    elif known(entry.sha256) != hashlib.sha256(noted).hexdigest():
+        found = "installed by another lock"
+    else:
+        found = some(other, _NAMED)
     expected, action = f"what {lock.path} names", "install what the lock names"
     return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action) if found else None
-
-
-def _noted_other(record: Record, path: str, text: str) -> str | None:
-    """Return how what is noted on a host differs from a lock's text; None where it does not."""
-    entry = known(record.layout.entry(path))
-    if entry.kind != "file":
-        return "installed without a lock"
-    same = known(entry.sha256) == hashlib.sha256(text.encode()).hexdigest()
-    return None if same else "installed by another lock"

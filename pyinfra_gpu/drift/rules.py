@@ -4,7 +4,7 @@
         if not known(record.launcher.linger, "whether runs outlive a login"):
             yield repair(Id.TRAINING_MANAGER_OFF, "linger is off", "linger for runs", "linger")
 
-    judge = Rules(_linger, _masked)
+    judge = Rules(_linger, _manager)
 
 `judge(spec, record)` are the findings of every rule that could tell. `judge.unread(spec, record)`
 says what the others could not: with one of those a stage is undetermined, so that nobody acts on a

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pyinfra_gpu.drift import packages
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.stamps import TrainingStamp
 from pyinfra_gpu.spec import HostSpec, TrainingSpec
@@ -17,11 +19,7 @@ STAGE = Stage.TRAINING
 NO_REPOSITORY = "no training_repo declared"
 """What this stage is where no repository is asked for: neither there nor missing."""
 
-CHECKOUT = (
-    Id.TRAINING_CHECKOUT_DIFFERS,
-    Id.TRAINING_LOCAL_CHANGES,
-    Id.TRAINING_MODULE_HIDDEN,
-)
+CHECKOUT = (Id.TRAINING_CHECKOUT_DIFFERS, Id.TRAINING_LOCAL_CHANGES)
 """What `training.checkout` repairs."""
 
 
@@ -53,6 +51,10 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = f"clone it again; what is there is kept as {place}.damaged-TIME"
         yield repair(id_, found, expected, action)
         return
+    if isinstance(there.commit, Unknown) and "git" in packages.missing(spec, record):
+        found = f"git is not installed, so {place} cannot be read"
+        yield repair(id_, found, expected, f"check out {wanted}, once git is installed")
+        return
     commit, dirty = known(there.commit), local_changes(record)
     changed, is_at = f"{place} has local changes ({dirty})", f"at {str(commit)[:12]}"
     if dirty and training.local_changes == "overwrite":
@@ -61,10 +63,7 @@ def _checkout(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield note(Id.TRAINING_LOCAL_CHANGES, changed, "none", "left alone")
     elif dirty:
         found = f"{place} is {is_at} and has local changes ({dirty})"
-        way = "`git stash -u`"
-        if if_known(there.dirty_submodules, ()):  # git saves nothing of a submodule above it
-            way += " and `git submodule foreach --recursive 'git stash -u'`"
-        action = f"commit or {way} them there, or declare"
+        action = "commit or `git stash -u` them there (in submodules too), or declare"
         action += ' `training_local_changes = "overwrite"` (they are stashed first)'
         yield stop(Id.TRAINING_LOCAL_CHANGES, found, f"commit {wanted}", action)
         return
@@ -100,20 +99,6 @@ def local_changes(record: Record) -> str:
     return some(names, len(names), total=count) if count else ""
 
 
-def _module_hidden(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Find a file of a person's that Python imports in place of an installed package.
-
-    A program's own folder comes first in sys.path, so `torch.py` beside train.py is `torch`.
-    """
-    dirty = if_known(record.training.dirty, ())
-    for name in (each.replace("-", "_") for each in if_known(record.torch.distributions, {})):
-        if f"?? {name}.py" in dirty:
-            found = f"{spec.paths.training}/{name}.py, which hides {name}"
-            expected = f"the installed {name}, for programs of that folder"
-            action = "left alone: it is yours. Give it another name"
-            yield report(Id.TRAINING_MODULE_HIDDEN, found, expected, action)
-
-
 def stamp(record: Record) -> TrainingStamp:
     """Return what the installed dependencies depend on, and what they came to."""
     return TrainingStamp(
@@ -146,6 +131,4 @@ def _requirements(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield repair(Id.TRAINING_REQUIREMENTS_DIFFER, found, expected, "install the dependencies")
 
 
-judge = Rules(
-    *where(lambda spec: spec.training is not None, _checkout, _module_hidden, _requirements)
-)
+judge = Rules(*where(lambda spec: spec.training is not None, _checkout, _requirements))

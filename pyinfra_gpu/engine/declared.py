@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import compatibility
-from pyinfra_gpu.drift.pytorch_build import changed
-from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke import ACROSS_RANKS as RANKS
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.host_names import brief
@@ -31,8 +29,7 @@ def declared(host: Host) -> HostSpec:
         wanted = compatibility.resolve(data_of(host), host.name)
         torch, smoke = wanted.pytorch, wanted.smoke
         if torch.building is not None:
-            building = torch.building.but(members=_builders(wanted, host))
-            wanted = wanted.but(pytorch=torch.but(building=building))
+            _refuse_unknown_builder(wanted, host)
         elif torch.lock != "ignore":
             locks = lock.read(Path.cwd(), torch.full_version)
             wanted = wanted.but(pytorch=torch.but(locks=locks))
@@ -48,27 +45,21 @@ def data_of(host: Host) -> dict[str, object]:
     return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
-def _builders(spec: HostSpec, host: Host) -> tuple[str, ...]:
-    """Return which hosts build torch from source too, of which one may build for this one.
-
-    A builder is refused whose wheel would be another build's, as far as data says so.
-    """
-    hosts = {each.name: each for each in host.inventory}
-    members = tuple(x for x in hosts if hosts[x].data.get("pytorch_source") == "source")
+def _refuse_unknown_builder(spec: HostSpec, host: Host) -> None:
+    """Raise SpecError where the host that is to build torch builds none."""
     builder = spec.pytorch.building and spec.pytorch.building.builder
-    where, allowed = f"host {spec.host}", ", ".join(members[:LONGEST_LIST])
-    problem = ""
-    if builder not in (None, spec.host, *members):
-        problem = "is no host of this inventory that declares pytorch_source = 'source'"
-    elif builder not in (None, spec.host):
-        other = compatibility.resolve(data_of(hosts[str(builder)]), str(builder))
-        if names := ", ".join(changed(kind(spec), kind(other))):
-            problem = f"builds another torch than is declared here ({names} differ)"
-    if problem:
-        remedy = "remove pytorch_builder, and each kind builds its own, or declare the same"
-        found = ("pytorch_builder", builder, problem)
-        raise SpecError(sentence(where, *found, allowed=allowed, remedy=remedy))
-    return members
+    builds = [x.name for x in host.inventory if x.data.get("pytorch_source") == "source"]
+    if builder is not None and builder not in builds:
+        raise SpecError(
+            sentence(
+                f"host {spec.host}",
+                "pytorch_builder",
+                builder,
+                "is no host of this inventory that declares pytorch_source = 'source'",
+                allowed=", ".join(builds[:LONGEST_LIST]),
+                remedy=f"set pytorch_builder = {spec.host!r}, or None for the first of its kind",
+            )
+        )
 
 
 def _members(across: AcrossSpec, host: Host) -> tuple[str, ...]:

@@ -78,6 +78,12 @@ def last_seen() -> Record | None:
     return None if isinstance(seen, Unanswered) else seen
 
 
+def last_of(other: Host) -> Record | None:
+    """Return what the last look at another host of the run brought; None if nothing."""
+    seen = other.connector_data.get(_KEY, (None, None))[1]
+    return seen if isinstance(seen, Record) else None
+
+
 def unanswered() -> str:
     """Return why this host's last look brought nothing, and what helps: a clause."""
     seen = _last()

@@ -1,10 +1,7 @@
-"""Wheels: downloaded for other machines, kept by the controller, and on their way to hosts.
+"""Wheels that the controller keeps with their digests, and their way from and to hosts.
 
-On hosts they go through a channel to a program that works as the owner: whoever logs in, root too,
-opens nothing that the owner can write.
-
-An index forgets nightlies after two or three months, and has none of some days. So the files of a
-date are downloaded once and kept with their digests. No other date ever takes their place.
+Those that hosts built are a cache. Nightlies are not: an index forgets them after two or three
+months, and has none of some days, so no other date ever takes the place of one.
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +28,61 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.steps import quoted
-from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.pytorch_build import Wheel
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.lock import Platform
 from pyinfra_gpu.text import one_line, shortened
-from pyinfra_gpu.whole_file import replacing
+
+Kept = dict[Path, str]
+"""Files of the controller's, with their digests."""
 
 _FETCHING = RLock()  # several hosts may wait for one file
 _MOST = 4  # builds of which the cache keeps the wheel; the oldest goes first
-_MANIFEST, _KEPT = "wheel.json", "kept.json"
+_NOTE = "kept.json"
 _CHUNK = 1 << 18
 _WORDS = 1 << 16  # bytes that a host may say of a wheel that it was sent
 _DOWNLOAD_S = 3600.0
 _NEWEST_GLIBC = 60
 _TRITON = re.compile(r"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
 _ON_OFFER = re.compile(r"\(from versions: ([^)]*)\)")
-_RESTORE = "restore it from a backup, or remove that folder and the index is asked again"
 
 
 class WheelError(Exception):
     """A wheel cannot be had: why, in one clause."""
 
 
-class TransferError(Exception):
-    """A wheel could not be transferred: why, in one clause."""
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kept(place: Path) -> Kept | None:
+    """Return the files of a folder; None where one of them is not as it was kept."""
+    try:
+        noted = json.loads((place / _NOTE).read_text())
+        files = {place / name: str(sha256) for name, sha256 in noted.items()}
+        return files if all(digest(path) == files[path] for path in files) else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+@contextmanager
+def _keeping(place: Path) -> Iterator[Path]:
+    """Yield an empty folder, whose files take this place once all of them are there."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part.", dir=place.parent) as made:
+        part = Path(made) / "files"
+        part.mkdir()
+        yield part
+        files = {each.name: digest(each) for each in sorted(part.iterdir())}
+        (part / _NOTE).write_text(json.dumps(files, indent=1) + "\n")
+        os.sync()
+        shutil.rmtree(place, ignore_errors=True)
+        part.rename(place)
+
+
+# --- from an index
 
 
 def download(
@@ -89,15 +118,6 @@ def download(
         raise WheelError(done.stderr.partition("ERROR: ")[2] or done.stderr or "it said nothing")
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# --- nightlies
-
-
 def nightlies() -> Path:
     """Return where the controller keeps nightlies; nothing of ours ever removes one.
 
@@ -107,57 +127,47 @@ def nightlies() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or default) / "pyinfra-gpu" / "nightlies"
 
 
-def nightly(version: str, platform: Platform, options: Sequence[str]) -> dict[Path, str]:
-    """Return a nightly's wheel and that of its Triton, with the digests that they came with.
+def nightly(version: str, platform: Platform, options: Sequence[str]) -> Kept:
+    """Return a nightly's wheel and that of its Triton, downloaded the first time.
 
     + version: with its build, "2.16.0.dev20261120+cu130"
     + options: pip's, for where packages come from
 
-    They are downloaded the first time. Raises WheelError, and OSError.
+    Raises WheelError, and OSError.
     """
     place = nightlies() / f"{version}-cp{platform.python}-{platform.machine}"
     with _FETCHING:
         if not place.exists():
-            _keep(version, platform, options, place)
+            with _keeping(place) as part:
+                _get(f"torch=={version}", platform, options, part)
+                (torch,) = part.iterdir()
+                with zipfile.ZipFile(torch) as archive:
+                    (name,) = (x for x in archive.namelist() if x.endswith(".dist-info/METADATA"))
+                    asked = _TRITON.search(archive.read(name).decode())
+                if asked:
+                    _get(f"{asked[1]}=={asked[2]}", platform, options, part)
+    if (found := _kept(place)) is None:
+        raise WheelError(f"was kept in {place}, and is damaged: restore it from a backup, or remove"
+                         " that folder, and the index is asked again")  # fmt: skip
+    return found
+
+
+def _get(wanted: str, platform: Platform, options: Sequence[str], folder: Path) -> None:
     try:
-        found = json.loads((place / _KEPT).read_text())
-        return {place / name: str(sha256) for name, sha256 in found.items()}
-    except (OSError, ValueError, AttributeError) as error:
-        raise WheelError(f"was kept, and {place}/{_KEPT} cannot be read: {_RESTORE}") from error
+        download([wanted], platform, options, folder)
+    except WheelError as error:
+        why = shortened(one_line(str(error)), 400)
+        if offered := _ON_OFFER.search(str(error)):
+            newest = ", ".join(offered[1].split(", ")[-3:])
+            why = (
+                f"no {wanted} for {platform} is there (nightlies leave an index after 60 to 90"
+                f" days, and some days have none); the newest are {newest}: set pytorch_version to"
+                " one of those"
+            )
+        raise WheelError(f"cannot be had from {' '.join(options)}: {why}") from error
 
 
-def _keep(version: str, platform: Platform, options: Sequence[str], place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part.", dir=place.parent) as made:
-        part = Path(made) / "files"
-        part.mkdir()
-        requirement = f"torch=={version}"
-        try:
-            download([requirement], platform, options, part)
-            (torch,) = part.iterdir()
-            with zipfile.ZipFile(torch) as archive:
-                (name,) = (x for x in archive.namelist() if x.endswith(".dist-info/METADATA"))
-                asked = _TRITON.search(archive.read(name).decode())
-            if asked:
-                requirement = f"{asked[1]}=={asked[2]}"
-                download([requirement], platform, options, part)
-        except WheelError as error:
-            why = shortened(one_line(str(error)), 400)
-            if offered := _ON_OFFER.search(str(error)):
-                newest = ", ".join(offered[1].split(", ")[-3:])
-                why = (
-                    f"no {requirement} for {platform} is there (nightlies leave an index after 60"
-                    f" to 90 days, and some days have none); the newest are {newest}: set"
-                    " pytorch_version to one of those"
-                )
-            raise WheelError(f"cannot be had from {' '.join(options)}: {why}") from error
-        files = {each.name: digest(each) for each in sorted(part.iterdir())}
-        (part / _KEPT).write_text(json.dumps(files, indent=1) + "\n")
-        os.sync()
-        part.rename(place)
-
-
-# --- wheels that hosts built
+# --- from and to hosts, through a channel to a program that works as the owner
 
 
 def folder() -> Path:
@@ -166,64 +176,47 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pyinfra-gpu" / "wheels"
 
 
-def cached(fingerprint: str) -> tuple[Path, Manifest] | None:
-    """Return the wheel of a build and what it is; None where the cache has none that is whole."""
-    place = folder() / fingerprint
-    try:
-        manifest = Manifest.read((place / _MANIFEST).read_text(encoding="utf-8"))
-        if not isinstance(manifest, Manifest) or manifest.fingerprint != fingerprint:
-            return None
-        path = place / manifest.file
-        return (path, manifest) if digest(path) == manifest.sha256 else None
-    except (OSError, ValueError):
-        return None
+def cached(fingerprint: str) -> Kept | None:
+    """Return the wheel of a build; None where the cache has none that is whole."""
+    return _kept(folder() / fingerprint)
 
 
-def fetch(
-    state: State, host: Host, run_as: dict[str, Any], build: str, manifest: Manifest
-) -> tuple[Path, Manifest]:
+def fetch(state: State, host: Host, run_as: dict[str, Any], build: str, wheel: Wheel) -> Kept:
     """Bring the wheel that a host built into the cache, where it is not there yet.
 
     + run_as: the owner's; build: the build's folder on the host
 
-    Raises TransferError, and OSError.
+    Raises OSError.
     """
     with _FETCHING:
-        if found := cached(manifest.fingerprint):
+        if found := cached(wheel.fingerprint):
             return found
-        place, most = folder() / manifest.fingerprint, manifest.size + 1
-        place.mkdir(parents=True, exist_ok=True)
-        read = quoted("head", "-c", str(most), f"{build}/wheels/{manifest.file}")
-        with replacing(place / manifest.file, 0o644) as file:
-            sha256 = hashlib.sha256()
-            with within(deadlines.INSTALL, "the wheel did not come"):
-                reading = _begun(state, host, run_as, read, most=most, as_one=False)
+        read = quoted("head", "-c", str(wheel.size + 1), f"{build}/wheels/{wheel.file}")
+        with _keeping(folder() / wheel.fingerprint) as part:
+            path = part / wheel.file
+            with within(deadlines.INSTALL, "the wheel did not come"), path.open("wb") as file:
+                reading = _begun(state, host, run_as, read, most=wheel.size + 1, as_one=False)
                 while chunk := reading.read():
-                    sha256.update(chunk)
                     file.write(chunk)
                 ended = reading.ended()
                 reading.close()
-            if ended != 0:
-                raise TransferError(f"its wheel cannot be read on {host.name}")
-            if sha256.hexdigest() != manifest.sha256:
-                raise TransferError(f"{host.name} has another wheel there than it has proven")
-        with replacing(place / _MANIFEST, 0o644) as target:
-            target.write(manifest.model_dump_json(indent=1).encode())
+            if ended != 0 or digest(path) != wheel.sha256:
+                raise OSError(f"the wheel on {host.name} is not the one that was proven there")
         for each in sorted(folder().iterdir(), key=lambda each: each.stat().st_mtime)[:-_MOST]:
             shutil.rmtree(each, ignore_errors=True)
-        return place / manifest.file, manifest
+        return {folder() / wheel.fingerprint / wheel.file: wheel.sha256}
 
 
 def send(
     state: State, host: Host, run_as: dict[str, Any], folder: str, wheel: Path, sha256: str
 ) -> None:
-    """Bring a wheel of the controller's to a folder of a host; other wheels in that folder go.
+    """Bring a wheel of the controller's to a folder of a host, in the place of other versions.
 
     + run_as: the owner's
 
-    Raises TransferError, and OSError.
+    Raises OSError.
     """
-    accept = program("build/accept.sh", folder, wheel.name, sha256)
+    accept = program("pytorch/accept.sh", folder, wheel.name, sha256)
     with within(deadlines.INSTALL, "the wheel did not go over"), wheel.open("rb") as file:
         accepting = _begun(state, host, run_as, accept, most=_WORDS)
         while (chunk := file.read(_CHUNK)) and accepting.say(chunk):
@@ -231,11 +224,11 @@ def send(
         accepting.end_input()
         said = ["the command said nothing", *filter(None, accepting.lines())]
         if accepting.ended() != 0:
-            raise TransferError(shortened(said[-1], 300))
+            raise OSError(shortened(said[-1], 300))
 
 
 def _begun(state: State, host: Host, run_as: dict[str, Any], text: str, **bound: Any) -> Program:
     begun = start(state, host, text, run_as, seconds=deadlines.PLAIN, **bound)
     if begun is None:
-        raise TransferError("nothing can be sent through a connection of that kind")
+        raise OSError("nothing can be sent through a connection of that kind")
     return begun

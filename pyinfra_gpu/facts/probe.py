@@ -97,7 +97,7 @@ def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[s
 def _entries(paths: Paths, *, nvidia: bool) -> tuple[str, ...]:
     """The paths of the project's own that are looked at."""
     names = (
-        *("prefix", "venv", "tools", "uv", "uv_lock", "torch_lock", "cache", "env_dir", "env_file"),
+        *("prefix", "venv", "tools", "uv", "torch_lock", "cache", "env_dir", "env_file"),
         *("bin", "torchrun", "train", "train_dir", "train_site", "train_unit", "train_unit_again"),
         *("training_parent", "training", "smoke", "smoke_bundle", "state", "lock"),
     )

@@ -23,16 +23,20 @@ class BuildState(Note):
     running: bool
 
 
-class Manifest(Note):
-    """What a wheel is that was built and proven, as wheel.json beside it says.
+class Wheel(Note):
+    """A wheel that was built on a host and proven there, as wheel.json beside it says."""
+
+    fingerprint: _Digest
+    file: _File
+    sha256: _Digest
+    size: Annotated[int, Field(ge=0)]
+
+
+class Built(Note):
+    """The build that is installed.
 
     + ingredients: what its fingerprint is made of, by name
-    + proven: what was tried of it
     """
 
     fingerprint: _Digest
     ingredients: dict[str, Any]
-    file: _File
-    sha256: _Digest
-    size: Annotated[int, Field(ge=0)]
-    proven: dict[str, Any]

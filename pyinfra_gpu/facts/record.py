@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Hidden, Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
+from pyinfra_gpu.facts.pytorch_build import BuildState, Built, Wheel
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.packages.model import PackageChange, Source
 from pyinfra_gpu.spec import env_file
@@ -382,9 +382,9 @@ class TorchRecord:
 class BuildRecord:
     """What there is of builds on a host."""
 
-    # stamp, wheel: of the torch that is installed, and of the wheel that lies there
-    stamp: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
-    wheel: Annotated[Manifest | Unknown | None, _made(Manifest.read)]
+    # stamp: of the torch that is installed; wheel: the one that was built there
+    stamp: Annotated[Built | Unknown | None, _made(Built.read)]
+    wheel: Annotated[Wheel | Unknown | None, _made(Wheel.read)]
     state: BuildState | Unknown | None  # of the last build
 
 
@@ -406,7 +406,6 @@ class TrainingRecord:
     commit: Commit | Unknown | None  # HEAD; None where there is no checkout, or no commit in it
     dirty: Rows  # local changes in the form of `git status --porcelain`, at most 20 of them
     dirty_count: Count  # how many there are
-    dirty_submodules: Rows  # paths among `dirty` of submodules, with changes inside
     # those that are not there (lines that begin with "-") or at another commit than recorded ("+",
     # "U"), as `git submodule status` tells them, at most 20
     submodules: Rows
@@ -424,8 +423,6 @@ class LauncherRecord:
 
     linger: Flag  # whether the owner's user manager runs without a login
     manager: MaybeFlag  # whether it is on now, None without control groups of version 2
-    masked: Rows  # files of the system's that forbid it, or a run's unit, to start
-    own_masked: Rows  # of the owner's
     runs: tuple[RunName, ...] | Unknown  # those that are on or wait for their GPUs
 
 

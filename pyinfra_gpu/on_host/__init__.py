@@ -72,12 +72,6 @@ def smoke_bundle(kinds: bytes) -> bytes:
     return _zipapp("smoke.__main__", {**_sources("smoke"), f"smoke/{KINDS_FILE}": kinds})
 
 
-@cache
-def build_bundle() -> bytes:
-    """Return the program that builds torch from source as a zipapp, the same bytes always."""
-    return _zipapp("build.__main__", _sources("build"))
-
-
 def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     """Return the launcher of training runs as a program that is run by its path.
 
@@ -104,6 +98,14 @@ def _sources(*places: str) -> dict[str, bytes]:
             if each.suffix in (".py", ".json"):
                 found[str(each.relative_to(_HERE))] = each.read_bytes()
     return found
+
+
+def source(path: str) -> bytes:
+    """Return a program of Python's that is one file.
+
+    + path: below this folder, e.g. "build.py"
+    """
+    return (_HERE / path).read_bytes()
 
 
 def _zipapp(module: str, sources: Mapping[str, bytes], given: str = "") -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 
 from pyinfra.api.command import PyinfraCommand
@@ -17,12 +16,10 @@ from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
 from pyinfra_gpu.engine.steps import quoted, step
-from pyinfra_gpu.engine.torch_install import install, long_step
-from pyinfra_gpu.engine.uv import constraint, folder, install_command, marked, sources
+from pyinfra_gpu.engine.torch_install import install, sources
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.text import some
 
@@ -34,15 +31,15 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
-    it installs a project that asks for another one. With a lock it is the file that the lock
-    names, by its digest. A host that has to have a lock, and has none, stops here.
+    it installs a project that asks for another one. With a lock it is installed by the digest that
+    the lock names. A host that has to have a lock, and has none, stops here.
     """
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
+    wheels = spec.pytorch.wheels or ""
     command = program(
         "pytorch/installer.sh",
-        *(paths.tools, version, guard(as_root(spec))),
-        *(lock.installer if lock else "", folder(spec)),
-        *sources(spec),
+        *(paths.tools, lock.installer if lock else f"uv=={version}", guard(as_root(spec))),
+        *(wheels if wheels.startswith("/") else "", *sources(spec)),
         uses=("files/root_only.sh",),
     )
     yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)
@@ -55,13 +52,34 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
     when `import torch` has worked there, unless torch has yet to be built for it; whatever fails
-    before leaves the old one as it is. The old one is kept as ``venv.old-TIME``, as many of them as
-    ``pytorch_environments_kept`` says.
+    before leaves the old one as it is, which is then kept as ``venv.old``.
     """
     if record.torch.python is None and not record.torch.python_problem:
         yield from _make(spec, record)
-    else:
-        yield from _replaced(spec, record, found[0].found)
+        return
+    new, owners, why = spec.but(paths=beside(spec.paths)), _owners(spec, record), found[0].found
+    for name, fails in (("new", "false"), ("old", "true")):
+        path = quoted(f"{spec.paths.venv}.{name}")
+        empty = f"[ ! -d {path} ] || find {path} -mindepth 1 -delete || {fails}"
+        yield owners(f"empty {spec.paths.venv}.{name}, if an earlier run left it", empty)
+    # Relocatable: it gets another name. uv writes that into it, for what is installed later too.
+    yield from _make(new, record, "--relocatable")
+    if (there := look(new)) is None:
+        yield unreadable(STAGE)
+        return
+    if refusal := _without_lock(new, there):
+        yield refusal
+        return
+    if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
+        yield from install(new, there, why, ())
+        works = quoted(new.paths.python, "-I", "-c", "import torch")
+        yield owners("import torch from the new environment", works)
+    arguments = (spec.paths.venv, made_for(spec, record))
+    switch = program("pytorch/switch.sh", *arguments, uses=("files/root_only.sh",))
+    yield _roots(spec)("put the new environment in the place of the old one", switch)
+    journal.warn(
+        STAGE, f"{spec.host}: the old environment ({why}) is kept as {spec.paths.venv}.old"
+    )
 
 
 def _roots(spec: HostSpec) -> partial[PyinfraCommand]:
@@ -96,35 +114,6 @@ def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
     )
 
 
-def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
-    """Make an environment beside the one that is there, prove it, and put it in its place."""
-    new, owners = spec.but(paths=beside(spec.paths)), _owners(spec, record)
-    leftover = quoted(new.paths.venv)
-    empty = f"[ ! -d {leftover} ] || find {leftover} -mindepth 1 -delete"
-    yield owners(f"empty {new.paths.venv}, if an earlier run left it", empty)
-    # Relocatable: it gets another name. uv writes that into it, for what is installed later too.
-    yield from _make(new, record, "--relocatable")
-    there = look(new)
-    if there is None:
-        yield unreadable(STAGE)
-        return
-    lock = lock_of(new, there)
-    if refusal := _without_lock(new, there, lock):
-        yield refusal
-        return
-    if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
-        yield from install(new, there, lock, why)
-        works = quoted(new.paths.python, "-I", "-c", "import torch")
-        yield owners("import torch from the new environment", works)
-    kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
-    yield owners("empty environments that are older than those kept", bound, stream=True)
-    arguments = (spec.paths.venv, kept, made_for(spec, record))
-    switch = program("pytorch/switch.sh", *arguments, uses=("files/root_only.sh",))
-    yield _roots(spec)("put the new environment in the place of the old one", switch)
-    journal.warn(STAGE, f"{spec.host}: the old environment ({why}) is kept as {kept}")
-
-
 @converging(
     drift,
     repairs=(
@@ -142,14 +131,15 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     training stand on is compared in the same way, and installed again by itself, in the version
     that is there.
     """
-    lock = lock_of(spec, record)
-    if refusal := _without_lock(spec, record, lock):
+    if refusal := _without_lock(spec, record):
         yield refusal
         return
-    wrong = [each.found for each in drift.of_torch(spec, record)]
+    wrong = "; ".join(each.found for each in drift.of_torch(spec, record))
     for again in (False, True):
         names = drift.damaged(spec, record)
-        yield from _aside(spec, record)
+        if paths := [*if_known(record.torch.foreign, ()), *drift.unlisted(spec, record)]:
+            aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
+            yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)
         if again:
             # uv links a wheel's files into the environment, so what overwrote one of them has
             # overwritten uv's own copy as well: it is to fetch the wheels again.
@@ -157,29 +147,16 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
             clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache)
             drop = f"{clean} {quoted(*distrusted)}"
             yield _owners(spec, record)(f"drop {', '.join(distrusted)}", drop, lock=None)
-        if wrong:
-            yield from install(spec, record, lock, wrong[0])
-        if names:
-            command = install_command(spec, "--no-deps", *constraint(spec, record))
-            command += [word for name in names for word in ("--reinstall-package", name)]
-            command += drift.requirements(record, names)
-            what = f"reinstall {', '.join(names)}"
-            yield long_step(spec, record, what, marked(spec, command))
+        if wrong or names:
+            yield from install(spec, record, wrong, names)
         record = look(spec) or record
-        wrong = [f"damaged: {each}" for each in if_known(record.torch.damaged, ())]
+        wrong = ", ".join(f"damaged: {each}" for each in if_known(record.torch.damaged, ())[:1])
         if not wrong and not drift.damaged(spec, record):
             return
 
 
-def _without_lock(spec: HostSpec, record: Record, lock: Lock | None) -> PyinfraCommand | None:
+def _without_lock(spec: HostSpec, record: Record) -> PyinfraCommand | None:
     """Refuse a host whose Python was not known before there was an environment."""
-    if lock is not None or spec.pytorch.lock != "required":
+    if lock_of(spec, record) is not None or spec.pytorch.lock != "required":
         return None
     return refuse(STAGE, no_lock(spec, platform_of(spec, record)).sentence(spec.host))
-
-
-def _aside(spec: HostSpec, record: Record) -> Commands:
-    """Rename what lies among the packages and no installer can remove, if there is any."""
-    if paths := [*if_known(record.torch.foreign, ()), *drift.unlisted(spec, record)]:
-        aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
-        yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)

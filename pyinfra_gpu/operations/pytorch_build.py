@@ -12,112 +12,68 @@ from pyinfra.api.state import State
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.cuda import home
+from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
-from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.meeting import executing, meeting
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.look import forget, last_of, look
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, reason, step
-from pyinfra_gpu.engine.torch_install import given_up
-from pyinfra_gpu.engine.uv import sources
-from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
-from pyinfra_gpu.engine.write import File, write, written
-from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
+from pyinfra_gpu.engine.torch_install import given_up, sources
+from pyinfra_gpu.engine.wheels import cached
+from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.steps import FAILED, PRINTED, Plan
+from pyinfra_gpu.on_host import program, source
+from pyinfra_gpu.on_host.build import FAILED, PRINTED, SAYS, Plan
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
 STAGE = drift.STAGE
-_KINDS, _LOOKS = "pytorch kinds", "pytorch looks"
-"""What hosts tell one another: first which build they need or have, and whether they have it; then
-what is declared for them and what is there, when nothing more is built.
-"""
-
-_PATIENCE_S = 45.0
-"""For a host that is late to the operation: longer than it takes to notice a dead network."""
-
-_SHOWN = "torch: "
-"""Begins each line that `follow.sh` prints."""
 
 
-@looking(STAGE, claims=drift.BUILD)
+@looking(STAGE, claims=(Id.PYTORCH_BUILD_MISSING,))
 def built(spec: HostSpec, record: Record) -> Commands:
-    """Ensure that the wheel of the declared build lies on the host, proven, where it is needed.
+    """Ensure that the wheel of the declared build is there, proven, where it is needed.
 
-    One host of each kind builds, and its wheel goes to the others by way of the controller's cache.
-    The build runs as a unit of systemd's, as the owner, with a limit of memory: a connection that
-    breaks, a controller that is killed or a second operator change nothing of it, and the next run
-    follows it where it is. The same fingerprint is never built twice.
+    One host of each kind builds it; the others get it with the next operation, at which no host is
+    before all are behind this one. The build runs as a unit of systemd's, as the owner, with a
+    limit of memory: a connection that breaks, a controller that is killed or a second operator
+    change nothing of it, and the next run follows it where it is. The same fingerprint is never
+    built twice.
     """
-    found = note(drift, spec, record, drift.BUILD)
+    found = note(drift, spec, record, (Id.PYTORCH_BUILD_MISSING,))
     if refusal := refused(drift, spec, record, found):
         yield refusal
-        return
-    if spec.pytorch.building is not None and executing():
-        has = drift.has_wheel(spec, record)
-        kind = drift.fingerprint(spec, record) if found.acting or has else None
-        meeting().say(_KINDS, host.name, (kind, has))
-        if not found.acting:
-            meeting().say(_LOOKS, host.name, (spec, record))
-    if not found.acting:
+    elif not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
-        return
-    yield from _have(spec, record) if executing() else _start(spec, record)
-    yield verify(drift, spec, *found.acting.ids)
+    elif executing() and (elsewhere := _elsewhere(spec, drift.fingerprint(spec, record))):
+        host.noop(f"torch is not built here: its wheel comes from {elsewhere}")
+    else:
+        yield from _start(spec, record)
+        yield FunctionCommand(_followed, (spec, record), {})
+        yield verify(drift, spec, *found.acting.ids)
 
 
-def _builder(spec: HostSpec, mine: str) -> str:
-    """Return who builds: as declared, else of its kind who has the wheel, or the inventory's first.
+def _elsewhere(spec: HostSpec, mine: str) -> str:
+    """Return from where this host gets the wheel; empty where it has to build it.
+
+    Its builder is as declared, else who of the kind has the wheel, or the inventory's first.
 
     + mine: the build's fingerprint
     """
-    build = drift.building(spec)
-    if build.builder is not None:
-        return build.builder
-    kinds = meeting().hear(_KINDS, build.members, _PATIENCE_S)
-    same = [name for name in build.members if name in kinds and kinds[name][0] == mine]
-    return min(same, key=lambda name: not kinds[name][1])
-
-
-def _have(spec: HostSpec, record: Record) -> Commands:
-    """Take the wheel from the cache, from the host that has or builds it, or build it here."""
-    mine = drift.fingerprint(spec, record)
-    builder = "" if cached(mine) else _builder(spec, mine)
-    if builder == host.name:
-        yield from _start(spec, record)
-        yield FunctionCommand(_followed, (spec, record), {})
-        return
-    if builder:
-        host.log(f"torch is built on {builder}: waiting for its wheel")
-    yield FunctionCommand(_placed, (spec, record, builder), {})
-
-
-def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: str) -> bool:
-    """Bring the wheel to this host from the cache, and before that from its builder.
-
-    + builder: "" where the cache has it
-    """
-    name, run_as = f"{host.name}: the wheel of torch", as_owner(spec, record)
-    fingerprint, build = drift.fingerprint(spec, record), spec.paths.build
-    try:
-        if (found := cached(fingerprint)) is None:
-            there = meeting().hear(_LOOKS, [builder], deadlines.BUILD).get(builder)
-            wheel = there[1].build.wheel if there else None
-            if there is None or not isinstance(wheel, Manifest) or wheel.fingerprint != fingerprint:
-                why = f"{name} cannot be had: {builder} has none of this build: run this for it"
-                return given_up(host, STAGE, spec, f"{why} too, or remove pytorch_builder")
-            source = state.inventory.get_host(builder)
-            found = fetch(state, source, as_owner(*there), there[0].paths.build, wheel)
-        path, manifest = found
-        host.log(f"bring {path.name} from the cache ({manifest.size} bytes) ...")
-        send(state, host, run_as, f"{build}/wheels", path, manifest.sha256)
-    except (TransferError, OSError) as error:
-        return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
-    content = (manifest.model_dump_json(indent=1) + "\n").encode()
-    return written(state, host, STAGE, File(path=f"{build}/wheel.json", content=content), run_as)
+    if cached(mine):
+        return "the controller's cache"
+    if (builder := drift.building(spec).builder) is None:
+        has = dict[str, bool]()
+        for each in (each for each in state.inventory if each not in state.failed_hosts):
+            its, there = declared(each), last_of(each)
+            if there and drift.may_give(its, there, mine):
+                has[each.name] = drift.has_wheel(its, there)
+        builder = min(has, key=lambda name: not has[name])
+    return builder if builder != host.name else ""
 
 
 def _start(spec: HostSpec, record: Record) -> Commands:
@@ -127,15 +83,15 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     if not executing() and state.print_noop_info:
         for line in text.splitlines():
             host.log(line)
-    yield write(STAGE, File(path=paths.build_bundle, content=build_bundle()), as_root(spec))
+    yield write(STAGE, File(path=paths.build_program, content=source("build.py")), as_root(spec))
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))
-    where = (paths.build_bundle, paths.build, memory)
+    where = (paths.build_program, paths.build, memory)
     yield step(
         STAGE,
         f"have torch {spec.pytorch.full_version} built in the background",
-        program("build/start.sh", drift.UNIT, made_for(spec, record), *where),
+        program("pytorch/build.sh", drift.UNIT, made_for(spec, record), *where),
         run_as=as_root(spec),
         seconds=deadlines.SERVICE,
     )
@@ -149,7 +105,6 @@ def plan(spec: HostSpec, record: Record) -> Plan:
     uv = [paths.uv, "--no-config", "--cache-dir", paths.cache]
     return Plan(
         fingerprint=drift.fingerprint(spec, record),
-        ingredients=drift.ingredients(spec, record),
         git=str(build.git_url),
         commit=str(build.commit),
         version=spec.pytorch.full_version,
@@ -167,18 +122,17 @@ def plan(spec: HostSpec, record: Record) -> Plan:
 
 def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
-    name = f"{host.name}: the build of torch"
-    words = program("build/follow.sh", drift.UNIT, made_for(spec, record))
-    answer = ask(state, host, words, as_root(spec), seconds=deadlines.BUILD, show=True)
+    name, run_as = f"{host.name}: the build of torch", as_owner(spec, record)
+    manager = "" if made_for(spec, record) else "--user"
+    words = program("pytorch/follow.sh", drift.UNIT, manager)
+    answer = ask(state, host, words, run_as, seconds=deadlines.BUILD, show=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
         return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")
     forget()
     after = look(spec)
-    if after is not None:
-        meeting().say(_LOOKS, host.name, (spec, after))
-        if drift.has_wheel(spec, after):
-            return True
+    if after is not None and drift.has_wheel(spec, after):
+        return True
     why = no_wheel(answer.stdout, after)
     return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
 
@@ -186,9 +140,9 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
 def no_wheel(lines: Sequence[str], record: Record | None) -> str:
     """Return why a build left no wheel, with the first error: a clause.
 
-    + lines: what `follow.sh` printed; record: of the host afterwards
+    + lines: what it said; record: of the host afterwards
     """
-    said = [line.removeprefix(_SHOWN) for line in lines if line.startswith(_SHOWN)]
+    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
     printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
     ended = [line for line in said if line.startswith(FAILED)][-1:]
     if ended:

@@ -17,7 +17,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import reason, step
-from pyinfra_gpu.engine.uv import constraint, install_command, marked
+from pyinfra_gpu.engine.torch_install import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program

@@ -19,11 +19,11 @@ _NO_PROOF = {
 }
 _FIGURES = {
     "S1.speed": "speed",
-    "S4.allreduce_exact": "exact sums",
+    "S4.collectives": "collectives",
     "S4.bandwidth": "bandwidth",
     "S4.link": "PCIe link",
     "S4.transport": "transport",
-    "S4.loss_drop": "training step",
+    "S4.training_step": "training step",
     "S4.precision": "formats",
 }
 """The checks whose words are a test's figures, and what stands before these."""

@@ -178,9 +178,7 @@ class LibcudaSpec(Section):
 
 
 class BuildSpec(Section):
-    """torch built from source. `members` are the inventory's hosts that build it too, `cuda` is
-    whether it is for GPUs.
-    """
+    """torch built from source. `cuda` is whether it is for GPUs."""
 
     git_url: t.GitUrl | None = key(
         None, "the repository torch is built from, a mirror of it, or a bundle", allowed=_GIT_URL,
@@ -202,7 +200,6 @@ class BuildSpec(Section):
         None, "memory that a build may use; None = four fifths of the host's", ge=1, le=4096,
         name="pytorch_build_memory_gib", example=32)
     cuda: bool = True
-    members: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -239,9 +236,6 @@ class PytorchSpec(Section):
     python_url: t.IndexUrl | None = key(
         None, "a mirror of the Pythons that uv downloads", allowed=f"{_URL}, or None",
         example="https://mirror.example.org/python-build-standalone")
-    environments_kept: int = key(
-        2, "how many virtual environments are kept that newer ones have replaced", example=1, ge=1,
-        le=100)
     index_url: t.IndexUrl | None = key(
         None, "the index torch is installed from", example="https://mirror.example.org/simple",
         derived=_STACKS, allowed=f"{_URL}, or None for the package index")
@@ -354,9 +348,6 @@ class TrainingSpec(Section):
     retry_wait_s: int = key(
         30, "seconds before a run begins again by `--retries`",
         example=120, ge=1, le=3600)
-    reboot_wait_s: int = key(
-        86_400, "seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
-        example=7200, ge=60, le=2_592_000)
     notify: Command = key(
         (), "a command that gets JSON on its standard input when a run ends, fails, stalls or is"
         " resumed; the owner runs it", example=["/usr/local/bin/tell-me"], repr=False,

@@ -30,11 +30,10 @@ class Paths:
 
     tools = _Below("tools")  # the programs that we bring along
     uv = _Below("tools/bin/uv")
-    uv_lock = _Below("tools/lock.txt")  # the line of the lock by which uv was installed
     cache = _Below("cache")
 
     build = _Below("build")  # where torch is built: tree, log and wheel; the owner's
-    build_bundle = _Below("bin/pyinfra-gpu-build.pyz")  # the program that builds; root's
+    build_program = _Below("bin/pyinfra-gpu-build.py")  # the program that builds; root's
 
     env_dir = _Below("env")
     env_file = _Below("env/{name}.env")  # for systemd's EnvironmentFile and the torchrun wrapper

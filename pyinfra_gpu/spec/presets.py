@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    StringConstraints,
+    create_model,
+)
 
 from pyinfra_gpu.on_host.train import presets as runs
+from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec.types import Bad, Text, Variable, refuse
 
 _LONGEST = 4096  # characters of a value
@@ -27,42 +36,34 @@ def _printable(value: object) -> object:
 
 
 Value = Annotated[Any, AfterValidator(_printable)]
-Gib = Annotated[float, Field(ge=0, le=1 << 20)]
 Argument = Annotated[
     Text,
     refuse("^(?![A-Za-z][A-Za-z0-9_.-]{0,63}$)", "is not letters, digits, _, . and - alone"),
 ]
-Inside = Annotated[Short, refuse(r"^[/-]|(^|/)\.\.(/|$)", "leads out of the repo or is an option")]
-Factor = Annotated[int, Field(gt=0)] | Short
 
 
-class Preset(BaseModel):
-    """What may be given for a preset; `on_host.train.presets.Preset` is what becomes of it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    extends: str | None = None
-    module: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.\w+)*$")] | None = None
-    file: Inside | None = None
-    launch: Literal["torchrun", "python"] = "torchrun"
-    arguments: dict[Argument, Value] = {}
-    words: Annotated[list[Short], Field(strict=False)] = []
-    variables: dict[Variable, Short] = {}
-    ranks: Annotated[int, Field(ge=1, le=64)] | None = None
-    gpu_gib: Gib = 0
-    ram_gib: Gib = 0
-    checkpoint_gib: Gib = 0
-    checkpoints: Short | None = None
-    complete: Annotated[list[Short], Field(strict=False)] = []
-    resume: dict[Argument, Value] = {}
-    multiples: dict[Argument, Annotated[list[Factor], Field(min_length=1)]] = {}
-    try_with: dict[Argument, Value] = {}
-    wandb: bool = False
-    resume_after_reboot: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what is given, as hosts get it."""
-        return self.model_dump(exclude_unset=True)
+_TYPES = {
+    "Module": Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.\w+)*$")],
+    "Inside": Annotated[
+        Short, refuse(r"^[/-]|(^|/)\.\.(/|$)", "leads out of the repo or is an option")
+    ],
+    "Short": Short,
+    "Arguments": dict[Argument, Value],
+    "Variables": dict[Variable, Short],
+    "Words": Annotated[list[Short], Field(strict=False)],
+    "Ranks": Annotated[int, Field(ge=1, le=64)],
+    "Gib": Annotated[float, Field(ge=0, le=1 << 20)],
+}
+"""What stands here for the host's name of a type."""
+_HINTS = get_type_hints(Preset, localns=_TYPES, include_extras=True)
+_FIELDS: dict[str, Any] = {name: (hint, None) for name, hint in _HINTS.items() if name != "name"}
+_Given = create_model(
+    "_Given",
+    __config__=ConfigDict(extra="forbid", strict=True),
+    **{"extends": (str | None, None), **_FIELDS},
+)
+KEYS = tuple(_Given.model_fields)
+"""What may be given for a preset."""
 
 
 def resolved(known: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
@@ -89,19 +90,17 @@ def _wrong(name: str, problem: str, remedy: str) -> Bad:
     return Bad(f"is wrong: preset {name} {problem}", remedy)
 
 
-def _whole(declared: dict[str, Preset]) -> dict[str, Preset]:
+def _whole(declared: dict[str, BaseModel]) -> dict[str, Preset]:
     """Return each preset with what it extends; refuse one whose keys do not fit each other."""
-    known = {name: each.as_json() for name, each in declared.items()}
-    found = {name: resolved(known, name) for name in known}
-    for name, given in found.items():
-        for problem, remedy in _contradictions(runs.from_json(name, given)):
+    known = {name: each.model_dump(exclude_unset=True) for name, each in declared.items()}
+    found = {name: runs.from_json(name, resolved(known, name)) for name in known}
+    for name, preset in found.items():
+        for problem, remedy in _contradictions(preset):
             raise _wrong(name, problem, remedy)
-    return {
-        name: Preset.model_construct(_fields_set={*given}, **given) for name, given in found.items()
-    }
+    return found
 
 
-def _contradictions(preset: runs.Preset) -> Iterator[tuple[str, str]]:
+def _contradictions(preset: Preset) -> Iterator[tuple[str, str]]:
     """Yield (problem, remedy) of each key that another one contradicts, or that it needs."""
     if (preset.module is None) is (preset.file is None):
         names = "neither a module nor a file" if preset.module is None else "a module and a file"
@@ -116,15 +115,6 @@ def _contradictions(preset: runs.Preset) -> Iterator[tuple[str, str]]:
         yield problem, "give the glob that matches them"
     if preset.resume_after_reboot and not preset.resume:
         yield "has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
-    for argument, factors in preset.multiples.items():
-        for each in {argument, *factors} - {"ranks"}:
-            if isinstance(each, str) and type(preset.arguments.get(each)) is not int:
-                problem = f"counts with {each} in 'multiples', which is no whole number"
-                yield problem, f"give its arguments a number for {each}"
-    yield from _unknown_places(preset)
-
-
-def _unknown_places(preset: runs.Preset) -> Iterator[tuple[str, str]]:
     own, resume = (*runs.PLACES, *preset.arguments), (*_RESUME_PLACES, *preset.arguments)
     plain = [*preset.arguments.values(), *preset.try_with.values(), *preset.words]
     plain += [*preset.variables.values(), preset.checkpoints or ""]
@@ -145,5 +135,6 @@ def _runnable(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 PresetName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,39}$")]
-Presets = Annotated[dict[PresetName, Preset], AfterValidator(_whole)]
+_Checked = Annotated[Preset, GetPydanticSchema(lambda _, handler: handler(_Given))]
+Presets = Annotated[dict[PresetName, _Checked], AfterValidator(_whole)]
 Command = Annotated[tuple[Short, ...], Field(strict=False), AfterValidator(_runnable)]

@@ -14,7 +14,7 @@ from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
 from pyinfra_gpu.spec import model
 from pyinfra_gpu.spec.model import KEYS, HostSpec, Key
 from pyinfra_gpu.spec.paths import Paths
-from pyinfra_gpu.spec.presets import Preset
+from pyinfra_gpu.spec.presets import KEYS as PRESET_KEYS
 from pyinfra_gpu.spec.types import Bad
 from pyinfra_gpu.stacks import Stack, catalogue
 
@@ -83,8 +83,8 @@ def _reason(error: ErrorDetails) -> Bad:
     if isinstance(bad := about.get("error"), Bad):
         return bad
     if kind == "extra_forbidden":
-        close = nearest(str(error["loc"][-1]), Preset.model_fields)
-        remedy = f"write {close}" if close else f"the keys are {', '.join(Preset.model_fields)}"
+        close = nearest(str(error["loc"][-1]), PRESET_KEYS)
+        remedy = f"write {close}" if close else f"the keys are {', '.join(PRESET_KEYS)}"
         return Bad("is no known key", remedy)
     if kind == "literal_error":
         close = nearest(str(error["input"]), re.findall("'([^']*)'", about["expected"]))

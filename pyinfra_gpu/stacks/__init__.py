@@ -110,7 +110,6 @@ class Figures(Entry):
     """What a sound GPU of one kind shows in the smoke test.
 
     + pattern: for what the driver calls it; + bounds: one of `Catalogue.speed_bounds`
-    + memory_as_listed: whether the driver shows every one with the model's `memory_mib`
     """
 
     pattern: Text
@@ -118,7 +117,6 @@ class Figures(Entry):
     memory_gb_s: Size
     bounds: Text
     source: Text
-    memory_as_listed: bool = False
 
 
 class Gpu(Entry):

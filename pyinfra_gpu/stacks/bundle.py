@@ -34,8 +34,6 @@ def gpu_kinds(known: Catalogue) -> Iterator[Mapping[str, object]]:
             bounds = known.speed_bounds[figures.bounds]
             yield {
                 "pattern": figures.pattern,
-                "capability": [int(part) for part in gpu.compute_capability.split(".")],
-                "memory_mib": gpu.memory_mib if figures.memory_as_listed else None,
                 "bf16_tflops": figures.bf16_tflops,
                 "memory_gb_s": figures.memory_gb_s,
                 "warn": bounds.warn,

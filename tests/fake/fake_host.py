@@ -92,8 +92,8 @@ FACTS: dict[str, Any] = {
     **dict.fromkeys(
         (
             *("gpus.devices", "packages.half_configured", "torch.damaged", "torch.foreign"),
-            *("torch.needs", "training.dirty", "training.dirty_submodules", "training.submodules"),
-            *("launcher.runs", "launcher.masked", "launcher.own_masked", "system.preload"),
+            *("torch.needs", "training.dirty", "training.submodules"),
+            *("launcher.runs", "system.preload"),
             *("driver.closed", "environment.for_all"),
         ),
         (),
@@ -103,7 +103,7 @@ FACTS: dict[str, Any] = {
 BARE: dict[str, Any] = {
     **{key: None for key in FACTS if key.startswith(("torch.", "training."))},
     **dict.fromkeys(("torch.damaged", "torch.foreign", "torch.needs", "training.dirty"), ()),
-    **dict.fromkeys(("training.dirty_submodules", "training.submodules"), ()),
+    **dict.fromkeys(("training.submodules"), ()),
     **{key: {} for key in ("torch.damaged_others", "torch.distributions", "packages.installed")},
     **dict.fromkeys(("training.stamp_text", "smoke.stamp", "environment.text")),
     "torch.installing": False,

@@ -31,14 +31,6 @@ INVENTORY: dict[str, tuple[list[FakeHost], str]] = {
         [built_host(data={"pytorch_builder": "@fake/ws2"}), FakeHost(name="ws2")],
         "host @fake/ws1: pytorch_builder = '@fake/ws2' is no host of this inventory that declares",
     ),
-    "a group of mixed kinds": (
-        [
-            built_host(data={"pytorch_builder": "@fake/ws2"}),
-            built_host(name="ws2", data={"pytorch_flags": {"USE_MKLDNN": 0}}),
-        ],
-        "host @fake/ws1: pytorch_builder = '@fake/ws2' builds another torch than is declared here"
-        " (flags differ)",
-    ),
 }
 
 

@@ -77,7 +77,7 @@ def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
 
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:
-    data = {**FakeHost().data, "pytorch_python": "3.12", "pytorch_environments_kept": 1}
+    data = {**FakeHost().data, "pytorch_python": "3.12"}
     host = FakeHost(data=data, told={"torch.declared": "/usr/bin/python3.12"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.executed("ws1")
@@ -85,11 +85,11 @@ def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> Non
         next(n for n, command in enumerate(commands) if words in command)
         for words in (
             f"find {VENV}.new -mindepth 1 -delete",
+            f"find {VENV}.old -mindepth 1 -delete",
             f"--relocatable --cache-dir /opt/pyinfra-gpu/cache --python 3.12 {VENV}.new",
             f"--python {VENV}.new/bin/python",
             f"{VENV}.new/bin/python -I -c",
-            f"kept.sh {VENV} 0",
-            f"switch.sh {VENV} {VENV}.old-",
+            f"switch.sh {VENV} ",
         )
     ]
     assert order == sorted(order)

@@ -70,26 +70,6 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         assert owed.found.endswith("; `train start` refuses until it has passed") is trains
 
 
-@pytest.mark.parametrize(
-    ("key", "unit", "command"),
-    [
-        ("launcher.masked", "/etc/systemd/system/user@.service", "sudo systemctl unmask"),
-        (
-            "launcher.own_masked",
-            "/home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
-            "systemctl --user unmask",
-        ),
-    ],
-)
-def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
-    key: str, unit: str, command: str
-) -> None:
-    host = FakeHost(told={key: [unit], "launcher.manager": False})
-    assert effects(host) == {Id.TRAINING_MANAGER_OFF: "report"}
-    (found,) = launcher.judge(host.spec(), host.record())
-    assert found.command == f"{command} {unit.rpartition('/')[2]}"
-
-
 # What differs -> whether it waits for the run.
 WAITS = {
     "another commit": (FakeHost(told={"training.commit": "f" * 40, **ON}), True),

@@ -40,7 +40,7 @@ ALWAYS = """
     system.user torch.damaged torch.damaged_others torch.installing torch.python_problem torch.uv
     torch.version"""
 TRAINING = """
-    launcher.linger launcher.manager launcher.masked launcher.own_masked launcher.runs
+    launcher.linger launcher.manager launcher.runs
     torch.distributions training.commit training.dirty_count training.requirements_sha256
     training.stamp_text training.submodules"""
 GPUS = """

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import verdicts
 from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, state_of
-from fake_host import FakeHost, FakeRun
+from fake_host import PROBE, FakeHost, FakeRun
+from pyinfra import host
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import ask
+from pyinfra_gpu.engine import wheels
 from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import plan
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
@@ -69,7 +74,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "the build goes on": (
         built_host(state=BUILDING),
         {
-            "pytorch.build-running": f"compile ({LOG} there shows it)",
+            "pytorch.build-missing": f"compile ({LOG} there shows it)",
             "pytorch.build-differs": "not built here",
         },
         [BUILD, INSTALL],
@@ -148,7 +153,7 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
     assert run.failed() == {"ws1"}
     (found,) = pytorch_build.judge(host.spec(), host.record())
     assert found.stops and "systemctl stop pyinfra-gpu-build.service" in found.action
-    assert not [each for each in run.executed("ws1") if "start.sh" in each]
+    assert not [each for each in run.executed("ws1") if "build.sh" in each]
 
 
 def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
@@ -233,16 +238,46 @@ def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> N
     assert rooms == [65, 65, 15]
 
 
-def test_of_three_hosts_of_a_kind_one_builds_and_the_others_wait_for_its_wheel(
-    monkeypatch: pytest.MonkeyPatch,
+MISSING_TORCH: dict[str, Any] = {"told": {"torch.version": None}}
+KINDS = {
+    "the first of each kind": (
+        [built_host(name=name, **MISSING_TORCH) for name in ("ws1", "ws2")]
+        + [built_host(name="ws3", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **MISSING_TORCH)],
+        {"ws1": "ws1", "ws2": "ws1", "ws3": "ws3"},
+    ),
+    "who has the wheel": (
+        [built_host(name="ws1", **MISSING_TORCH), built_host(name="ws2", wheel={}, stamp={})],
+        {"ws1": "ws2"},
+    ),
+    "nobody who has torch by way of another host": (
+        [built_host(name="ws1", stamp={}), built_host(name="ws2", **MISSING_TORCH)],
+        {"ws2": "ws2"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_one_host_of_each_kind_builds_and_the_others_get_its_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
-    said_nothing = ask.Answer(ok=True, stdout=(), lines=())
-    monkeypatch.setattr(operations, "ask", lambda *given, **more: said_nothing)
-    bare: dict[str, Any] = {"told": {"torch.version": None}}
-    kinds = [built_host(name=name, **bare) for name in ("ws1", "ws2", "ws3")]
-    other = built_host(name="ws4", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **bare)
-    run = FakeRun(*kinds, other, FakeHost(name="ws5")).prepare().execute()
-    names = ("ws1", "ws2", "ws3", "ws4")
-    began = [name for name in names if any("start.sh" in each for each in run.executed(name))]
-    assert began == ["ws1", "ws4"]  # each kind its own
-    assert run.failed() == {*names}  # no fake host ever has a wheel
+    hosts, expected = KINDS[what]
+    fetched = dict[str, str]()
+
+    def fetch(state: object, other: Host, *given: object) -> wheels.Kept:
+        fetched[host.name.removeprefix("@fake/")] = other.name.removeprefix("@fake/")
+        return {tmp_path / "torch-x.whl": "0" * 64}
+
+    def ended(state: State, host: Host, spec: HostSpec, *given: object) -> bool:
+        """Have the build leave its wheel."""
+        name, data = host.name.removeprefix("@fake/"), host.data.dict()
+        data["fake_responses"][PROBE]["stdout"] = built_host(name=name, wheel={}).probe_lines()
+        return True
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(wheels, "fetch", fetch)
+    monkeypatch.setattr(wheels, "send", lambda *given: None)
+    monkeypatch.setattr(operations, "_followed", ended)
+    run = FakeRun(*hosts, FakeHost(name="ws9")).prepare().execute()
+    began = {each.name for each in hosts if any("build.sh" in x for x in run.executed(each.name))}
+    assert began == {name for name, builder in expected.items() if name == builder}
+    assert fetched == {name: of for name, of in expected.items() if name != of}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import verdicts
-from fake_host import FakeHost, FakeRun, entry
+from fake_host import FACTS, FakeHost, FakeRun, entry
 
 from pyinfra_gpu.drift import environment, layout
 from pyinfra_gpu.drift.concern import unread
@@ -59,6 +59,7 @@ CHECK_OUT, REQUIRE = (
     "Training | Install its requirements",
 )
 USUAL = FakeHost().data
+GITS = [f"training.{each}" for each in ("commit", "dirty", "dirty_count", "submodules", "lfs")]
 
 
 def at(name: str, *there: str) -> FakeHost:
@@ -72,6 +73,19 @@ DIRTY_ROW = {"training.dirty": [" M train.py"]}
 
 DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     "a package is missing": (FakeHost(told={"packages.installed": {"git": "1:2.39.5"}}), [INSTALL]),
+    "git is missing, so that nobody can tell what is checked out": (
+        FakeHost(
+            told={
+                "packages.installed": {
+                    name: version
+                    for name, version in FACTS["packages.installed"].items()
+                    if name != "git"
+                },
+                **dict.fromkeys(GITS, "?git: git cannot be run"),
+            }
+        ),
+        [INSTALL, CHECK_OUT],
+    ),
     "the prefix is a user's": (at("", "dir", "0700", "ubuntu"), [MAKE]),
     "the prefix keeps the owner out": (
         FakeHost(

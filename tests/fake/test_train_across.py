@@ -116,38 +116,6 @@ def test_hosts_go_on_from_the_same_place_or_not_at_all(what: str, ask: Ask, give
     assert more or given.part("resume")["run"] == NAME
 
 
-def explained(**told: Any) -> dict[str, str]:
-    known = {
-        "run": NAME, "what": f"run {NAME} failed", "outcome": "failed", "text": "no more is known",
-        "across": BOTH, "ended": 100.0,
-    }  # fmt: skip
-    return {"why --json": json.dumps({**known, **told})}
-
-
-LOST = explained(ended=101.0, text="its ranks lost those of the other")
-CAUSE = explained(text="The GPU's memory is full.")
-STOPPED = explained(outcome="stopped", text="it was stopped by ada@desk")
-FAILED = "the ranks of @fake/ws{} failed first; the cause is shown there"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "cause", "words"),
-    [
-        (LOST, CAUSE, "The GPU's memory is full.", FAILED.format(2)),
-        (CAUSE, LOST, "The GPU's memory is full.", FAILED.format(1)),
-        (STOPPED, LOST, "stopped by ada@desk", "stopped on @fake/ws1, and its ranks here lost"),
-    ],
-)
-def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
-    first: dict[str, str], second: dict[str, str], cause: str, words: str, ask: Ask
-) -> None:
-    """The host that lost its peers blamed the network, whatever the other one knew."""
-    code, said = ask({"ws1": first, "ws2": second}, "why")
-    assert (code, said.count(cause)) == (0, 1)
-    assert words in said
-    assert "its ranks lost those of the other" not in said
-
-
 def test_what_is_the_programs_own_stays_the_programs(ask: Ask) -> None:
     """`--dry` behind the second `--`, the program's own, made a start dry."""
     given = {"start --dry": WELL["start --dry"], "big -- --dry": "both were given it"}

@@ -96,13 +96,10 @@ def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(ask: Ask) -> None
 
 
 def test_what_a_host_writes_reaches_the_terminal_as_text(ask: Ask) -> None:
-    told = {"run": "a", "what": ODD, "text": f"{ODD}\n  {ODD}"}
-    printed = {"stdout": [ODD, f"  {ODD}"], "stderr": ODD}
-    host = {"logs": printed, "why --json": json.dumps(told)}
-    for verb in ("logs", "why"):
-        _, said = ask({"ws1": host, "ws2": {}}, verb)
-        assert "line" in said
-        assert not set("\x1b\x07\x00\u202e") & set(said)
+    printed = {"stdout": [ODD, "", f"  {ODD}"], "stderr": ODD}
+    _, said = ask({"ws1": {"why": printed}, "ws2": {}}, "why")
+    assert "line\n\n  line" in said
+    assert not set("\x1b\x07\x00\u202e") & set(said)
 
 
 OWN = ("big", "--set", "a=b c; rm -rf /")

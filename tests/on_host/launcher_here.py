@@ -37,7 +37,6 @@ class Here:
                     "file": "tick.py",
                     "launch": "python",
                     "checkpoint_gib": 1 << 19,
-                    "ram_gib": 1 << 19,
                 },
             }
         )

@@ -19,11 +19,8 @@ name = "NVIDIA GeForce RTX 5090"
 driver = "580.95.05"
 memory_mib = 32607
 memory_used_mib = 2
-compute_mode = "Default"
-persistence = "Enabled"
 mig = null
 ecc_uncorrected = null
-remap_pending = null
 remap_failure = null
 gen_max = 5
 width_max = 16
@@ -31,8 +28,6 @@ width_max = 16
 """What nvidia-smi tells of one sound RTX 5090, as `gpus` reads it."""
 KIND = """\
 pattern = "RTX 5090"
-capability = [12, 0]
-memory_mib = 32607
 bf16_tflops = 210.0
 memory_gb_s = 1790.0
 warn = 0.6
@@ -40,48 +35,40 @@ fail = 0.3
 source = "NVIDIA"
 """
 RANK = """\
-identity = {"rank": %R, "world_size": 2, "strays": [], "pid": 10%R, "host": "box", "boot_id": "b",\
+identity = {"rank": %R, "pid": 10%R, "host": "box", "boot_id": "b",\
  "torch": "2.13.0+cpu", "torch_path": "/venv/lib/torch"}
-init = {}
-store = {"used": ["TCPStore", "127.0.0.1", 4711], "told": ["TCPStore", "127.0.0.1", 4711],\
- "threads": ["pt_tcpstore_uv"]}
-all_reduce = {}
+store = {"threads": ["pt_tcpstore_uv"]}
 collectives = {"broadcast": %F, "all_gather": %F, "send_recv": %F,\
  "reduce_scatter": {"elements": 262144, "wrong": null}}
-parameters_before = {"sha256": "aa"}
-gradients = {"elements": 50, "averaged": 50, "norm_squared": 0.25, "non_finite": 0, "wrong": null,\
- "local_sha256": "local%R", "gathered_sha256": ["local0", "local1"], "sha256": "bb"}
-step = {"lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "non_finite": 0,\
- "sha256": "cc"}
+step = {"before": "aa", "wrong": null, "local": "local%R", "gradient": "bb", "norm_squared": 0.25,\
+ "lr": 0.08, "loss_before": 9.0209133, "loss_after": 9.0010133, "after": "cc"}
 libraries = {"prefix": "/venv", "mapped": {"libcuda": ["/usr/lib/libcuda.so.1"]},\
  "own": {"libnccl": ["/venv/lib/libnccl.so"], "libc10": []}}
-compile = {"disabled": [], "lacking": "", "error": null, "wrong": null, "kernels": 1,\
- "eager": ["aten::mul"], "compiled": [], "binaries": 1}
-cuda = {"torch_cuda": "13.0", "arch_list": ["sm_120"], "nccl": "2.28.3", "devices": 2}
+compile = {"wrong": null, "kernels": 1, "eager": ["aten::mul"], "compiled": []}
+cuda = {"built_for": "13.0", "archs": ["sm_120"], "devices": 2}
 device = {"uuid": "GPU-%R", "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]}
-matmul = {"float32": {"non_finite": 0, "ratio": 1e-7}, "bfloat16": {"non_finite": 0, "ratio": 1e-3}}
-memory = {"words": 134217728, "wrong": 0, "first": null}
+matmul = {"fp32": {"non_finite": 0, "ratio": 1e-7}, "bf16": {"non_finite": 0, "ratio": 1e-3}}
+memory = {"words": 134217728, "wrong": 0}
 speed = {"bf16_tflops": 200.0, "memory_gb_s": 1500.0}
-bandwidth = {"bytes": 268435456, "busbw_gb_s": 26.0, "link": {"0": %L, "1": %L}, "link_error": null}
+bandwidth = {"busbw_gb_s": 26.0, "link": {"0": %L, "1": %L}, "link_error": null}
 """
 LAUNCHER = """\
 variables = []
-shm = {"path": "/dev/shm", "trial_mib": 256, "error": null, "free_mib": 8000}
-disk = {"path": "/opt", "free_mib": 90000, "free_inodes": 1000000}
-gpu_host = {"error": null, "driven": 2, "processes": [], "links": ["PHB"]}
+shm = {"mib": 256, "free_mib": 8000, "error": null}
+gpu_host = {"error": null, "processes": []}
 ended = 0
-transport = {"logs": 2, "ways": {"SHM/direct/direct": 4}}
+transport = {"ways": ["SHM/direct/direct"]}
 own_choice = {"result": "passed", "interfaces": ["eth0"], "why": ""}
-precision = {"formats": {"bf16": %N, "fp8": %N, "mxfp8": %N, "nvfp4": %N,\
- "mxfp4": {"status": "unsupported (expected)", "reason": "not on this GPU"}}, "best": "nvfp4"}
-kernel = {"lines": ["", "", ""], "own": [], "hardware": [], "gpus": []}
+precision = {"formats": [%N, %N], "why": ""}
+kernel = {"lines": ["", "", ""], "own": [], "serious": [], "harmless": []}
 processes = []
 """
 _LIBRARIES = ("torch_cpu", "torch_python", "c10", "torch_cuda", "c10_cuda", "nccl", "cudart")
 _SHORT = {
     "%F": '{"elements": 524288, "wrong": null}',
     "%L": '{"gen": 5, "width": 16, "throttle": ["sw_power_cap"]}',
-    "%N": '{"status": "native", "reason": ""}',
+    "%N": '{"precision": [12, 0], "fp8": %P, "mxfp8": %P, "nvfp4": %P}',
+    "%P": '{"non_finite": 0, "ratio": 1e-3}',
 }
 
 
@@ -103,7 +90,7 @@ def sound(rank: int) -> dict[str, Any]:
     own = {f"lib{name}": [f"/venv/lib/lib{name}.so"] for name in _LIBRARIES}
     facts["libraries"]["mapped"] |= own
     tries = itertools.product(collectives.KINDS, collectives.sizes(4), range(collectives.REPEATS))
-    facts["all_reduce"] = {
+    facts["collectives"] |= {
         name_of(kind, size, repeat): {
             "elements": size // collectives.KINDS[kind][0],
             "seconds": 0.1,
@@ -132,47 +119,30 @@ WANT = Want(
     kinds=[_read(KIND)],
 )
 BREAKAGES = """\
-S0.environment | warn | host.variables = ["MASTER_PORT"] | only: MASTER_PORT; unset
-S0.shm | fail | host.shm.error = "full"; host.shm.size_mib = 20; host.shm.largest = [[18, "x"]]\
- | 256 MiB cannot be allocated in /dev/shm (20 MiB, 8000 free): full; largest files: x (18 MiB)
-S0.shm | warn | host.shm.free_mib = 512 | 512 MiB free, less than 1024
-S0.disk | fail | host.disk.free_mib = 8 | has 8 MiB free, the test needs 64
-S0.disk | fail | host.disk.free_inodes = 0 | no inodes
-S0.disk | warn | host.disk.free_mib = 900 | less than 1024
+S0.environment | warn | host.variables = ["PYTHONPATH"] | only: PYTHONPATH; unset
+S0.shm | fail | host.shm.error = "full" | in /dev/shm (8000 MiB free): full
 S0.gpus | fail | host.gpu_host.error = "No devices" | nvidia-smi: No devices
-S0.gpus | fail | host.gpu_host.driven = 3 | drives 3 GPUs, nvidia-smi lists 2
-S0.gpus | fail | host.gpu_host.gpus.1 -; host.gpu_host.driven = null | lists 1 GPUs, 2 are declared
+S0.gpus | fail | host.gpu_host.gpus.1 - | lists 1 GPUs, 2 are declared
 S0.gpus | warn | host.gpu_host.gpus.2 = {"name": "x", "uuid": "y"} | only 2 declared
-S0.gpus | fail | host.gpu_host.gpus.1.uuid = "GPU-0" | the same UUID
-S0.gpus | unknown | host.gpu_host.gpus.1.uuid = null | no UUID for GPU 1
-S0.gpu_state | fail | card.compute_mode = "Prohibited" | GPU 1: compute mode Prohibited
-S0.gpu_state | warn | card.compute_mode = "Exclusive_Process" | -i 1 -c DEFAULT
-S0.gpu_state | fail | card.mig = "Enabled" | it is divided (MIG)
-S0.gpu_state | fail | card.remap_failure = "Yes" | exchange the GPU
-S0.gpu_state | fail | card.ecc_uncorrected = 3 | 3 uncorrected memory errors
-S0.gpu_state | warn | card.remap_pending = "Yes" | wait to be replaced
-S0.gpu_state | warn | card.persistence = "Disabled" | persistence is off
-S0.gpu_state | fail | card.memory_used_mib = 30000 | 2607 MiB of 32607 MiB are free
-S0.gpu_state | warn | card.memory_mib = null | its free memory cannot be read
-S0.gpu_state | warn | card.memory_mib = 24000 | has 32607
-S0.gpu_processes | unknown | host.gpu_host.processes = [{"pid": 7, "type": "C", "name": "python"}]\
+S0.gpus | fail | card.mig = "Enabled" | GPU 1 is divided (MIG)
+S0.gpus | fail | card.remap_failure = "Yes" | cannot be replaced: exchange it
+S0.gpus | fail | card.ecc_uncorrected = 3 | 3 uncorrected memory errors
+S0.gpus | fail | card.memory_used_mib = 30000 | GPU 1 has 2607 MiB of 32607 MiB free
+S0.gpu_processes | unknown | host.gpu_host.processes = [["7", "C", "python"]]\
  | in use by python (pid 7)
-S0.gpu_processes | warn | host.gpu_host.processes = [{"pid": 7, "type": "C+G", "name": "x"}]\
- | also draw for x (pid 7)
+S0.gpu_processes | warn | host.gpu_host.processes = [["7", "C+G", "x"]] | also draw for x (pid 7)
 S0.gpu_processes | warn | host.gpu_host.processes = null | cannot be read
-S1.import | fail | host.identity.torch_path = "/home" | imported torch 2.13.0+cpu from
-S1.cuda | fail | rank.cuda.nccl = null | no NCCL
-S1.cuda | fail | rank.cuda.torch_cuda = null | built for the CPU
-S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch sees 1 GPUs, 2 are
+S1.import | fail | rank.identity.torch_path = "/home" | rank 1: imported torch 2.13.0+cpu from /home
+S1.import | fail | rank.identity.torch = "2.12.0" | box has torch 2.12.0
+S1.import | fail | rank.identity.host = "x" | are the same machine
+S1.cuda | fail | rank.cuda.devices = 1 | GPU 1: torch, built for CUDA 13.0, sees 1 GPUs, 2 are
 S1.cuda | fail | rank.device.uuid = "GPU-0" | torch sees GPU-0 there, nvidia-smi GPU-1
-S1.cuda | fail | rank.device.capability = [9, 0] | reports capability [9, 0]
-S1.arch | fail | rank.cuda.arch_list = ["sm_90"] | no kernels for it (sm_120
-S1.arch | warn | rank.cuda.arch_list = ["compute_90"] | only PTX for it
-S1.matmul | fail | rank.matmul.float32.ratio = 1e-4 | wrongly in float32
-S1.matmul | fail | rank.matmul.bfloat16.ratio = NaN | wrongly in bfloat16
-S1.matmul | fail | rank.matmul.float32.non_finite = 2 | 2 elements infinite
-S1.memory | fail | rank.memory.wrong = 1; rank.memory.first = [5, 3, 2]\
- | 1 of 134217728 words read back wrong, the first is 5: 0x3
+S1.cuda | fail | rank.cuda.archs = ["sm_90"] | no kernels for it (sm_120
+S1.cuda | warn | rank.cuda.archs = ["compute_90"] | only PTX for it
+S1.matmul | fail | rank.matmul.fp32.ratio = 1e-4 | wrongly in fp32
+S1.matmul | fail | rank.matmul.bf16.ratio = NaN | wrongly in bf16
+S1.matmul | fail | rank.matmul.fp32.non_finite = 2 | 2 elements infinite
+S1.memory | fail | rank.memory.wrong = 1 | 1 of 134217728 words
 S1.memory | fail | rank.memory.words = 0 | 0 of 0 words
 S1.speed | fail | rank.speed.bf16_tflops = 60 | 60 bf16 TFLOP/s, 29% of 210
 S1.speed | warn | rank.speed.memory_gb_s = 1000 | 1000 GB/s of memory, 56%
@@ -183,67 +153,51 @@ S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/compat/l.so"] | 'comp
 S1.libraries | fail | rank.libraries.mapped.libcuda = ["/x/stubs/l.so"] | 'stubs' directory
 S1.libraries | fail | rank.libraries.mapped.libnccl - | libnccl not mapped
 S3.compile | warn | rank.compile.disabled = ["TORCH_COMPILE_DISABLE"] | COMPILE_DISABLE=1 is set
-S3.compile | fail | rank.compile.error = "Boom"; rank.compile.lacking = "no g++ " | no g++ Boom
+S3.compile | fail | rank.compile.error = "Boom" | does not work: Boom
 S3.compile | fail | rank.compile.wrong = "1 of 64" | something else: 1 of 64
 S3.compile | fail | rank.compile.compiled = ["aten::mul"] | it ran aten::mul
-S3.compile | fail | rank.compile.kernels = 0 | 0 kernels
-S3.compile | fail | rank.compile.binaries = 0 | 0 binaries
+S3.compile | fail | rank.compile.kernels = 0 | nothing that can be seen
 S3.compile | fail | rank.compile.eager = [] | in eager mode either
-S4.ranks | fail | rank.identity.strays = ["LD_PRELOAD"] | with LD_PRELOAD set
-S4.ranks | fail | rank.identity.torch = "2.12.0" | rank 1: imported torch 2.12.0
-S4.ranks | fail | rank.identity.rank = 0 | rank 1: it reports rank 0
-S4.ranks | fail | rank.identity.world_size = 3 | world_size 3
-S4.ranks | fail | rank.identity.host = "x"; rank.identity.boot_id = "x"\
- | ranks per host: box 1; expected box 2
-S4.ranks | fail | rank.identity.host = "x" | are the same machine
-S4.ranks | fail | rank.identity.pid = 100 | the same process
-S4.store | fail | rank.store.used.2 = 1 | uses ['TCPStore', '127.0.0.1', 1]
 S4.store | fail | rank.store.threads = ["pt_tcpstore", "pt_tcpstore_uv"] | pt_tcpstore, pt_tcp
 S4.store | fail | rank.store.threads = [] | in torchrun, are: none
-S4.allreduce_exact | fail | rank.all_reduce.{last}.wrong = "Mismatched" | rank 1: {last}: Mismatched
-S4.allreduce_exact | fail | rank.all_reduce.{last} - | did not compare every element of {last}
+S4.collectives | fail | rank.collectives.{last}.wrong = "Mism" | rank 1: {last}: Mism
+S4.collectives | fail | rank.collectives.{last} - | did not compare every element of {last}
 S4.collectives | fail | rank.collectives.broadcast.wrong = "Mism" | rank 1: broadcast: Mism
 S4.collectives | fail | rank.collectives.reduce_scatter.elements = 8 | of reduce_scatter
-S4.grad_bitwise | fail | rank.gradients.wrong = "3 of 50" | not the mean: 3 of 50
-S4.grad_bitwise | fail | rank.gradients.averaged = 40 | left 10 gradient elements
-S4.grad_bitwise | fail | rank.gradients.averaged = 0 | exchanged no gradient at all
-S4.training_step | fail | rank.parameters_before.sha256 = "z" | before the step are
-S4.training_step | fail | rank.gradients.local_sha256 = "local2" | gradients unchanged
-S4.training_step | fail | rank0.gradients.gathered_sha256 = ["local0", "local0"];\
- rank.gradients.gathered_sha256 = ["local0", "local0"]; rank.gradients.local_sha256 = "local0"\
- | the same data
-S4.training_step | fail | rank.gradients.gathered_sha256 = ["local0", "x"] | unchanged
-S4.training_step | fail | rank.gradients.sha256 = "z" | averaged gradients are not
-S4.training_step | fail | rank.gradients.non_finite = 2 | gradients 2
-S4.training_step | fail | rank.step.non_finite = 1 | parameters 1
-S4.training_step | fail | rank.step.loss_after = NaN | losses 1
-S4.training_step | fail | rank.step.loss_before = 8.0 | untrained it must be 9.0109
-S4.training_step | fail | rank.step.sha256 = "z" | after the step are not the same
-S4.loss_drop | fail | rank.step.loss_after = 9.0209 | predicted = 0.497
-S4.loss_drop | fail | rank.step.loss_after = 8.9609 | predicted = 1.997
+S4.training_step | fail | rank.step.wrong = "3 of 50" | rank 1: the averaged gradients are not the\
+ mean: 3 of 50
+S4.training_step | fail | rank.step.before = "z" | before the step are not the same
+S4.training_step | fail | rank.step.gradient = "z" | averaged gradients are not the same
+S4.training_step | fail | rank.step.after = "z" | after the step are not the same
+S4.training_step | fail | rank.step.local = "local0" | the same data
+S4.training_step | fail | rank.step.loss_after = NaN | fell by nan
+S4.training_step | fail | rank.step.loss_before = 8.0 | rank 1 starts at loss 8.0000, untrained
+S4.training_step | fail | rank.step.loss_after = 9.0209 | 0.497
+S4.training_step | fail | rank.step.loss_after = 8.9609 | 1.99
 S4.bandwidth | fail | rank0.bandwidth.busbw_gb_s = 3.0 | 5% of the loaded link's 63
 S4.bandwidth | warn | rank0.bandwidth.busbw_gb_s = 10.0 | 16% of
 S4.link | warn | rank0.bandwidth.link.1.gen = 4; rank0.bandwidth.link.1.width = 8\
  | GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16: slot
 S4.link | warn | rank0.bandwidth.link = {}; rank0.bandwidth.link_error = "no" | was not seen (no)
-S4.throttle | warn | rank0.bandwidth.link.1.throttle = ["hw_power_brake_slowdown"] | GPU 1 is slowed
+S4.link | warn | rank0.bandwidth.link.1.throttle = ["hw_power_brake_slowdown"] | GPU 1 is slowed
 S4.finished | fail | host.ended = 1 | exit code 1
-S4.transport | fail | host.transport.ways = {"NET/Socket": 2} | over the network
-S4.transport | warn | host.transport.ways = {"P2P/CUMEM": 2} | a patched driver
-S4.transport | warn | host.transport.ways = {} | 2 logs name no channel
+S4.transport | fail | host.transport.ways = ["NET/Socket"] | over the network
+S4.transport | warn | host.transport.ways = [] | logs name no channel
 S4.own_choice | warn | host.own_choice = {"result": "hung", "interfaces": ["docker0"], "why": "x"}\
  | NCCL chose docker0, and an all-reduce hung
-S4.precision | fail | host.precision.formats.bf16.status = "failed" | bf16 failed
-S4.precision | fail | host.precision.formats.fp8.status = "wrong" | fp8 wrong
-S4.precision | warn | host.precision.formats.fp8.status = "failed" | fp8 failed: ; use nvfp4
-S5.kernel_log | fail | host.kernel.own = ["oom"] | was killed: oom
-S5.kernel_log | warn | host.kernel.hardware = ["mce"] | hardware error during the test: mce
+S4.precision | fail | host.precision.formats.1.fp8.ratio = 0.5 | fp8 computes wrong numbers
+S4.precision | fail | host.precision.formats.0.nvfp4.non_finite = 1 | nvfp4 computes wrong
+S4.precision | warn | host.precision.formats.1.nvfp4 = %E | nvfp4 failed: no; use mxfp8
+S4.precision | warn | host.precision.formats.1 = {}; host.precision.why = "late" | fp8 failed: late
+S4.precision | pass | host.precision.formats = [{"precision": [9, 0], "fp8": %P, "mxfp8": %E,\
+ "nvfp4": %E}] | fp8 native, mxfp8 unsupported, nvfp4 unsupported; best fp8
+S5.kernel_log | fail | host.kernel.own = ["oom"] | a process of this test: oom
+S5.kernel_log | fail | host.kernel.serious = ["NVRM: Xid 79"] | during the test: NVRM: Xid 79
+S5.kernel_log | warn | host.kernel.harmless = ["NVRM: Xid 63"] | during the test: NVRM: Xid 63
 S5.kernel_log | skip | host.kernel.lines = null | may not read
 S5.leftovers | fail | host.processes = [9] | left processes 9
-S5.xids | fail | host.kernel.gpus = [[false, "Xid 63"], [true, "Xid 79 on 0"]] | Xid 79 on 0
-S5.xids | warn | host.kernel.gpus = [[false, "Xid 63"]] | Xid 63
-S5.xids | skip | host.kernel.lines = null | cannot be read
 """.replace("{last}", name_of("bfloat16", 4 * 2**20, 2))
+BREAKAGES = BREAKAGES.replace("%P", _SHORT["%P"]).replace("%E", '{"error": "no"}')
 """The check, how it must end, what is wrong (`-`: is not there), and words of the sentence. `rank`
 is rank 1, `card` GPU 1 as nvidia-smi lists it, `host` what the launcher finds."""
 

@@ -9,11 +9,6 @@ from pathlib import Path
 
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 
-TOPOLOGY = (
-    "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
-    "GPU0\t X \tPHB\t0-31\t0\t\tN/A\nGPU1\tPHB\t X \t0-31\t0\t\tN/A\n\nLegend:\n\n  X    = Self\n"
-)
-
 
 def rtx_5090(index: int) -> dict[str, str]:
     """Return the fields of one RTX 5090 as a driver 580 prints them."""
@@ -24,11 +19,8 @@ def rtx_5090(index: int) -> dict[str, str]:
         "driver_version": "580.95.05",
         "memory.total": "32607",
         "memory.used": "2",
-        "compute_mode": "Default",
-        "persistence_mode": "Enabled",
         "mig.mode.current": "[N/A]",
         "ecc.errors.uncorrected.volatile.total": "[N/A]",
-        "remapped_rows.pending": "[N/A]",
         "remapped_rows.failure": "[N/A]",
         "pcie.link.gen.current": "1",
         "pcie.link.gen.max": "5",
@@ -39,38 +31,20 @@ def rtx_5090(index: int) -> dict[str, str]:
 
 
 class Simulated:
-    """Answers as nvidia-smi does; `unknown` are fields this driver has never heard of."""
+    """Answers as nvidia-smi does."""
 
-    def __init__(
-        self, gpus: Sequence[Mapping[str, str]] | None = None, unknown: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, gpus: Sequence[Mapping[str, str]] | None = None) -> None:
         self.gpus = [rtx_5090(0), rtx_5090(1)] if gpus is None else list(gpus)
-        self.unknown = unknown
-        self.processes: list[str] = []
-        self.types = "    Processes                             : None\n"
+        self.processes = "    Processes                             : None\n"
 
     def __call__(self, command: Sequence[str]) -> Answer:
-        what = command[1].partition("=")[0]
-        if what == "--query-gpu":
-            return self._query(command[1].partition("=")[2].split(","))
-        if what == "--query-compute-apps":
-            return Answer(0, "".join(f"{line}\n" for line in self.processes))
-        if what == "-q":
-            return Answer(0, self.types)
-        return Answer(0, TOPOLOGY)
-
-    def _query(self, fields: Sequence[str]) -> Answer:
+        if command[1] == "-q":
+            return Answer(0, self.processes)
+        fields = command[1].removeprefix("--query-gpu=").split(",")
         for field in fields:
-            if field in self.unknown or field not in rtx_5090(0):
+            if field not in rtx_5090(0):
                 return Answer(2, f'Field "{field}" is not a valid field to query.\n\n')
         return Answer(0, "".join(", ".join(row[f] for f in fields) + "\n" for row in self.gpus))
-
-
-def tree(root: Path, gpus: int = 2) -> Path:
-    """Make the part of /proc that a loaded module fills, below `root`."""
-    for index in range(gpus):
-        (root / f"proc/driver/nvidia/gpus/0000:{index + 1:02x}:00.0").mkdir(parents=True)
-    return root
 
 
 def executable(folder: Path) -> dict[str, str]:

@@ -124,21 +124,21 @@ _ALL_THERE = "sum('gradients' in each.steps for each in run.journals.values()) =
 BROKEN: dict[str, tuple[tuple[Replacement, ...], str, str]] = {
     "a rank that raises while the other host waits for it": (
         (machine("two"), ("worker.py", _IMPORT, _RAISING)),
-        *("S6.ranks", "on two (pid"),
+        *("S6.import", "on two (pid"),
     ),
     "a rank that is killed": (
         (
             machine("two"),
             ("step.py", _BACKWARD, f"        __import__('signal').raise_signal(9)\n{_BACKWARD}"),
         ),
-        *("S6.grad_bitwise", "was ended by signal 9 (SIGKILL) at 'gradients'"),
+        *("S6.training_step", "was ended by signal 9 (SIGKILL) at 'gradients'"),
     ),
     "a rank that hangs, as the first host notices": (
         (
             machine("two"),
             ("step.py", _BACKWARD, f"        __import__('time').sleep(10**6)\n{_BACKWARD}"),
         ),
-        *("S6.grad_bitwise", "all ranks were still at 'gradients' after"),
+        *("S6.training_step", "all ranks were still at 'gradients' after"),
     ),
 }
 HUNG = ("launcher.py", "return run.late(name) if", f"return run.late(name) if {_ALL_THERE} or")
@@ -160,7 +160,7 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         launchers = start(python, tmp_path, {"one": ()}, port=port)
         check, sentence, _ = failed(launchers, tmp_path)["one"]
-    assert check == "S6.ranks"
+    assert check == "S6.import"
     assert f"one did not meet two at 127.0.0.1 port {port} of one" in sentence
     assert "address already in use" in sentence
 
@@ -171,7 +171,7 @@ def test_a_host_that_never_comes_is_named(here: str, python: str, tmp_path: Path
     (other,) = {*NAMES} - {here}
     launchers = start(python, tmp_path, {here: ()}, deadline=45)
     check, sentence, _ = failed(launchers, tmp_path)[here]
-    assert check == "S6.ranks"
+    assert check == "S6.import"
     assert f"{here} did not meet {other} at 127.0.0.1 port" in sentence
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.on_host import build_bundle
-from pyinfra_gpu.on_host.build.prove import ANSWER, UV_THREAD
+from pyinfra_gpu.on_host import source
+from pyinfra_gpu.on_host.build import ANSWER, UV_THREAD
 
 pytestmark = pytest.mark.torch
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.torch
 def test_a_real_torch_loads_all_its_libraries_and_serves_its_store_with_libuv(
     tmp_path: Path,
 ) -> None:
-    program = tmp_path / "build.pyz"
-    program.write_bytes(build_bundle())
+    program = tmp_path / "build.py"
+    program.write_bytes(source("build.py"))
     words = [sys.executable, "-I", str(program), "inside"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
     (line,) = [row for row in done.stdout.splitlines() if row.startswith(ANSWER)]

@@ -47,30 +47,18 @@ def test_what_is_wrong_is_noticed(check: str, status: str, changes: str, words: 
 def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     want = replace(WANT, ranks=1, gpus=1, mode="rehearsal-1gpu")
     facts = {0: {**sound(0), **launchers()}}
-    facts[0]["transport"]["ways"] = {}
+    facts[0]["transport"]["ways"] = []
     for check in ("S4.bandwidth", "S4.transport"):
         assert judged(CHECKS[check], want, facts).status == "skip", check
     assert judged(CHECKS["S1.cuda"], want, facts).status == "pass"
 
 
-def test_the_ranks_of_several_hosts_are_where_they_must_be_with_one_torch() -> None:
-    want, check = replace(WANT, hosts={"box": 1, "x": 1}), CHECKS["S4.ranks"]
-    facts = {0: sound(0), 1: sound(1)}
-    assert "ranks per host: box 2, x 0" in judged(check, want, facts).detail
+def test_each_of_several_hosts_has_its_own_path_of_one_torch() -> None:
+    want, facts = replace(WANT, hosts={"box": 1, "x": 1}), {0: sound(0), 1: sound(1)}
     facts[1]["identity"] |= {"host": "x", "boot_id": "x", "torch_path": "/elsewhere"}
-    assert judged(check, want, facts).detail == "2 ranks on 2 hosts, torch 2.13.0+cpu"
-    facts[1]["identity"] |= {"pid": 100}  # on another machine that is another process
-    assert judged(check, want, facts).status == "pass"
+    assert judged(CHECKS["S1.import"], want, facts).status == "pass"
     facts[1]["identity"] |= {"torch": "3"}
-    assert "x has torch 3" in judged(check, want, facts).detail
-
-
-def test_nvlink_carries_more_than_the_pcie_link() -> None:
-    want = replace(WANT, gpu_host={**HOST, "links": ["NV18"]})
-    facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
-    assert judged(CHECKS["S4.bandwidth"], want, facts).detail == "26.0 GB/s over NV18"
-    own = {0: launchers()}
-    assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], want, own).detail
+    assert "x has torch 3" in judged(CHECKS["S1.import"], want, facts).detail
 
 
 def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
@@ -82,9 +70,7 @@ def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
 
 def test_without_a_compiler_a_host_without_a_gpu_still_trains() -> None:
     want, facts = replace(WANT, mode="rehearsal-cpu"), {0: sound(0)}
-    facts[0]["compile"]["error"] = "Boom"
-    assert judged(CHECKS["S3.compile"], want, facts).status == "fail"
-    facts[0]["compile"]["lacking"] = "no C++ compiler; "
+    facts[0]["compile"] = {"error": "InvalidCxxCompiler"}
     assert judged(CHECKS["S3.compile"], want, facts).status == "warn"
 
 
@@ -101,7 +87,7 @@ def _of(*ids: str) -> list[Check]:
 
 
 def test_a_check_waits_for_the_facts_of_all() -> None:
-    checks, own = _of("S4.store", "S4.loss_drop"), Journal(OWN)
+    checks, own = _of("S4.store", "S4.training_step"), Journal(OWN)
     assert decide(checks, WANT, own, {0: _journal(0, "store")}) == {}
     # What is sound on one rank alone has not passed, and the end of the other is to blame.
     results = decide(checks, WANT, own, {0: _journal(0, "store")}, ended=True)
@@ -125,30 +111,30 @@ def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
-    checks, wrong = _of("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
-    next(iter(wrong.facts["all_reduce"].values()))["wrong"] = "Mismatched"
+    checks, wrong = _of("S4.store", "S4.collectives"), _journal(1, "collectives")
+    next(iter(wrong.facts["collectives"].values()))["wrong"] = "Mismatched"
     ranks = {0: _journal(0), 1: wrong}
     assert decide(checks, WANT, Journal(OWN), ranks) == {}
     results = decide(checks, WANT, Journal(OWN), ranks, ended=True)
     blame(checks, results, "a connection was lost", 0)
     failed = first_failed(results)
     assert failed is not None
-    assert (failed.id, failed.rank) == ("S4.allreduce_exact", 1)
+    assert (failed.id, failed.rank) == ("S4.collectives", 1)
 
 
 def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:
-    checks = _of("S0.disk", "S1.import", "S5.leftovers")
+    checks = _of("S0.shm", "S1.import", "S5.leftovers")
     own = _journal(OWN, "identity", *launchers())
-    own.facts["disk"]["free_mib"] = 1
+    own.facts["shm"]["error"] = "full"
     results = complete(checks, decide(checks, WANT, own, {}))
     assert [each.status for each in results] == ["fail", "skip", "pass"]
-    assert results[1].detail == "not reached, S0.disk failed"
+    assert results[1].detail == "not reached, S0.shm failed"
 
 
 def test_a_failure_outranks_what_is_unknown() -> None:
-    checks, own = _of("S0.gpu_processes", "S0.disk"), _journal(OWN, *launchers())
-    own.facts["gpu_host"]["processes"] = [{"pid": 1, "type": "C", "name": "x"}]
-    own.facts["disk"]["free_mib"] = 1
+    checks, own = _of("S0.gpu_processes", "S0.shm"), _journal(OWN, *launchers())
+    own.facts["gpu_host"]["processes"] = [["1", "C", "x"]]
+    own.facts["shm"]["error"] = "full"
     failed = first_failed(decide(checks, WANT, own, {}))
     assert failed is not None
-    assert failed.id == "S0.disk"
+    assert failed.id == "S0.shm"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.night import by_night
 from tests.on_host import smoke_runs
-from tests.on_host.smoke_gpu_simulated import executable, tree
+from tests.on_host.smoke_gpu_simulated import executable
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
@@ -37,7 +37,7 @@ _ALL_THERE = "sum('gradients' in each.steps for each in run.journals.values()) =
 
 PLANS = {
     "a rank sleeps for ever": broken(
-        "S4.grad_bitwise",
+        "S4.training_step",
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *("step.py", _BACKWARD, f"{_RANK_1}__import__('time').sleep(10**6)\n{_BACKWARD}"),
         # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
@@ -50,20 +50,20 @@ PLANS = {
         ranks=3, environment={**UNCOMPILED, "PYTHONPATH": "/x", "TORCH_FR_BUFFER_SIZE": "0"}
     ),
     "one bit of one element is wrong": broken(
-        "S4.allreduce_exact",
+        "S4.collectives",
         ("all-reduce of 1 MiB float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
         "collectives.py",
         _ALL_REDUCE,
         _ALL_REDUCE + "    if dist.get_rank() and len(tensor) == 2**18: tensor[123456] += 1\n",
     ),
     "a rank skips one all-reduce": broken(
-        "S4.allreduce_exact",
+        "S4.collectives",
         "Mismatched elements",
         *("collectives.py", _ALL_REDUCE),
         f"    if dist.get_rank() or len(tensor) != 1024:\n    {_ALL_REDUCE}",
     ),
     "gradients are summed in place of averaged": broken(
-        "S4.grad_bitwise",
+        "S4.training_step",
         "are not the mean",
         "step.py",
         "return default_hooks.allreduce_hook(group, bucket)",
@@ -71,11 +71,12 @@ PLANS = {
         "        return work.get_future().then(lambda done: done.value()[0])",
     ),
     "the ranks leave a measurement out": broken(
-        *("S4.collectives", "nothing was recorded of it"),
-        *("worker.py", '    "others": collectives.others,\n', '    "others": lambda _: None,\n'),
+        *("S4.collectives", "it did not compare every element of broadcast"),
+        *("collectives.py", "for name, collective in _TO_ALL.items()"),
+        "for name, collective in [*_TO_ALL.items()][1:]",
     ),
     "a rank is killed": broken(
-        "S4.grad_bitwise",
+        "S4.training_step",
         ("rank 1 (pid", "was ended by signal 9 (SIGKILL) at 'gradients'"),
         *(
             "step.py",
@@ -84,7 +85,7 @@ PLANS = {
         ),
     ),
     "a rank raises": broken(
-        "S4.grad_bitwise",
+        "S4.training_step",
         ("rank 1 (pid", "raised at 'gradients': MemoryError: too much"),
         *("step.py", _BACKWARD),
         f"        print('a word', flush=True)\n{_RANK_1}raise MemoryError('too much')\n{_BACKWARD}",
@@ -114,7 +115,7 @@ PLANS = {
     ),
     "shared memory is full": broken(
         "S0.shm",
-        ("16 MiB cannot be allocated in /dev/shm (20 MiB, 2 free)", "largest files: somebodys"),
+        "16 MiB cannot be allocated in /dev/shm (2 MiB free)",
         mounts="mount -t tmpfs -o size=20m tmpfs /dev/shm;"
         " dd if=/dev/zero of=/dev/shm/somebodys bs=1M count=18 status=none",
     ),
@@ -185,9 +186,8 @@ def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
     run = runs(plan)
     assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
     assert "PYTHONPATH, TORCH_FR_BUFFER_SIZE" in run.check("S0.environment")["detail"]
-    assert run.check("S4.ranks")["status"] == "pass"
     assert "TORCHDYNAMO_DISABLE=1 is set here" in run.check("S3.compile")["detail"]
-    assert "within rounding" in run.check("S4.grad_bitwise")["detail"]
+    assert "within rounding" in run.check("S4.training_step")["detail"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -227,11 +227,7 @@ def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_pa
 
 
 _CUDA = """\
-        nccl: Any = cuda.nccl
-        value["torch_cuda"], value["arch_list"] = torch.version.cuda, cuda.get_arch_list()
-        value["nccl"] = (
-            ".".join(map(str, nccl.version())) if hasattr(torch._C, "_nccl_version") else None
-        )
+        value["built_for"], value["archs"] = torch.version.cuda, cuda.get_arch_list()
         value["devices"] = cuda.device_count() if cuda.is_available() else 0
 """
 _DEVICE = """\
@@ -243,11 +239,10 @@ _DEVICE = """\
 """
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
-    ("worker.py", "        if on_cpu:\n            # Lo", "        if True:\n            # Lo"),
     ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
     (
         *("device.py", _CUDA),
-        '        value.update(torch_cuda="13.0", arch_list=["sm_120"], nccl="2.28", devices=2)\n',
+        '        value.update(built_for="13.0", archs=["sm_120"], devices=2)\n',
     ),
     (
         *("device.py", _DEVICE),
@@ -267,11 +262,11 @@ ON_THE_CPU = (
 @pytest.mark.night
 def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     """Nothing here is a GPU: what is proven is the launcher's way, in lack of two GPUs."""
-    root = ("gpus.py", 'root: Path = Path("/")', f'root: Path = Path("{tree(tmp_path / "root")}")')
     environment = {**UNCOMPILED, **executable(tmp_path / "bin")}
-    plan = Plan((*ON_THE_CPU, root), environment=environment, deadline=900)
+    plan = Plan(ON_THE_CPU, environment=environment, deadline=900)
     run = smoke_runs.run(python, tmp_path, plan, "--mode", "gpu", "--gpus", "2")
-    assert run.verdict["failed"]["id"] == "S4.precision", run.output  # without CUDA
+    assert run.verdict["status"] == "warn", run.output
+    assert "fp8 failed" in run.check("S4.precision")["detail"]  # without CUDA
     passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}
     assert {"S0.gpus", "S1.cuda", "S1.memory", "S4.bandwidth", "S4.finished"} <= passed
     assert run.check("S4.link")["detail"].startswith("GPU 0 runs at Gen1 x16 under load")

@@ -61,3 +61,9 @@ class Build:
     def reached(self, phase: str, objects: int = 0) -> bool:
         """Tell whether the build is in this phase, with so many objects."""
         return self.phase() == phase and self.compiled() >= objects
+
+
+def hits(host: LabHost) -> int:
+    """Return how many files of the build ccache had when they were asked for."""
+    stats = host.run(f"CCACHE_DIR={BUILD}/ccache ccache --print-stats").stdout.split()
+    return int(stats[stats.index("direct_cache_hit") + 1])

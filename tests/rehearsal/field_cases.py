@@ -226,7 +226,7 @@ OF_PYTHON: dict[str, Drift] = {
 OF_GIT: dict[str, Drift] = {
     "torch.py beside train.py": Case(
         inject=f"owner 'echo x=1 > {TREE}/torch.py'",
-        ids=("training.local-changes", "training.module-hidden"),
+        ids=("training.local-changes",),
         undo=f"rm {TREE}/torch.py",
     ),
     "git was killed and left its lock": Case(
@@ -288,11 +288,6 @@ OF_THE_HOST: dict[str, Drift] = {
     "shared memory is mounted noexec, as hardening has it": Case(
         inject="mount -o remount,noexec /dev/shm",
         undo="mount -o remount,exec /dev/shm",
-    ),
-    "the owner's user manager is masked": Case(
-        inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
-        ids=("training.manager-off",),
-        undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
     ),
     "somebody stopped the owner's user manager, and a login starts it again": Case(
         inject="systemctl stop user@$(id -u ubuntu).service",

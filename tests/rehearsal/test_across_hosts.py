@@ -29,7 +29,7 @@ NAMES = ("gpu1", "gpu2")
 CONNECT = ON_HOST / "connect.py"
 SSH, MEETING = "22", "29400"
 OF_THE_STEP = "pgrep -f '[s]moke_test.pyz|[t]orch.distributed.run'"
-IN_ALL_REDUCE = f"grep -q all_reduce {VERDICT}.logs/rank*.jsonl"
+IN_ALL_REDUCE = f"grep -q all-reduce {VERDICT}.logs/rank*.jsonl"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ PyTorch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
-from building import BUILD, HOST, STEPS, Build, Builder, building
+from building import BUILD, HOST, STEPS, Build, Builder, building, hits
 from running import Deployer, quietly, until
 
 from pyinfra_gpu.drift.pytorch_build import UNIT
@@ -62,7 +61,7 @@ def disk_full(trial: Trial) -> None:
     refused = trial.builder.deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert "o space left" in problem, problem
-    assert trial.phase() in ("plan", "fetch", "requirements", "configure", "compile")
+    assert trial.phase() in ("plan", "fetch", "requirements", "compile")
     trial.host.run(f"mount -o remount,size=1g {BUILD}")
 
 
@@ -72,7 +71,7 @@ def memory(trial: Trial) -> None:
         # By the name of the compiler, and in this host's own namespace of processes alone.
         trial.host.run("for n in $(seq 3000); do pkill -KILL -x cc1 && break; done")
         said = ended()
-    assert "memory ran out: the build goes on with 1 compilers side by side" in said
+    assert "memory ran out: it goes on with 1 compilers side by side" in said
 
 
 def build_killed(trial: Trial) -> None:
@@ -122,12 +121,10 @@ def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     trial.builder = replace(trial.builder, folder=cache)
     FAULTS[fault](trial)
     compiled = trial.compiled()
-    began = time.time()
     trial.builder.converge(limit=HOST)
-    older = f"find {BUILD}/source/build -name '*.o' ! -newermt @{began:.3f}"
-    kept = len(trial.host.run(older).stdout.split())
-    # One may have been cut off by each compiler that was at work.
-    assert kept >= compiled - 2, (kept, compiled)
+    if fault == "build-killed":  # of the others it went on, or had no room to keep anything
+        # One may have been cut off by each compiler that was at work.
+        assert hits(trial.host) >= compiled - 2
     assert trial.phase() == "prove"
     assert STEPS <= trial.finished() <= STEPS + 2
     assert trial.builder.converge(limit=HOST).changed(HOST) == []

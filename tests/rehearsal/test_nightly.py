@@ -47,8 +47,7 @@ def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten
     folder = tmp_path / "runs"
     folder.mkdir()
     nightly = Deployer(lab, folder, data=(*data, f"pytorch_version={DATE}"))
-    run = nightly.converge(limit=first.name)
-    assert f"bring torch {DATE}+cpu, from the index if it was not kept" in run.output
+    nightly.converge(limit=first.name)
     said = first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout
     assert said.split() == [DATE, "3.6.0"]
     (kept,) = folder.glob(f"pyinfra-gpu/nightlies/*/torch-{DATE}*.whl")

@@ -15,7 +15,6 @@ import pytest
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import training
-from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import asked_of, text_of
@@ -195,20 +194,6 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     assert git(file.parent, "stash", "list").count("set aside by pyinfra-gpu") == 2
 
 
-def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place) -> None:
-    assert place.check_out(place.first).returncode == 0
-    commands = ["git stash -u", "git submodule foreach --recursive 'git stash -u'"]
-    for files, needed in ((["main.py"], 1), (["lib with blanks/deep/main.py", "new.py"], 2)):
-        for name in files:
-            (place.folder / name).write_text("mine")
-        (stops,) = [each for each in training.judge(*asking(place, place.second)) if each.stops]
-        way = " and ".join(f"`{each}`" for each in commands[:needed])
-        assert stops.action.startswith(f"commit or {way} them there")
-        for each in commands[:needed]:
-            subprocess.run(["sh", "-c", each], cwd=place.folder, check=True, capture_output=True)
-        assert place.looked_at().dirty_count == 0
-
-
 def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> None:
     git(place.repo, "lfs", "install", "--local")
     git(place.repo, "lfs", "track", "*.bin")
@@ -301,31 +286,6 @@ def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place
     place.repo = place.repo / "not there"
     assert place.check_out(place.first).returncode != 0
     assert (place.folder / ".git/index").exists()
-
-
-@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
-def test_changes_that_git_was_told_not_to_look_at_are_changes(place: Place, flag: str) -> None:
-    assert place.check_out(place.first).returncode == 0
-    git(place.folder, "update-index", f"--{flag}", ".gitmodules")
-    (place.folder / ".gitmodules").write_text("mine")
-    seen = place.looked_at()
-    assert (seen.dirty, seen.dirty_count) == (("?? .gitmodules",), 1)
-    done = place.check_out(place.second, stash=True, submodules=False)
-    assert done.returncode == 0, done.stderr
-    assert "set aside by pyinfra-gpu" in git(place.folder, "stash", "list")
-    assert git(place.folder, "show", "stash@{0}:.gitmodules") == "mine"
-
-
-def test_a_file_that_hides_an_installed_package_is_told() -> None:
-    host = FakeHost()
-    record = host.record()
-    dirty = ("?? torch.py", "?? notes.py", "?? sub/torch.py")
-    record = replace(record, training=replace(record.training, dirty=dirty, dirty_count=3))
-    found = {each.id: each for each in training.judge(host.spec(), record)}
-    hidden = found[Id.TRAINING_MODULE_HIDDEN]
-    assert hidden.found == f"{host.spec().paths.training}/torch.py, which hides torch"
-    assert hidden.effect == "report"
-    assert found[Id.TRAINING_LOCAL_CHANGES].effect == "note"
 
 
 ROW = "0" * 40

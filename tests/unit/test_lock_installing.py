@@ -16,7 +16,7 @@ from wheels import sha256, wheel
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.engine.uv import install_command, installing_mark, locked_install
+from pyinfra_gpu.engine.torch_install import install_command, installing_mark, locked_install
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock
@@ -115,7 +115,9 @@ def test_a_wrong_digest_is_refused_and_leaves_the_environment_as_it_was(place: P
     assert refused.returncode != 0
     assert place.files() == before
     assert not place.mark.exists()
-    assert not Path(place.spec.paths.cache, "pyinfra-gpu-fetched").exists()
+    place.mark.touch()  # of another run, which was cut off
+    assert place.installs(there=True).returncode != 0
+    assert place.mark.exists()
     sentence = explain_lines(refused.stderr.splitlines()) or ""
     assert sentence.startswith("A downloaded package is not the one the lock file names")
     assert "`tiny==" in sentence
@@ -156,49 +158,18 @@ def test_what_training_adds_has_the_digest_of_the_lock_and_of_its_own_file(place
 
 def test_root_takes_uv_from_no_folder_that_somebody_else_can_change(place: Place) -> None:
     place.wheels.chmod(0o777)
-    arguments = ("/nonexistent/tools", "9.9.9", "1", "", str(place.wheels), "--no-index")
+    arguments = ("/nonexistent/tools", "uv==9.9.9", "1", str(place.wheels), "--no-index")
     uses = ("files/root_only.sh",)
     done = ran(program("pytorch/installer.sh", *arguments, uses=uses))
     assert done.returncode == 1
     assert done.stderr.startswith("somebody else than root can change /")
 
 
-def installer(place: Place, locked: str) -> subprocess.CompletedProcess[str]:
-    """Run the program that installs uv, from the folder of wheels."""
-    folder = str(Path(place.spec.paths.tools).with_name("own-tools"))
-    options = ("--no-index", "--find-links", str(place.wheels))
-    arguments = (folder, "9.9.9", "", locked, str(place.wheels), *options)
-    uses = ("files/root_only.sh",)
-    # An environment takes seconds to make: each is a copy of the first.
-    kept, python3 = place.wheels.with_name("kept"), place.wheels.with_name("bin") / "python3"
-    python3.parent.mkdir(exist_ok=True)
-    python3.write_text(
-        f'#!/bin/sh\n[ "$2 $3" = "-m venv" ] || exec {sys.executable} "$@"\n'
-        f'[ -d {kept} ] || {sys.executable} -I -m venv {kept} || exit\ncp -a {kept} "$4"\n'
-    )
-    python3.chmod(0o755)
-    return ran(program("pytorch/installer.sh", *arguments, uses=uses), str(python3.parent))
-
-
-def test_uv_is_installed_by_its_digest_and_one_that_works_is_not_lost(place: Place) -> None:
+def test_uv_is_installed_by_its_digest(place: Place) -> None:
     tools = Path(place.spec.paths.tools).with_name("own-tools")
-    first = wheel(place.wheels, "uv", "9.9.9", text="first")
-    line = f"uv==9.9.9 --hash=sha256:{sha256(first)}"
-    done = installer(place, line)
-    assert done.returncode == 0, done.stderr
-    assert (tools / "lock.txt").read_text() == f"{line}\n"
-    assert "first" in ran(str(tools / "bin" / "uv")).stdout
-
-    refused = installer(place, f"uv==9.9.9 --hash=sha256:{'0' * 64}")
-    assert refused.returncode != 0
-    sentence = explain_lines(refused.stderr.splitlines()) or ""
-    assert sentence.startswith("A downloaded package is not the one the lock file names")
-    assert "first" in ran(str(tools / "bin" / "uv")).stdout
-    assert (tools / "lock.txt").read_text() == f"{line}\n"
-
-    second = wheel(place.wheels, "uv", "9.9.9", text="second")
-    assert installer(place, line).returncode == 0  # it is there, and nothing is asked
-    assert "first" in ran(str(tools / "bin" / "uv")).stdout
-    done = installer(place, f"uv==9.9.9 --hash=sha256:{sha256(second)}")
-    assert done.returncode == 0, done.stderr
-    assert sorted(each.name for each in tools.parent.glob("own-tools*")) == ["own-tools"]
+    digest = sha256(wheel(place.wheels, "uv", "9.9.9", text="ours"))
+    options = (str(place.wheels), "--no-index", "--find-links", str(place.wheels))
+    for asked, ok in (("0" * 64, False), (digest, True), (digest, True)):
+        arguments = (str(tools), f"uv==9.9.9 --hash=sha256:{asked}", "", *options)
+        done = ran(program("pytorch/installer.sh", *arguments, uses=("files/root_only.sh",)))
+        assert (done.returncode == 0, (tools / "bin/uv").exists()) == (ok, ok), done.stderr

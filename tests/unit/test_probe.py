@@ -610,11 +610,6 @@ REST = [
         put("etc/ld.so.preload", "/opt/odd.so"),
         tool("true", "echo \"ERROR: ld.so: object '/opt/odd.so' cannot be preloaded\" >&2"),
     ], {"system.preload_problem": "ERROR: ld.so: object '/opt/odd.so' cannot be preloaded"}),
-    *(Row(f"{name} is masked", [
-        put("etc/systemd/system/ssh.service", "[Unit]\n"),
-        link(f"etc/systemd/system/{name}", "/dev/null"),
-    ], {"launcher.masked": (f"/etc/systemd/system/{name}",)}) for name in (
-        "user@.service", f"user@{UID}.service", "systemd-logind.service")),
     Row("control groups of version 1", [], {"launcher.manager": None, "launcher.linger": False}),
     Row("a manager that is not on",
         [put("sys/fs/cgroup/cgroup.controllers", "cpu\n"), put(f"var/lib/systemd/linger/{ME}")],

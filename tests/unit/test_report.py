@@ -40,7 +40,7 @@ PASS = verdicts.document(
     duration_s=71.24,
     gpus=[verdicts.gpu(0), verdicts.gpu(1)],
     checks=[
-        verdicts.check("S4.allreduce_exact", detail="4 B to 256 MiB, fp32 and bf16"),
+        verdicts.check("S4.collectives", detail="exact from 4 B to 256 MiB, fp32 and bf16"),
         verdicts.check("S4.bandwidth", detail="25.3 GB/s, 40% of the loaded link's 63 GB/s"),
         verdicts.check("S5.kernel_log", "skip", detail="no permission"),
     ],
@@ -185,7 +185,7 @@ LOST = verdicts.verdict(
     )
 )
 SLOW = {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]}
-UNPROVEN = [verdicts.check("S4.allreduce_exact", "warn"), verdicts.check("S4.x")]
+UNPROVEN = [verdicts.check("S4.collectives", "warn"), verdicts.check("S4.x")]
 CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
 
 
@@ -203,11 +203,11 @@ CPU = {"mode": "rehearsal-cpu", "gpus": [], "proof": False}
             "other machines could connect while it ran: no systemd",
             "proves nothing",
         ),
-        (verdicts.explained(PASS), "exact sums 4 B to 256 MiB", "could connect"),
+        (verdicts.explained(PASS), "collectives exact from 4 B to 256 MiB", "could connect"),
         (
             verdicts.explained({**PASS, "status": "warn", "checks": UNPROVEN}),
-            "warn S4.allreduce_exact",
-            "exact sums",
+            "warn S4.collectives",
+            "collectives exact",
         ),
         (verdicts.explained(MEASURED), "S4.collectives: 1 element wrong", "a stack"),
         (Explained(LOST), "multi-node step on ws1, ws2 FAIL (gpu), 1 of", "run it again"),

@@ -10,8 +10,8 @@ from product_code import attributes_read
 from pydantic import SecretStr
 
 from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec import KEYS, Paths
-from pyinfra_gpu.spec.presets import Preset
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
@@ -57,7 +57,7 @@ BECOMES: dict[str, tuple[object, object]] = {
     "training_commit": (COMMIT.upper(), COMMIT),
     "training_requirements": ("a/./r.txt", "a/r.txt"),
     "training_presets": (
-        {"tiny": {"file": "train.py"}}, {"tiny": Preset(file="train.py")},
+        {"tiny": {"file": "train.py"}}, {"tiny": Preset(name="tiny", file="train.py")},
     ),
     "training_notify": (["/bin/x", "a"], ("/bin/x", "a")),
 }  # fmt: skip

@@ -20,12 +20,12 @@ FULL = verdicts.document(
         verdicts.rank(0),
         verdicts.rank(1, finished=False, log="/tmp/log"),
     ],
-    checks=[verdicts.check("S4.loss_drop", "fail")],
+    checks=[verdicts.check("S4.training_step", "fail")],
     metrics=verdicts.metrics(
         taylor_ratio="nan",
         allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
     ),
-    failed=verdicts.failed("S4.loss_drop", "not finite", rank=1, tail=["one", "two"]),
+    failed=verdicts.failed("S4.training_step", "not finite", rank=1, tail=["one", "two"]),
 )  # fmt: skip
 ACROSS = verdicts.across(
     status="fail",

@@ -69,7 +69,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "listens": {"to": "itself", "how": "in a network namespace of its own"},
         "gpus": [],
         "ranks": [rank(0), rank(1)],
-        "checks": [check("S4.loss_drop")],
+        "checks": [check("S4.training_step")],
         "metrics": metrics(),
         "failed": None,
         "evidence": None,

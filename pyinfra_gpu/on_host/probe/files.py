@@ -145,8 +145,3 @@ def believed(host: Host, name: str) -> str | None:
         if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
             raise NotTold(f"{path} is not a file of root's")
     return document(path)
-
-
-def masked(host: Host, units: Iterable[str]) -> list[str]:
-    """Return which of these units somebody forbade to start: an empty file, a link to /dev/null."""
-    return [each for each in units if host.there(each) and not host.is_filled(each)]

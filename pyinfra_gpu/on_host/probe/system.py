@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from .files import document, masked, user_name
+from .files import document, user_name
 from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
 
 _PRELOAD = "/etc/ld.so.preload"
@@ -151,12 +151,6 @@ def _is_on(host: Host) -> bool | None:
     return host.is_dir(_manager(host)) if host.there(f"{_GROUPS}/cgroup.controllers") else None
 
 
-def _masked(host: Host) -> list[str]:
-    units = ("user@.service", f"user@{host.owner.uid}.service", "systemd-logind.service")
-    names = [*(f"system/{each}" for each in units), "user/pyinfra-gpu-train@.service"]
-    return masked(host, (f"/{top}/systemd/{name}" for top in ("etc", "run") for name in names))
-
-
 def _training_runs(host: Host) -> list[str]:
     """Return the names of runs that are on or wait for their GPUs; nobody else can name one."""
     folders = host.paths(f"{_manager(host)}/app.slice", "pyinfra-gpu-train@")
@@ -227,7 +221,6 @@ _KERNEL = "/proc/sys/kernel"
 FACTS: Facts = {
     "launcher.linger": lambda host: host.there(f"/var/lib/systemd/linger/{host.owner.name}"),
     "launcher.manager": _is_on,
-    "launcher.masked": _masked,
     "launcher.runs": _training_runs,
     "system.os_id system.os_version system.os_name": _release,
     "system.kernel": lambda host: host.line(f"{_KERNEL}/osrelease"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .files import digest, document, is_file, masked
+from .files import digest, document, is_file
 from .frame import GONE, Any, Callable, Facts, Host, NotTold, rows, why
 
 _MOST = 20
@@ -44,8 +44,8 @@ def _git(host: Host, *words: str) -> str:
 
 
 def _checkout(host: Host) -> tuple[Any, ...]:
-    """Return commit, changes, their number, changed submodules and damage."""
-    nothing: tuple[Any, ...] = (None, [], 0, [], None)
+    """Return commit, changes, their number and damage."""
+    nothing: tuple[Any, ...] = (None, [], 0, None)
     if not host.asked["training"]:
         return nothing
     try:
@@ -59,21 +59,9 @@ def _checkout(host: Host) -> tuple[Any, ...]:
     except NotTold as error:
         reason = str(error)
         damage = reason if any(each in reason for each in _DAMAGED) else None
-        return (*({"?": reason},) * 4, damage)
-    commit, changes, changed = _changes_in(said)
-    changes += _unwatched(host)
-    first = changes[:_MOST]
-    few = [each for each in changed if any(row[3:] == each for row in first)]
-    return commit, first, len(changes), few, None
-
-
-def _unwatched(host: Host) -> list[str]:
-    """Return the files that git was told not to look at (git-update-index(1)).
-
-    What stands in them is not what is recorded, or nobody knows.
-    """
-    lines = _git(host, "ls-files", "-v").split("\n")
-    return [f"?? {row[2:]}" for row in lines if row[:2] == "S " or row[:1].islower()]
+        return (*({"?": reason},) * 3, damage)
+    commit, changes = _changes_in(said)
+    return commit, changes[:_MOST], len(changes), None
 
 
 def _submodules(host: Host) -> list[str]:
@@ -97,15 +85,14 @@ def _large_files(host: Host) -> str | None:
     return str(sum(row[:1] in "0123456789abcdef" for row in pointers))
 
 
-def _changes_in(said: str) -> tuple[str | None, list[str], list[str]]:
-    """Return commit, changes and changed submodules, of what `git status --porcelain=v2` says.
+def _changes_in(said: str) -> tuple[str | None, list[str]]:
+    """Return commit and changes, of what `git status --porcelain=v2` says.
 
     That format carries HEAD's commit in the same answer; changes are told in the form of the first
     one, which is what people know.
     """
     commit: str | None = None
     changes: list[str] = []
-    changed: list[str] = []
     for row in said.split("\n"):
         if row.startswith("# branch.oid ") and "(" not in row:
             commit = row.split(" ", 2)[2]
@@ -113,12 +100,9 @@ def _changes_in(said: str) -> tuple[str | None, list[str], list[str]]:
             changes.append(f"?? {row[2:]}")
         # A submodule at another commit and nothing else: `git submodule` tells of it.
         elif row[:2] in _FIELDS and not row.startswith("1 .M SC.. "):
-            state, submodule, *_, path = row[2:].split(" ", _FIELDS[row[:2]])
-            new, renamed, old = path.partition("\t")
-            changes.append(f"{state.replace('.', ' ')} {f'{old} -> {new}' if renamed else path}")
-            if submodule[0] == "S" and (submodule[2] == "M" or submodule[3] == "U"):
-                changed.append(path)
-    return commit, changes, changed
+            path, _, old = row.split(" ", _FIELDS[row[:2]] + 1)[-1].partition("\t")
+            changes.append(f"{row[2:4].replace('.', ' ')} {f'{old} -> {path}' if old else path}")
+    return commit, changes
 
 
 def _of(name: str) -> Callable[[Host], str | None]:
@@ -130,20 +114,13 @@ def _digest(host: Host, name: str) -> str | None:
     return digest(path) if is_file(path) else None
 
 
-def _own_masked(host: Host) -> list[str]:
-    unit = f"{host.owner.home}/.config/systemd/user/pyinfra-gpu-train@.service"
-    return masked(host, [unit]) if host.asked["training"] else []
-
-
 FACTS: Facts = {
     "environment.text": _of("env_file"),
     "smoke.verdict": _of("verdict"),
     "smoke.verdict_sha256": lambda host: _digest(host, "verdict"),
     "training.stamp_text": _of("training_stamp"),
     "training.requirements_sha256": lambda host: _digest(host, "requirements"),
-    "launcher.own_masked": _own_masked,
-    "training.commit training.dirty training.dirty_count training.dirty_submodules"
-    " training.damaged": _checkout,
+    "training.commit training.dirty training.dirty_count training.damaged": _checkout,
     "training.submodules": _submodules,
     "training.lfs": _large_files,
 }

@@ -1,24 +1,17 @@
 #!/bin/sh
-# Puts FOLDER.new in the place of FOLDER, which is kept under another name.
+# Puts FOLDER.new in the place of FOLDER, which is kept as FOLDER.old.
 #
-#   sh switch.sh FOLDER KEPT OWNER
+#   sh switch.sh FOLDER OWNER
 #
-# KEPT     the name under which the old environment is kept
 # OWNER    whose the environments are, in a directory of root's; empty: of whoever runs this
 #
-# Cut off between the two renames it is finished by place.sh. Old environments that their owner has
-# emptied (kept.sh) are taken away.
+# FOLDER.old was emptied by its owner; where somebody else's files are left in it it gets a number
+# behind its name. Cut off between the two renames it is finished by place.sh.
 set -eu
 umask 022
-folder=$1 kept=$2 owner=$3
+folder=$1 owner=$2
 guarded "$owner" "${folder%/*}"
-if [ -e "$kept" ] || [ -h "$kept" ]; then
-	echo "$kept is there already" >&2
-	exit 1
-fi
-for old in "$folder".old-*; do
-	if [ -d "$old" ] && [ ! -h "$old" ]; then rmdir --ignore-fail-on-non-empty -- "$old"; fi
-done
-mv -T -- "$folder" "$kept"
+rmdir -- "$folder.old" 2>/dev/null || :
+mv -T --backup=numbered -- "$folder" "$folder.old"
 mv -T -- "$folder.new" "$folder"
 sync -f "${folder%/*}"

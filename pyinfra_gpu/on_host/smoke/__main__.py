@@ -9,14 +9,12 @@ from pathlib import Path
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
     word, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
-    from . import launcher, options, precision, worker
+    from . import launcher, options, worker
 
     if word == "--rank":
         return worker.main(arguments[0])
     if word == "--torchrun":
         return worker.agent(arguments[0], arguments[1:])
-    if word == "--precision":
-        return precision.main(arguments[0])
     return launcher.main(options.parse(sys.argv[1:]), bundle=Path(__file__).parents[1])
 
 

@@ -168,8 +168,3 @@ def complete(checks: Iterable[Check], results: Results) -> tuple[Result, ...]:
     failed = first_failed(results)
     why = f"not reached, {failed.id} failed" if failed else "not reached"
     return tuple(results.get(each.id) or Result(each.id, "skip", detail=why) for each in checks)
-
-
-def pairs(values: Mapping[str, Any]) -> str:
-    """Return "key value, key value", for sentences."""
-    return ", ".join(f"{key} {value}" for key, value in values.items())

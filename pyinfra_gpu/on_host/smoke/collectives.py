@@ -9,11 +9,11 @@ divisions of the length) never looks right, and no value of one rank is one of a
 
 from __future__ import annotations
 
-import functools
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain, combinations, product
+from typing import TYPE_CHECKING
 
 from .check import Fact, Facts, Want, fail
 from .device import synchronize
@@ -30,8 +30,8 @@ SHIFT = 7919
 """Elements by which the pattern moves from one repeat to the next, so a stale result is wrong."""
 _ELEMENTS = 2**18
 """Per rank, for the collectives that are tried at one size."""
-Try = tuple[str, Callable[[], Any], Callable[[], Any]]
-"""The name of one try, what gives the measured tensor, and what gives the right one."""
+Pattern = Callable[[int | None, int, int], "torch.Tensor"]
+"""The values of a rank (None: their sum over all) from an element on, so many."""
 
 
 class WrongDataError(Exception):
@@ -72,82 +72,67 @@ def sizes(largest_mib: int) -> list[int]:
     return sorted({4, 4096, mib, mib + 4, largest, *(size for size in between if size < largest)})
 
 
+def name_of(kind: str, size: int, repeat: int) -> str:
+    """Return what one all-reduce is called."""
+    shown = f"{size} B" if size % 2**20 else f"{size // 2**20} MiB"
+    return f"all-reduce of {shown} {kind}, repeat {repeat + 1}"
+
+
 def difference(measured: torch.Tensor, wanted: torch.Tensor) -> str | None:
-    """Say in how many elements the two differ, and where first; None where every bit agrees."""
-    if torch.equal(measured.view(torch.uint8), wanted.view(torch.uint8)):
-        return None
+    """Say in how many elements the bits of the two differ, and where first; None if in none."""
+    bits = torch.int32 if measured.element_size() == 4 else torch.int16
     try:
-        torch.testing.assert_close(measured, wanted, rtol=0, atol=0)
+        torch.testing.assert_close(measured.view(bits), wanted.view(bits), rtol=0, atol=0)
     except AssertionError as error:
         return " ".join(str(error).split())
-    return "they differ in bits that are equal in value"
+    return None
 
 
-class _Values:
-    """The pattern's values as tensors, as one rank needs them."""
-
-    def __init__(self, it: Rank, kind: str, elements: int) -> None:
-        self.rank, self.ranks, self.elements = it.rank, it.world_size, elements
-        self._period = period(kind, it.world_size)
-        values = torch.arange(self._period, dtype=torch.int32, device=it.device)
-        values = values.to(getattr(torch, kind))
-        longest = elements * it.world_size + REPEATS * SHIFT
-        self._base = values.expand(-(-longest // self._period), self._period).reshape(-1)
-
-    def of_rank(self, rank: int, start: int = 0, elements: int | None = None) -> torch.Tensor:
-        return self._base[start:][: elements or self.elements] + rank * self._period
-
-    def of_sum(self, start: int, elements: int | None = None) -> torch.Tensor:
-        summed = self._base[start:][: elements or self.elements] * self.ranks
-        return summed.add_(offset_of_sum(self._period, self.ranks))
-
-    def of_all(self) -> torch.Tensor:
-        return torch.cat([self.of_rank(rank) for rank in range(self.ranks)])
-
-    def empty(self) -> list[torch.Tensor]:
-        return [torch.full_like(self.of_rank(rank), -1) for rank in range(self.ranks)]
-
-
-def all_reduce(it: Rank) -> None:
-    """Record the fact "all_reduce": name of a try -> what was compared, up to a wrong one."""
-    _record(it, "all_reduce", _all_reduces(it))
-
-
-def others(it: Rank) -> None:
-    """Record the fact "collectives", those that are tried at one size, in the same way."""
-    values = _Values(it, "float32", _ELEMENTS)
-    rights = dict.fromkeys(_OTHERS, values.of_all)
-    rights["reduce_scatter"] = lambda: values.of_sum(it.rank * _ELEMENTS)
-    tries = ((name, functools.partial(how, values), rights[name]) for name, how in _OTHERS.items())
-    _record(it, "collectives", tries)
-
-
-def _record(it: Rank, fact: str, tries: Iterable[Try]) -> None:
+def measure(it: Rank) -> None:
+    """Record the fact `collectives`: what each took, and whether what came out was right."""
     wrong = None
-    with it.journal.measuring(fact) as found:
-        for name, collective, right in tries:
+    with it.journal.measuring("collectives") as found:
+        for name, collective, right in chain(_all_reduces(it), _others(it)):
             it.journal.step(name)
             synchronize(it.device)
             began = time.monotonic()
             measured = collective()
             synchronize(it.device)
-            seconds = round(time.monotonic() - began, 6)
+            took = round(time.monotonic() - began, 6)
             wrong = difference(measured, right())
-            found[name] = {"elements": measured.numel(), "seconds": seconds, "wrong": wrong}
+            found[name] = {"elements": measured.numel(), "seconds": took, "wrong": wrong}
             if wrong:
                 break
     if wrong:
         raise WrongDataError(name)
 
 
+Try = tuple[str, Callable[[], "torch.Tensor"], Callable[[], "torch.Tensor"]]
+"""The name of one try, what gives the measured tensor, and what gives the right one."""
+
+
+def _pattern(it: Rank, kind: str, longest: int) -> Pattern:
+    number, ranks = period(kind, it.world_size), it.world_size
+    values = torch.arange(number, dtype=torch.int32, device=it.device).to(getattr(torch, kind))
+    base = values.repeat(-(-longest // number))
+
+    def pattern(rank: int | None, start: int, elements: int) -> torch.Tensor:
+        part = base[start : start + elements]
+        if rank is None:
+            return (part * ranks).add_(offset_of_sum(number, ranks))
+        return part + rank * number
+
+    return pattern
+
+
 def _all_reduces(it: Rank) -> Iterator[Try]:
     for kind, (item, _) in KINDS.items():
-        values = _Values(it, kind, max(sizes(it.allreduce_mib)) // item)
-        for size, repeat in itertools.product(sizes(it.allreduce_mib), range(REPEATS)):
-            start, elements = repeat * SHIFT, size // item
-            tensor = values.of_rank(it.rank, start, elements)
-            right = functools.partial(values.of_sum, start, elements)
-            yield name_of(kind, size, repeat), functools.partial(_all_reduce, tensor), right
+        pattern = _pattern(it, kind, max(sizes(it.allreduce_mib)) // item + REPEATS * SHIFT)
+        for size, repeat in product(sizes(it.allreduce_mib), range(REPEATS)):
+            part = repeat * SHIFT, size // item
+            tensor = pattern(it.rank, *part)
+            collective = partial(_all_reduce, tensor)
+            yield name_of(kind, size, repeat), collective, partial(pattern, None, *part)
 
 
 def _all_reduce(tensor: torch.Tensor) -> torch.Tensor:
@@ -155,80 +140,69 @@ def _all_reduce(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _broadcast(values: _Values) -> torch.Tensor:
-    pieces = values.empty()
-    pieces[values.rank] = values.of_rank(values.rank)
+def _others(it: Rank) -> Iterator[Try]:
+    pattern = _pattern(it, "float32", it.world_size * _ELEMENTS)
+    mine = pattern(it.rank, 0, _ELEMENTS)
+    everyones = [pattern(rank, 0, _ELEMENTS) for rank in range(it.world_size)]
+    for name, collective in _TO_ALL.items():
+        pieces = [torch.full_like(mine, -1) for _ in everyones]
+        pieces[it.rank].copy_(mine)
+        yield name, partial(collective, it.rank, mine, pieces), partial(torch.cat, everyones)
+    starts = [rank * _ELEMENTS for rank in range(it.world_size)]
+    given = [pattern(it.rank, start, _ELEMENTS) for start in starts]
+    right = partial(pattern, None, starts[it.rank], _ELEMENTS)
+    yield _SCATTER, partial(_reduce_scatter, torch.full_like(mine, -1), given), right
+
+
+def _broadcast(_: int, __: torch.Tensor, pieces: list[torch.Tensor]) -> torch.Tensor:
     for source, piece in enumerate(pieces):
         dist.broadcast(piece, source)
     return torch.cat(pieces)
 
 
-def _all_gather(values: _Values) -> torch.Tensor:
-    pieces = values.empty()
-    dist.all_gather(pieces, values.of_rank(values.rank))
+def _all_gather(_: int, mine: torch.Tensor, pieces: list[torch.Tensor]) -> torch.Tensor:
+    dist.all_gather(pieces, mine)
     return torch.cat(pieces)
 
 
-def _reduce_scatter(values: _Values) -> torch.Tensor:
-    given = [values.of_rank(values.rank, to * _ELEMENTS) for to in range(values.ranks)]
-    mine = torch.full_like(given[0], -1)
-    dist.reduce_scatter(mine, given)
-    return mine
-
-
-def _send_recv(values: _Values) -> torch.Tensor:
+def _send_recv(rank: int, mine: torch.Tensor, pieces: list[torch.Tensor]) -> torch.Tensor:
     """Send to each other rank and receive from it. In a ring over all GPUs most pairs never talk to
     each other, and a broken path between two of them shows only here.
 
     Each pair has its turn, in the same order on all ranks, and the lower rank sends first.
     """
-    mine, pieces = values.of_rank(values.rank), values.empty()
-    pieces[values.rank] = mine
-    for low, high in itertools.combinations(range(values.ranks), 2):
-        if values.rank == low:
+    for low, high in combinations(range(len(pieces)), 2):
+        if rank == low:
             dist.send(mine, high)
             dist.recv(pieces[high], high)
-        elif values.rank == high:
+        elif rank == high:
             dist.recv(pieces[low], low)
             dist.send(mine, low)
     return torch.cat(pieces)
 
 
-_OTHERS: Mapping[str, Callable[[_Values], Any]] = {
-    "broadcast": _broadcast,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "send_recv": _send_recv,
-}
+def _reduce_scatter(mine: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
+    dist.reduce_scatter(mine, given)
+    return mine
+
+
+_TO_ALL = {"broadcast": _broadcast, "all_gather": _all_gather, "send_recv": _send_recv}
+"""After these each rank has every rank's values."""
+_SCATTER = "reduce_scatter"
 
 # -- judged
 
 
-def name_of(kind: str, size: int, repeat: int) -> str:
-    """Return what one all-reduce is called."""
-    shown = f"{size} B" if size % 2**20 else f"{size // 2**20} MiB"
-    return f"all-reduce of {shown} {kind}, repeat {repeat + 1}"
-
-
-def _judge(tries: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
-    """Hold that a rank found every try right, in that many elements."""
+def right(mine: Fact, want: Want, _: Facts) -> str:
+    """Judge whether a rank found every collective right, in all elements."""
+    tries: Mapping[str, Fact] = mine["collectives"]
+    names = product(KINDS, sizes(want.allreduce_mib), range(REPEATS))
+    wanted = {name_of(k, size, n): size // KINDS[k][0] for k, size, n in names}
+    wanted |= {**dict.fromkeys(_TO_ALL, want.ranks * _ELEMENTS), _SCATTER: _ELEMENTS}
     for name, found in tries.items():
         if found["wrong"]:
             fail(f"{name}: {found['wrong']}")
     for name, elements in wanted.items():
         if tries.get(name, {"elements": 0})["elements"] != elements:
             fail(f"it did not compare every element of {name}")
-
-
-def all_reduced(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge the all-reduces: all of each size and type are right on all ranks."""
-    tries = itertools.product(KINDS, sizes(want.allreduce_mib), range(REPEATS))
-    _judge(mine["all_reduce"], {name_of(k, s, n): s // KINDS[k][0] for k, s, n in tries})
-    return f"4 B to {want.allreduce_mib} MiB, fp32 and bf16"
-
-
-def others_right(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge the other collectives."""
-    wanted = dict.fromkeys(_OTHERS, want.ranks * _ELEMENTS)
-    _judge(mine["collectives"], {**wanted, "reduce_scatter": _ELEMENTS})
-    return ", ".join(_OTHERS)
+    return f"exact from 4 B to {want.allreduce_mib} MiB, fp32 and bf16"

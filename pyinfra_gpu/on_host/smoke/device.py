@@ -1,4 +1,4 @@
-"""S1 on GPU hosts: what one GPU does alone, its identity, its arithmetic, its memory, its speed.
+"""S1 on GPU hosts: what one GPU does alone, its identity, its memory, its speed.
 
 What is measured takes the device, so that the CPU can stand in for a GPU in tests.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .check import Fact, Facts, Want, fail, warn
 from .gpus import kind_of
 from .lazy import torch
+from .precision import PLAIN, product
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -22,9 +23,6 @@ _MEMORY_BYTES = 2**30
 _BLOCK_BYTES = 2**26
 _MULTIPLIERS = (0x9E3779B97F4A7C15 - 2**64, 0x6A09E667F3BCC909)
 """Odd, so each word's value is its own; about half of all bits set, and other bits each pass."""
-MATMUL_BOUNDS = {"float32": 2.0**-20, "bfloat16": 2.0**-8}
-"""On |error| / (|A| |B|) for sums of 512 products. Single precision shows some 1e-7 and TF32 in
-its place 1e-4; bfloat16's result is rounded to 2^-9, and twice that covers a split sum."""
 _UNITS = {"bf16_tflops": "bf16 TFLOP/s", "memory_gb_s": "GB/s of memory"}
 _APART = 0.85
 """Equal GPUs differ by less, in silicon and cooling; the slowest sets everyone's pace."""
@@ -37,45 +35,20 @@ def measure(it: Rank) -> None:
     """
     measuring, device, cuda = it.journal.measuring, it.device, torch.cuda
     with measuring("cuda") as value:
-        nccl: Any = cuda.nccl
-        value["torch_cuda"], value["arch_list"] = torch.version.cuda, cuda.get_arch_list()
-        value["nccl"] = (
-            ".".join(map(str, nccl.version())) if hasattr(torch._C, "_nccl_version") else None
-        )
+        value["built_for"], value["archs"] = torch.version.cuda, cuda.get_arch_list()
         value["devices"] = cuda.device_count() if cuda.is_available() else 0
     with measuring("device") as value:
         cuda.set_device(device)
         seen = cuda.get_device_properties(device)
-        uuid = str(seen.uuid)  # nvidia-smi says what it is of
-        value["uuid"] = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        value["name"], value["capability"] = seen.name, [seen.major, seen.minor]
+        value["uuid"], value["name"] = f"GPU-{seen.uuid}", seen.name
+        value["capability"] = [seen.major, seen.minor]
     with measuring("matmul") as value:
-        value.update({kind: matmul(device, kind) for kind in MATMUL_BOUNDS})
+        value.update({name: product(device, wanted) for name, wanted in PLAIN.items()})
     with measuring("memory") as value:
         value.update(memory(device, _MEMORY_BYTES))
     with measuring("speed") as value:
         value.update(speed(device, 8192, 2**30))
     cuda.empty_cache()  # what comes next needs some of it outside of torch
-
-
-def matmul(device: torch.device, kind: str, size: int = 512) -> dict[str, Any]:
-    """Return the `deviation` of one product. TF32 in place of fp32 shows as a ratio near 1e-4."""
-    torch.set_float32_matmul_precision("highest")
-    generator = torch.Generator().manual_seed(4711)
-    left, right = (
-        torch.randn(size, size, generator=generator).to(getattr(torch, kind)) for _ in range(2)
-    )
-    return deviation(left.to(device) @ right.to(device), left.double(), right.double())
-
-
-def deviation(product: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> dict[str, Any]:
-    """Return how far a product is from that of `left` and `right`, in double precision on the CPU:
-    the largest |error| / (|left| |right|), by which rounding is bounded whatever cancels in the
-    sum, and how many elements are infinite or undefined.
-    """
-    product = product.cpu().double()
-    error = (product - left @ right).abs() / (left.abs() @ right.abs())
-    return {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
 
 
 def memory(device: torch.device, size: int) -> dict[str, Any]:
@@ -87,36 +60,31 @@ def memory(device: torch.device, size: int) -> dict[str, Any]:
     words = size // 8
     buffer = torch.empty(words, dtype=torch.int64, device=device)
     block = min(words, _BLOCK_BYTES // 8)
-    found: dict[str, Any] = {"words": words, "wrong": 0, "first": None}
+    wrong = 0
 
-    def values(multiplier: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    def values(multiplier: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for start in range(0, words, block):
             here = buffer[start : start + block]
             numbers = torch.arange(start + 1, start + 1 + here.numel(), device=device)
-            yield start, here, numbers * multiplier  # wraps around, as integers of 64 bits do
+            yield here, numbers * multiplier  # wraps around, as integers of 64 bits do
 
     for multiplier in _MULTIPLIERS:
-        for _, here, wanted in values(multiplier):
+        for here, wanted in values(multiplier):
             here.copy_(wanted)
-        for start, here, wanted in values(multiplier):
-            differ = (here != wanted).nonzero().flatten()
-            found["wrong"] += len(differ)
-            if len(differ) and found["first"] is None:
-                place = int(differ[0])
-                found["first"] = [start + place, int(here[place]), int(wanted[place])]
-    return found
+        wrong += sum(int((here != wanted).sum()) for here, wanted in values(multiplier))
+    return {"words": words, "wrong": wrong}
 
 
 def speed(device: torch.device, size: int, copy_bytes: int) -> dict[str, Any]:
     """Return bf16 TFLOP/s of a `size` cubed product, and GB/s of a copy (read plus written)."""
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
-    product = median_seconds(device, lambda: left @ right)
+    multiplied = median_seconds(device, lambda: left @ right)
     source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy = median_seconds(device, lambda: target.copy_(source))
+    copied = median_seconds(device, lambda: target.copy_(source))
     return {
-        "bf16_tflops": round(2 * size**3 / product / 1e12, 2),
-        "memory_gb_s": round(2 * copy_bytes / copy / 1e9, 1),
+        "bf16_tflops": round(2 * size**3 / multiplied / 1e12, 2),
+        "memory_gb_s": round(2 * copy_bytes / copied / 1e9, 1),
     }
 
 
@@ -143,8 +111,8 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
-    """Return how `arch_list` serves a GPU of `capability`: "binary", "ptx" (compiled when first
+def covers(archs: list[str], capability: tuple[int, int]) -> str | None:
+    """Return how torch's `archs` serve a GPU of `capability`: "binary", "ptx" (compiled when first
     used), or None.
 
     A binary for sm_86 runs on any 8.x with x >= 6; PTX for compute_80 on 8.0 and all later. With
@@ -152,9 +120,7 @@ def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
     and no smaller minor one (CUDA programming guide, "Compute Capabilities").
     """
     ways = set()
-    for kind, major, minor, suffix in re.findall(
-        r"(sm|compute)_(\d+)(\d)([af]?)", " ".join(arch_list)
-    ):
+    for kind, major, minor, suffix in re.findall(r"(sm|compute)_(\d+)(\d)([af]?)", " ".join(archs)):
         built = int(major), int(minor)
         family = built[0] == capability[0] and built <= capability
         either = {"a": built == capability, "f": family}
@@ -167,53 +133,31 @@ def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
 
 
 def cuda(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge whether torch's GPU n is nvidia-smi's, and what a GPU of its kind must be."""
+    """Judge whether torch's GPU n is nvidia-smi's, and whether torch has code for it."""
     cuda, device, index = mine["cuda"], mine["device"], mine["identity"]["rank"]
-    hosts = {gpu["index"]: gpu for gpu in want.gpu_host.get("gpus", [])}
-    host, kind = hosts.get(index, {}), kind_of(device["name"], want.kinds)
-    if cuda["torch_cuda"] is None:
-        fail("this torch is built for the CPU: install one built for CUDA")
+    listed = want.gpu_host.get("gpus", [])
+    host: Mapping[str, Any] = next((each for each in listed if each["index"] == index), {})
     if cuda["devices"] < want.gpus:
-        fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared")
-    if not cuda["nccl"]:
-        fail("this torch has no NCCL")
-    if host.get("mig") != "Enabled":  # else torch names the part it may use, nvidia-smi the whole
-        if host.get("uuid") != device["uuid"]:
-            fail(f"torch sees {device['uuid']} there, nvidia-smi {host.get('uuid')}")
-        if kind and device["capability"] != [*kind["capability"]]:
-            fail(f"{device['name']} reports capability {device['capability']}")
-    return f"CUDA {cuda['torch_cuda']}, NCCL {cuda['nccl']}"
-
-
-def arch(mine: Fact, _: Want, __: Facts) -> str:
-    """Judge whether torch has code for the GPU."""
-    archs, (major, minor) = mine["cuda"]["arch_list"], mine["device"]["capability"]
-    name, listed = f"sm_{major}{minor}", " ".join(archs)
-    way = covers(archs, (major, minor))
+        built = f"torch, built for CUDA {cuda['built_for']},"
+        fail(f"{built} sees {cuda['devices']} GPUs, {want.gpus} are declared")
+    # Of a GPU that is divided torch names the part that it may use, nvidia-smi the whole.
+    if host.get("mig") != "Enabled" and host.get("uuid") != device["uuid"]:
+        fail(f"torch sees {device['uuid']} there, nvidia-smi {host.get('uuid')}")
+    major, minor = device["capability"]
+    name, listed = f"sm_{major}{minor}", " ".join(cuda["archs"])
+    way = covers(cuda["archs"], (major, minor))
     if way is None:
         fail(f"torch has no kernels for it ({name} or one that runs there): {listed}")
     if way == "ptx":
         warn(f"torch has only PTX for it, compiled at first use: {listed}")
-    return name
-
-
-def matmuls(mine: Fact, _: Want, __: Facts) -> str:
-    """Judge the matrix products."""
-    for kind, bound in MATMUL_BOUNDS.items():
-        ratio, count = mine["matmul"][kind]["ratio"], mine["matmul"][kind]["non_finite"]
-        if count or not ratio <= bound:
-            what = f"{count} elements infinite or undefined, " if count else ""
-            fail(f"it multiplies wrongly in {kind}: {what}error {ratio:.2g}, bound {bound:.2g}")
-    return f"{' and '.join(MATMUL_BOUNDS)} as in double precision"
+    return f"CUDA {cuda['built_for']}, {name}"
 
 
 def memories(mine: Fact, _: Want, __: Facts) -> str:
     """Judge what was read back from memory."""
     words, wrong = mine["memory"]["words"], mine["memory"]["wrong"]
     if wrong or not words:
-        place, found, wanted = mine["memory"]["first"] or (0, 0, 0)
-        first = f"the first is {place}: {found:#x} in place of {wanted:#x}"
-        fail(f"{wrong} of {words} words read back wrong, {first}")
+        fail(f"{wrong} of {words} words of 8 bytes read back wrong")
     return f"{words // 2**17} MiB, {len(_MULTIPLIERS)} passes"
 
 
@@ -226,10 +170,9 @@ def speeds(mine: Fact, want: Want, facts: Facts) -> str:
         if share < kind["fail"]:
             fail(shown)
         slow += [shown] if share < kind["warn"] else []
-    own, fastest = (
-        max(each["speed"]["bf16_tflops"] for each in some) for some in ([mine], facts.values())
-    )
-    slow += [f"{own:.0f} bf16 TFLOP/s, another {fastest:.0f}"] if own < _APART * fastest else []
+    own, *all_ranks = (each["speed"]["bf16_tflops"] for each in (mine, *facts.values()))
+    if own < _APART * max(all_ranks):
+        slow.append(f"{own:.0f} bf16 TFLOP/s, another {max(all_ranks):.0f}")
     if slow:
         warn("; ".join(slow))
     each = (fact["speed"] for fact in facts.values())

@@ -7,11 +7,6 @@ from pathlib import Path
 
 from .options import REHEARSAL_CPU
 
-OF_TORCHRUN = (
-    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-)
 _STRAYS = (
     # another library, another Python
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME"),
@@ -60,10 +55,10 @@ RECORDINGS, PIPES = "recordings", "pipes"
 def stray(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> list[str]:
     """Return the variables that must not reach a smoke test in `mode`.
 
-    They choose another library, another rendezvous or another transport than the host would
-    use; a result obtained with them says nothing about the next shell.
+    They choose another library or another transport than the host would use; a result obtained with
+    them says nothing about the next shell. Those that torchrun sets for ranks, it sets anyway.
     """
-    names = (*_STRAYS, *OF_TORCHRUN, *(() if mode == REHEARSAL_CPU else _OF_CUDA))
+    names = (*_STRAYS, *(() if mode == REHEARSAL_CPU else _OF_CUDA))
     return sorted(n for n in environment if n in names or n.startswith(_STRAY_PREFIXES))
 
 

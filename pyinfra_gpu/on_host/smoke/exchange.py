@@ -20,7 +20,7 @@ from typing import Any
 from . import listening
 from .options import Across, Options
 
-MEASURE = ("all_reduce", "others", "step")
+MEASURE = ("collectives", "step")
 SILENT_S = 30.0
 """After so many seconds without a word a host is taken for lost."""
 _MEETING_S = 60

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from .environment import PIPES, RECORDINGS
 from .nvidia_smi import run as output_of
@@ -72,37 +72,23 @@ Variables = Mapping[str, str | None]
 """Set for one more try of the all-reduce, or removed where None."""
 OWN_CHOICE: Variables = {"NCCL_SOCKET_IFNAME": None}
 _NO_P2P = {"NCCL_P2P_DISABLE": "1"}
-LAYERS: Sequence[tuple[Mapping[str, str], str]] = (
-    (
-        _NO_P2P,
-        "direct copies from GPU to GPU move no data; IOMMU or ACS is in the way, or a driver patch",
-    ),
+Layers = Sequence[tuple[Mapping[str, str], str]]
+LAYERS: Layers = (
+    (_NO_P2P, "direct copies from GPU to GPU move no data; look at IOMMU and ACS"),
     (
         {**_NO_P2P, "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"},
         "NCCL's shared-memory transport; look at /dev/shm and its size",
     ),
-    (
-        {"NCCL_CUMEM_HOST_ENABLE": "0"},
-        "NCCL's host memory by way of cuMem: the driver, or the container's settings",
-    ),
 )
 """What to look at if an all-reduce that hung passes with these."""
 
-PASSED: Final = "passed"
-HUNG: Final = "hung"
-UNREACHED: Final = "not reached"
-"""How a try ended; UNREACHED: before any rank came to an all-reduce, so it tells nothing."""
 Result = Literal["passed", "hung", "not reached"]
+"""How a try ended; not reached: before all ranks came to an all-reduce, so it tells nothing."""
 Attempt = Callable[[Variables, float], Result]
 """Try the all-reduce until a moment on the monotonic clock; return how that ended."""
 
 
-def locate(
-    layers: Sequence[tuple[Mapping[str, str], str]],
-    attempt: Attempt,
-    until: float,
-    stopped: Callable[[], bool],
-) -> str:
+def locate(layers: Layers, attempt: Attempt, until: float, stopped: Callable[[], bool]) -> str:
     """Repeat the all-reduce, changing one thing at a time, until it passes; return in one sentence
     what that shows. Only what passes after the unchanged one hung shows anything.
 
@@ -114,12 +100,12 @@ def locate(
         if until - began < 1 or stopped():
             return "there was no time left for further tries"
         result = attempt(variables, min(until, began + _EACH_S))
-        if result == PASSED and not variables:
+        if result == "passed" and not variables:
             return "a small all-reduce alone passes here, so the hang is not in its layers"
-        if result == PASSED:
+        if result == "passed":
             changed = " ".join(f"{name}={value}" for name, value in variables.items())
             return f"it passes with {changed}, which points to this: {layer}"
-        if result == UNREACHED and not variables:
+        if result == "not reached" and not variables:
             slow = f"came to no all-reduce in {time.monotonic() - began:.0f} s"
             return f"a further try {slow}, so where it hangs is not known"
     return f"none of {1 + len(layers)} tries with other settings passes"

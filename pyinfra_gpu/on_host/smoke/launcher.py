@@ -25,14 +25,13 @@ from . import (
     libraries,
     links,
     listening,
-    precision,
     verdict,
 )
 from .check import Want, blame, complete, decide, first_failed
 from .document import PASSED, VERSION, Failed, Gpu, Mode, Rank, Result, Software, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ending, Ranks, under_torchrun
-from .table import ALL_REDUCE, checks_of
+from .table import COLLECTIVES, checks_of
 from .verdict import Announcer
 from .worker import measurements
 
@@ -111,7 +110,7 @@ class Test:
             self._say.say(f"others can connect to this test: {self._listens.how}")
         if self._alone:
             removed = environment.stray(os.environ, self._mode)
-            facts = host.before(self._options.logs, removed, self._mode)
+            facts = host.before(removed, self._mode)
             self._own.add({**facts, "gpu_host": self._gpus}, self._began)
             self._decide()
         if not self._failed:
@@ -197,17 +196,18 @@ class Test:
         """Read which way NCCL's data went, try its own choice and the number formats."""
         began = time.monotonic()
         result, run = self._try_again(hang.OWN_CHOICE, min(until, began + _OWN_CHOICE_S))
-        clean = environment.clean(os.environ, self._mode)
-        left = max(1.0, min(_LADDER_S, until - time.monotonic()))
+        ladder = self._again(["precision"], {}, min(until, time.monotonic() + _LADDER_S))
         own_choice = {
             "result": result,
             "interfaces": links.read_logs(run.directory)["interfaces"],
             "why": run.ending().sentence,
         }
+        written = {rank: journal.facts for rank, journal in ladder.journals.items()}
+        formats = [written.get(rank, {}) for rank in range(ladder.count)]
         facts = {
             "transport": links.read_logs(self._options.logs),
             "own_choice": own_choice,
-            "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
+            "precision": {"formats": formats, "why": ladder.ending().sentence},
         }
         self._own.add(facts, began)
         self._decide()
@@ -224,8 +224,18 @@ class Test:
 
     def _try_again(self, variables: hang.Variables, until: float) -> tuple[hang.Result, Ranks]:
         """Return how a small all-reduce ends with `variables`, and what ran."""
+        run = self._again(["collectives"], variables, until)
+        want = replace(self._want, allreduce_mib=1)
+        found = decide([COLLECTIVES], want, run.own, run.journals).get(COLLECTIVES.id)
+        if run.finished and found and found.status == "pass":
+            return "passed", run
+        begun = [journal for journal in run.journals.values() if "init" in journal.steps]
+        return ("hung" if len(begun) == self._want.ranks else "not reached"), run
+
+    def _again(self, measure: Sequence[str], variables: hang.Variables, until: float) -> Ranks:
+        """Return a run of ranks beside the test's own, which has ended."""
         directory = self._options.logs / f"rerun{len(self._tries) + 1}"
-        run = self._ranks(directory, 1, ["all_reduce"], variables)
+        run = self._ranks(directory, 1, measure, variables)
         self._tries.append(run)
 
         def to_end(_: bool) -> Ending | None:
@@ -233,12 +243,7 @@ class Test:
             return self._interrupted() or (run.late("its time") if late else None)
 
         run.run(to_end)
-        want = replace(self._want, allreduce_mib=1)
-        found = decide([ALL_REDUCE], want, run.own, run.journals).get(ALL_REDUCE.id)
-        if run.finished and found and found.status == "pass":
-            return hang.PASSED, run
-        begun = [journal for journal in run.journals.values() if "init" in journal.steps]
-        return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), run
+        return run
 
     # -- S5 and the end
 

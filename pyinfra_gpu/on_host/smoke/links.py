@@ -1,15 +1,13 @@
 """S4 on GPUs: which way the data between them goes, how fast, and over which PCIe link.
 
 A wrong way is silent: all-reduce over the network stack of one host gives right results, only far
-slower; peer-to-peer that a patched driver switched on may give wrong ones. An idle GPU drops its
-link to generation 1, so only what is seen under load counts.
+slower. An idle GPU drops its link to generation 1, so only what is seen under load counts.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from . import nvidia_smi
 from .check import Fact, Facts, Want, fail, skip, warn
 from .device import median_seconds, synchronize
-from .gpus import on_nvlink, tested
+from .gpus import tested
 from .lazy import dist, torch
-from .nvidia_smi import Run, integer, reasons
+from .nvidia_smi import integer, reasons
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -39,24 +37,23 @@ LINK_WARN, LINK_FAIL = 0.25, 0.10
 published for two stock RTX 5090; through host memory 0.35 to 0.6 is expected (derived)."""
 _LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s of one PCIe lane in one direction, by generation (PCI-SIG, after line coding)."""
-_LARGEST = 8 * 2**20
-"""Bytes of one NCCL log that are read; two ranks write some hundred lines."""
+_HARMFUL = {
+    *("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"),
+}
+"""What a sound host does not show. Reaching the power limit under load is what GPUs do."""
 # "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "Channel 01 : 1[c3000] -> 0[3000] via
 # SHM/direct/direct comm 0x55..", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"; in the
 # brackets is the device's number, in older NCCL its bus.
-_CHANNEL = re.compile(
-    r"Channel \d+(?:/\d+)? : \d+\[[0-9a-f]+\] -> \d+\[[0-9a-f]+\]"
-    r" (?:\[(?:send|receive)\] )?via (?P<way>[A-Z][A-Za-z0-9]*(?:/[A-Za-z0-9_./]+)?)"
-)
+_CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Z][A-Za-z0-9]*(?:/[A-Za-z]+)*)")
 _INTERFACE = re.compile(r"(?:Bootstrap|NET/Socket)\s*:\s*Using (?:\[\d+\])?([^\s:]+):")
 
 
-def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
+def measure(it: Rank) -> None:
     """Record the fact `bandwidth`; rank 0 also looks at every GPU's link for all of them.
 
     One rank alone reduces nothing, so it copies from the host instead.
     """
-    size = mib * 2**20
+    size = _MIB * 2**20
     with it.journal.measuring("bandwidth") as value:
         tensor = torch.zeros(size // 4, dtype=torch.float32, device=it.device)  # sums do not grow
         work: Callable[[], object] = lambda: dist.all_reduce(tensor)  # noqa: E731
@@ -72,7 +69,7 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
             for _ in range(count):
                 work()
             if it.rank == 0:  # on a GPU, the work goes on while nvidia-smi is asked
-                found, why = nvidia_smi.read(run, _FIELDS)
+                found, why = nvidia_smi.read(nvidia_smi.run, _FIELDS)
                 samples += found
                 error = error or why
             synchronize(it.device)
@@ -80,7 +77,6 @@ def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
         # Bus bandwidth is what a link carries in one direction whatever the number of ranks, as
         # nccl-tests defines it; for two ranks bytes / time.
         factor = 2 * (it.world_size - 1) / it.world_size or 1.0
-        value["bytes"] = size
         value["busbw_gb_s"] = round(size / float(slowest) * factor / 1e9, 3)
 
 
@@ -98,31 +94,17 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def read_logs(directory: Path) -> dict[str, Any]:
-    """Return what all ranks' NCCL logs in `directory` say.
-
-    `ways` counts the channels by way ("SHM/direct/direct"); `interfaces` are those by which NCCL's
-    processes found each other.
+    """Return what all ranks' NCCL logs in `directory` say: the ways of their channels
+    ("SHM/direct/direct"), and the interfaces by which NCCL's processes found each other.
     """
-    logs = sorted(directory.glob("nccl.*.log"))
-    text = "\n".join(path.read_text(errors="replace")[:_LARGEST] for path in logs)
-    # Without the number of the network card: "NET/Socket/0" is "NET/Socket".
-    ways = (re.sub(r"/\d+(?=/|$)", "", way.rstrip("./")) for way in _CHANNEL.findall(text))
+    text = "\n".join(each.read_text(errors="replace") for each in directory.glob("nccl.*.log"))
     return {
-        "logs": len(logs),
-        "ways": dict(sorted(Counter(ways).items())),
+        "ways": sorted(set(_CHANNEL.findall(text))),
         "interfaces": sorted(set(_INTERFACE.findall(text))),
     }
 
 
 # -- judged
-
-_HARMFUL = {
-    "hw_slowdown": "the hardware halves its clock or worse",
-    "sw_thermal_slowdown": "too hot, check fans and air flow",
-    "hw_thermal_slowdown": "far too hot, check fans and air flow",
-    "hw_power_brake_slowdown": "the power supply asks for less, check its cables",
-}
-"""What a sound host does not show. Reaching the power limit under load is what GPUs do."""
 
 
 def _shown(link: Mapping[str, Any]) -> str:
@@ -130,13 +112,16 @@ def _shown(link: Mapping[str, Any]) -> str:
 
 
 def link(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge the PCIe links while they carried data; an idle one is slowed down to save power."""
+    """Judge GPUs and their PCIe links under load; idle ones are slowed down to save power."""
     found = mine["bandwidth"]
     for gpu in tested(want):
         index, seen = gpu["index"], found["link"].get(str(gpu["index"]), {})
         if None in (seen.get("gen"), seen.get("width")):
             why = found["link_error"] or "nvidia-smi does not tell"
             warn(f"GPU {index}: its loaded link was not seen ({why})", index)
+        if bad := [name for name in seen["throttle"] if name in _HARMFUL]:
+            reasons = f"{', '.join(bad)}: look at cooling and power cables"
+            warn(f"GPU {index} is slowed down under load by {reasons}", index)
         best = {"gen": gpu["gen_max"], "width": gpu["width_max"]}
         if None not in best.values() and any(seen[key] < best[key] for key in best):
             could = f"it could at {_shown(best)}: slot, riser or shared lanes"
@@ -145,13 +130,11 @@ def link(mine: Fact, want: Want, _: Facts) -> str:
 
 
 def bandwidth(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge the all-reduce by the slowest loaded PCIe link, unless NVLink carries the data."""
+    """Judge the all-reduce by the slowest loaded PCIe link; NVLink carries more than that."""
     found = mine["bandwidth"]
     text = f"{found['busbw_gb_s']:.1f} GB/s"
     if want.ranks == 1:
         skip(f"one GPU: no all-reduce; it copies {text} from the host")
-    if nvlink := on_nvlink(want):
-        return f"{text} over {nvlink}"
     rates = [_LANE.get(seen["gen"], 0) * (seen["width"] or 0) for seen in found["link"].values()]
     if not (slowest := min(filter(None, rates), default=None)):
         return f"{text}, not judged: the loaded link was not seen"
@@ -162,15 +145,6 @@ def bandwidth(mine: Fact, want: Want, _: Facts) -> str:
     return detail
 
 
-def throttled(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge what slowed the GPUs down under load."""
-    for gpu in tested(want):
-        seen = mine["bandwidth"]["link"].get(str(gpu["index"]), {}).get("throttle", ())
-        if bad := next((name for name in seen if name in _HARMFUL), None):
-            warn(f"GPU {gpu['index']} is slowed down ({bad}): {_HARMFUL[bad]}", gpu["index"])
-    return "under load"
-
-
 def transport(mine: Fact, want: Want, _: Facts) -> str:
     """Judge the way that NCCL's data took."""
     ways = mine["transport"]["ways"]
@@ -178,20 +152,14 @@ def transport(mine: Fact, want: Want, _: Facts) -> str:
     if want.ranks == 1:
         skip("one GPU: NCCL has nothing to carry")
     if not kinds:
-        warn(f"NCCL's {mine['transport']['logs']} logs name no channel")
+        warn("NCCL's logs name no channel")
     if "NET" in kinds:
         fail(f"data between GPUs of one host goes over the network ({text}): /dev/shm, cgroups")
-    if any(way.startswith("NV") for way in want.gpu_host["links"]) and "P2P" not in kinds:
-        warn(f"the GPUs have NVLink, but NCCL uses {text}")
-    names = " ".join(gpu["name"] for gpu in want.gpu_host.get("gpus", []))
-    # From these NVIDIA's driver withholds PCIe peer-to-peer.
-    if "P2P" in kinds and not on_nvlink(want) and re.search("GeForce|TITAN", names):
-        warn(f"peer-to-peer ({text}) on GeForce: a patched driver, not NVIDIA's")
     return text
 
 
 def own_choice(mine: Fact, _: Want, __: Facts) -> str:
-    """Judge an all-reduce by NCCL's own choice of interface.
+    """Judge collectives by NCCL's own choice of interface.
 
     The test tells NCCL to use the loopback interface. A first training run does not, and may meet
     a bridge of Docker's, a VPN, or a hostname that does not resolve.

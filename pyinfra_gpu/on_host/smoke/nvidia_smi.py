@@ -1,4 +1,4 @@
-"""Asking nvidia-smi, whose fields and gaps differ between drivers and GPUs."""
+"""Asking nvidia-smi, whose gaps differ between drivers and GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 _LIMIT = 20.0
 """Seconds; without persistence a driver first initialises every GPU, which takes some each."""
-_INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _BROKEN = re.compile(r"\[(?:GPU requires reset|Reset Required|GPU is lost)\]", re.IGNORECASE)
 _NOT_TOLD = re.compile(
     r"|\[.*|n/a|unknown.*|insufficient.*|not (supported|available|found)|err!", re.IGNORECASE
@@ -72,13 +71,8 @@ def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, An
     + what: "gpu" or "compute-apps"
     """
     asked = [field for field, _ in fields.values()]
-    while True:  # without the fields that this driver does not know
-        arguments = [f"--query-{what}={','.join(asked)}", "--format=csv,noheader,nounits"]
-        answer = run(["nvidia-smi", *arguments])
-        unknown = _INVALID.search(answer.text)
-        if answer.ok or unknown is None or unknown[1] not in asked:
-            break
-        asked.remove(unknown[1])
+    arguments = [f"--query-{what}={','.join(asked)}", "--format=csv,noheader,nounits"]
+    answer = run(["nvidia-smi", *arguments])
     lines = [line.strip() for line in answer.text.splitlines() if line.strip()]
     if not answer.ok:
         return [], next(iter(lines), f"nvidia-smi ended with {answer.code}")
@@ -86,8 +80,8 @@ def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, An
     for line in lines:
         values = [value.strip() for value in line.split(",")]
         if len(values) == len(asked):
-            row = dict(zip(asked, values, strict=True))
-            facts.append({name: how(row.get(field)) for name, (field, how) in fields.items()})
+            told = zip(fields.items(), values, strict=True)
+            facts.append({name: how(value) for (name, (_, how)), value in told})
             broken = [value.strip("[]") for value in values if _BROKEN.fullmatch(value)]
             errors += [f"GPU {values[0]}: {each}" for each in broken]
         elif "no running" not in line.lower():

@@ -313,7 +313,6 @@ def under_torchrun(
         "mode": mode,
         "allreduce_mib": options.allreduce_mib,
         "measure": measure,
-        "variables": [*kept],
         "meeting": meeting,
     }
     local = asked.hosts[here] if asked else count

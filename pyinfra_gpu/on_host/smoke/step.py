@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .check import Fact, Facts, Want, fail, pairs
+from .check import Fact, Facts, Want, fail
 from .collectives import difference
 from .lazy import dist, torch
 
@@ -49,10 +49,12 @@ def _model() -> "torch.nn.Module":
 
 
 def measure(it: "Rank") -> None:
-    """Record initial parameters, gradients, losses and final parameters of one step."""
+    """Record parameters before and after one step, its losses, and what is wrong with its mean
+    gradient.
+    """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    averaged: list[torch.Tensor] = []
+    averaged: list[Any] = []
     local: list[torch.Tensor] = []
     group: Any = dist.group.WORLD
 
@@ -65,66 +67,47 @@ def measure(it: "Rank") -> None:
         local.append(bucket.buffer().clone())
         return default_hooks.allreduce_hook(group, bucket)
 
-    with it.journal.measuring("parameters_before") as value:
+    with it.journal.measuring("step") as value:
         torch.manual_seed(1000 + it.rank)  # ranks differ, so equal ones prove DDP's broadcast
         model = torch.nn.parallel.DistributedDataParallel(_model().to(it.device))
         model.register_comm_hook(group, hook)
-        value["sha256"] = sha256(model.parameters())
-    generator = torch.Generator().manual_seed(2000 + it.rank)  # each rank has its own data
-    text = torch.randint(VOCABULARY, (_BATCH, _LENGTH + 1), generator=generator).to(it.device)
+        parameters: list[Any] = [*model.parameters()]
+        value["before"] = sha256(parameters)
+        generator = torch.Generator().manual_seed(2000 + it.rank)  # each rank has its own data
+        text = torch.randint(VOCABULARY, (_BATCH, _LENGTH + 1), generator=generator).to(it.device)
 
-    def loss() -> torch.Tensor:
-        logits = model(text[:, :-1]).flatten(0, 1)
-        return torch.nn.functional.cross_entropy(logits, text[:, 1:].flatten())
+        def loss() -> torch.Tensor:
+            logits = model(text[:, :-1]).flatten(0, 1)
+            return torch.nn.functional.cross_entropy(logits, text[:, 1:].flatten())
 
-    with it.journal.measuring("gradients") as value:
+        it.journal.step("gradients")
         before: Any = loss()
         before.backward()
-        value.update(_gradients(list(model.parameters()), averaged, local, it.world_size))
-    lr = LOSS_DROP / (value["norm_squared"] or float("inf"))  # zero is for the judge to see
-    with it.journal.measuring("step") as value:
-        torch.optim.SGD(model.parameters(), lr=lr).step()
+        exchanged, every = (sum(map(torch.numel, each)) for each in (averaged, parameters))
+        value["wrong"] = f"{exchanged} of {every} elements were exchanged"
+        if exchanged == every:
+            value["local"] = sha256(local)
+            value["wrong"] = _not_the_mean(averaged, torch.cat(local), it.world_size)
+        value["gradient"] = sha256(each.grad for each in parameters)
+        squares = (float(each.grad.double().square().sum()) for each in parameters)
+        value["norm_squared"] = sum(squares)
+        it.journal.step("optimizer")
+        value["lr"] = LOSS_DROP / (value["norm_squared"] or math.inf)  # zero is for the judge
+        torch.optim.SGD(parameters, lr=value["lr"]).step()
         with torch.no_grad():
             after = loss()
-        value.update(lr=lr, loss_before=before.item(), loss_after=after.item())
-        value["non_finite"] = sum(map(_non_finite, model.parameters()))
-        value["sha256"] = sha256(model.parameters())
+        value.update(loss_before=before.item(), loss_after=after.item(), after=sha256(parameters))
 
 
-def _gradients(
-    parameters: list[Any], averaged: list[Any], local: list["torch.Tensor"], ranks: int
-) -> dict[str, Any]:
-    """Compare the averaged gradients with the mean of all ranks' local ones.
+def _not_the_mean(averaged: list[Any], mine: "torch.Tensor", ranks: int) -> str | None:
+    """Compare the averaged gradients with the mean of all ranks' own.
 
-    + averaged: the parameters whose gradients were; local: what they were before, in that order
+    For two ranks the mean is one addition, whose order does not matter: all bits must agree. For
+    more, the order is the back end's: the bound is that of any order in single precision.
     """
-
-    def gradient(parameter: Any) -> torch.Tensor:
-        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-    every = [gradient(parameter) for parameter in parameters]
-    # Where nothing was exchanged, the gradients are still the local ones.
-    mean = torch.cat([gradient(each).flatten() for each in averaged or parameters])
-    mine = torch.cat(local) if local else mean
+    mean = torch.cat([each.grad.flatten() for each in averaged])
     everyone = [torch.empty_like(mine) for _ in range(ranks)]
     dist.all_gather(everyone, mine)
-    return {
-        "elements": sum(each.numel() for each in parameters),
-        "averaged": sum(each.numel() for each in averaged),
-        "norm_squared": sum(float(each.double().square().sum()) for each in every),
-        "non_finite": sum(map(_non_finite, every)),
-        "local_sha256": sha256([mine]),
-        "gathered_sha256": [sha256([piece]) for piece in everyone],
-        "sha256": sha256(every),
-        "wrong": _not_the_mean(mean, everyone),
-    }
-
-
-def _not_the_mean(mean: "torch.Tensor", everyone: list["torch.Tensor"]) -> str | None:
-    """For two ranks the mean is one addition, whose order does not matter: all bits must agree.
-    For more, the order is the back end's: the bound is that of any order in single precision.
-    """
-    ranks = len(everyone)
     if ranks <= 2:
         return difference(mean, sum((piece / ranks for piece in everyone[1:]), everyone[0] / ranks))
     exact = torch.stack(everyone).double()
@@ -142,70 +125,39 @@ def sha256(tensors: "Iterable[torch.Tensor]") -> str:
     return digest.hexdigest()
 
 
-def _non_finite(tensor: "torch.Tensor") -> int:
-    return int((~torch.isfinite(tensor)).sum())
-
-
 # -- judged
 
-
-def mean_gradient(mine: Fact, want: Want, _: Facts) -> str:
-    """Judge whether all gradients were averaged, and are the mean of the ranks' own."""
-    gradients = mine["gradients"]
-    missing = gradients["elements"] - gradients["averaged"]
-    if missing == gradients["elements"]:
-        fail("it exchanged no gradient at all: each rank trained by itself")
-    if missing:
-        fail(f"it left {missing} gradient elements out of the averaging")
-    if gradients["wrong"]:
-        fail(f"the averaged gradients are not the mean: {gradients['wrong']}")
-    return "bit for bit" if want.ranks <= 2 else "within rounding (above two ranks in any order)"
+_SAME = {
+    "before": "parameters before the step",
+    "gradient": "averaged gradients",
+    "after": "parameters after the step",
+}
 
 
-def training_step(_: Fact, __: Want, facts: Facts) -> str:
-    """Judge what must be equal on all ranks, or differ, and be finite."""
-    gradients = {rank: fact["gradients"] for rank, fact in facts.items()}
-    local = [each["local_sha256"] for each in gradients.values()]
-    for rank, each in gradients.items():
-        if each["gathered_sha256"] != local:
-            fail(f"rank {rank} did not receive the other ranks' local gradients unchanged", rank)
-    if len(set(local)) < len(local):
-        fail("two ranks have the same local gradient, so they had the same data")
-    for name, what in (
-        ("parameters_before", "parameters before the step"),
-        ("gradients", "averaged gradients"),
-        ("step", "parameters after the step"),
-    ):
-        if len({fact[name]["sha256"] for fact in facts.values()}) > 1:
-            fail(f"the ranks' {what} are not the same bytes")
-    wanted = math.log(VOCABULARY)
+def trained(_: Fact, want: Want, facts: Facts) -> str:
+    """Judge the step: what must be equal on all ranks, or differ, and by how much the loss fell."""
     for rank, fact in facts.items():
-        losses = (fact["step"]["loss_before"], fact["step"]["loss_after"])
-        counts = {
-            "gradients": gradients[rank]["non_finite"],
-            "parameters": fact["step"]["non_finite"],
-            "losses": sum(not math.isfinite(loss) for loss in losses),
-        }
-        if any(counts.values()):
-            fail(f"rank {rank} has infinite or undefined numbers: {pairs(counts)}", rank)
-        if not abs(losses[0] - wanted) <= LOSS_TOLERANCE:
-            shown = f"rank {rank} starts at loss {losses[0]:.4f}, untrained it must be"
-            fail(f"{shown} {wanted:.4f} +- {LOSS_TOLERANCE}", rank)
-    return f"first loss {losses[0]:.3f}, ln V = {wanted:.3f}"
+        step = fact["step"]
+        if step["wrong"]:
+            fail(f"rank {rank}: the averaged gradients are not the mean: {step['wrong']}", rank)
+        if not abs(step["loss_before"] - math.log(VOCABULARY)) <= LOSS_TOLERANCE:
+            untrained = f"untrained it must be {math.log(VOCABULARY):.4f} +- {LOSS_TOLERANCE}"
+            fail(f"rank {rank} starts at loss {step['loss_before']:.4f}, {untrained}", rank)
+    for key, what in _SAME.items():
+        if len({fact["step"][key] for fact in facts.values()}) > 1:
+            fail(f"the ranks' {what} are not the same bytes")
+    if len({fact["step"]["local"] for fact in facts.values()}) < len(facts):
+        fail("two ranks have the same local gradient, so they had the same data")
+    fell, ratio = loss_drop(facts)
+    if not abs(ratio - 1) <= DROP_TOLERANCE:  # also where it is not a number
+        fail(f"the loss fell by {fell:.6f}, {ratio:.4f} of what the gradient predicts")
+    exactly = "bit for bit" if want.ranks <= 2 else "within rounding"  # of sums in any order
+    return f"gradients {exactly}, loss drop {ratio:.4f} of the predicted"
 
 
 def loss_drop(facts: Facts) -> tuple[float, float]:
     """Return by how much the mean loss fell, and that divided by lr * |g|^2."""
     steps = [fact["step"] for fact in facts.values()]
     fell = sum(step["loss_before"] - step["loss_after"] for step in steps) / len(steps)
-    predicted = steps[0]["lr"] * next(iter(facts.values()))["gradients"]["norm_squared"]
+    predicted = steps[0]["lr"] * steps[0]["norm_squared"]
     return fell, fell / predicted if predicted else math.nan
-
-
-def loss_fell(_: Fact, __: Want, facts: Facts) -> str:
-    """Judge whether the loss fell by what the gradient predicts."""
-    fell, ratio = loss_drop(facts)
-    text = f"measured/predicted = {ratio:.4f}"
-    if not abs(ratio - 1) <= DROP_TOLERANCE:
-        fail(f"the loss fell by {fell:.6f}, {text}")
-    return text

@@ -19,46 +19,36 @@ _Gpu = partial(Check, gpu=True)
 _Load = partial(Check, needs="bandwidth", gpu=True, each=False)
 """Of rank 0, which looks at all GPUs under load."""
 _Across = partial(Check, across=True)
-_Step = partial(Check, needs="parameters_before gradients step", each=False, across=True)
 
-ALL_REDUCE = _Across("S4.allreduce_exact", collectives.all_reduced, "all_reduce")
+COLLECTIVES = _Across("S4.collectives", collectives.right, "collectives")
 CHECKS = (
     _Host("S0.environment", host.variables, "variables"),
     _Host("S0.shm", host.shm, "shm"),
-    _Host("S0.disk", host.disk, "disk"),
     _HostGpu("S0.gpus", gpus.listed, "gpu_host"),
-    _HostGpu("S0.gpu_state", gpus.state, "gpu_host"),
     _HostGpu("S0.gpu_processes", gpus.processes, "gpu_host"),
-    _Host("S1.import", libraries.imported, "identity"),
+    _Across("S1.import", libraries.imported, "identity"),
     _Gpu("S1.cuda", device.cuda, "cuda device"),
-    _Gpu("S1.arch", device.arch, "cuda device"),
-    _Gpu("S1.matmul", device.matmuls, "matmul"),
+    _Gpu("S1.matmul", precision.matmuls, "matmul"),
     _Gpu("S1.memory", device.memories, "memory"),
     _Gpu("S1.speed", device.speeds, "device speed"),
     Check("S1.libraries", libraries.mapped, "libraries"),
     Check("S3.compile", compiling.compiled, "compile"),
-    _Across("S4.ranks", libraries.ranks, "identity init"),
     Check("S4.store", libraries.store, "store"),
-    ALL_REDUCE,
-    _Across("S4.collectives", collectives.others_right, "collectives"),
-    _Across("S4.grad_bitwise", step.mean_gradient, "gradients"),
-    _Step("S4.training_step", step.training_step),
-    _Step("S4.loss_drop", step.loss_fell),
+    COLLECTIVES,
+    _Across("S4.training_step", step.trained, "step", each=False),
     _Load("S4.link", links.link),
     _Load("S4.bandwidth", links.bandwidth),
-    _Load("S4.throttle", links.throttled),
     _Host("S4.finished", host.finished, "ended", across=True),
     _HostGpu("S4.transport", links.transport, "transport"),
     _HostGpu("S4.own_choice", links.own_choice, "own_choice"),
-    _HostGpu("S4.precision", precision.formats, "precision"),
+    _HostGpu("S4.precision", precision.ladder, "precision"),
     _Host("S5.kernel_log", host.kernel_log, "kernel"),
     _Host("S5.leftovers", host.leftovers, "processes"),
-    _HostGpu("S5.xids", host.xids, "kernel"),
 )
 
 
 def checks_of(mode: str, *, across: bool = False) -> list[Check]:
     """Return the checks of a test in `mode`; of a step across hosts they are a stage of its own."""
     if across:
-        return [replace(each, id=each.id.replace("S4", "S6")) for each in CHECKS if each.across]
+        return [replace(each, id=f"S6{each.id[2:]}") for each in CHECKS if each.across]
     return [check for check in CHECKS if not check.gpu or mode != REHEARSAL_CPU]

@@ -50,12 +50,12 @@ def metrics(want: Want, journals: Mapping[int, Journal]) -> Metrics:
     ratio = None
     if complete and all("step" in each for each in facts.values()):
         ratio = files.finite(loss_drop(facts)[1])
-    if not complete or want.ranks == 1 or any("all_reduce" not in each for each in facts.values()):
+    if not complete or want.ranks == 1 or any("collectives" not in each for each in facts.values()):
         return Metrics(ratio)
     rates, kinds = [], product(collectives.KINDS, collectives.sizes(want.allreduce_mib))
     for kind, size in kinds:
         names = [collectives.name_of(kind, size, each) for each in range(collectives.REPEATS)]
-        runs = [[each["all_reduce"].get(name) for each in facts.values()] for name in names]
+        runs = [[each["collectives"].get(name) for each in facts.values()] for name in names]
         slowest = [max(each["seconds"] for each in run) for run in runs if None not in run]
         if seconds := min(slowest, default=None):
             rate = round(size / seconds / 1e6, 3)

@@ -23,11 +23,11 @@ from . import (
     collectives,
     compiling,
     device,
-    environment,
     exchange,
     hang,
     libraries,
     links,
+    precision,
     step,
 )
 from .journal import HOST, Writer
@@ -76,20 +76,20 @@ MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
     "device": device.measure,
     "libraries": libraries.measure,
     "compile": compiling.measure,
+    "precision": precision.measure,
     "store": libraries.measure_store,
-    "all_reduce": collectives.all_reduce,
-    "others": collectives.others,
+    "collectives": collectives.measure,
     "step": step.measure,
     "bandwidth": links.measure,
 }
 """All that ranks can measure, in this order."""
-_ALONE = ("device", "libraries", "compile")
+_ALONE = ("device", "libraries", "compile", "precision")
 
 
 def measurements(mode: str) -> list[str]:
     """Return what the ranks of a whole test in `mode` measure."""
-    of_gpus = ("device", "bandwidth") if mode == REHEARSAL_CPU else ()
-    return [name for name in MEASUREMENTS if name not in of_gpus]
+    left_out = ("precision", *(("device", "bandwidth") if mode == REHEARSAL_CPU else ()))
+    return [name for name in MEASUREMENTS if name not in left_out]
 
 
 def main(text: str) -> int:
@@ -127,33 +127,38 @@ def _imported(journal: Writer, settings: Mapping[str, Any], **more: Any) -> Any:
 
 def _rank(settings: Mapping[str, Any], directory: Path, journal: Writer, rank: int) -> None:
     world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    ours = {*settings["variables"], *environment.OF_TORCHRUN}
-    strays = [name for name in environment.stray(os.environ, settings["mode"]) if name not in ours]
-    torch = _imported(journal, settings, rank=rank, world_size=world_size, strays=strays)
-    import torch.distributed as dist
-
+    torch = _imported(journal, settings, rank=rank)
     on_cpu = settings["mode"] == REHEARSAL_CPU
     place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
     it = Rank(journal, rank, world_size, place, directory, settings["allreduce_mib"])
     for name in [each for each in settings["measure"] if each in _ALONE]:
         MEASUREMENTS[name](it)
-    with journal.measuring("init"):
-        if on_cpu:
+    if not set(settings["measure"]) <= {*_ALONE}:
+        _together(it, settings["measure"])
+    journal.finished()
+
+
+def _together(it: Rank, measure: list[str]) -> None:
+    """Measure what all ranks do together, in a process group."""
+    import torch
+    import torch.distributed as dist
+
+    with it.journal.measuring("init"):
+        if it.device.type == "cpu":
             # Longer than the deadline: a hang is the launcher's to end, with the stacks of all
             # ranks; a collective that gave up first would only blame the rank that waits.
             dist.init_process_group("gloo", timeout=timedelta(hours=2))
         else:
-            torch.cuda.set_device(place)
-            dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=place)
-    for name in [each for each in settings["measure"] if each not in _ALONE]:
+            torch.cuda.set_device(it.device)
+            dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=it.device)
+    for name in [each for each in measure if each not in _ALONE]:
         MEASUREMENTS[name](it)
-    journal.step("teardown")
+    it.journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
     dist.barrier()
     gc.collect()
     dist.destroy_process_group()
-    journal.finished()
 
 
 def agent(text: str, arguments: list[str]) -> int:

@@ -9,19 +9,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
 from ..terminal import columns, table
-from . import host, listing, presets, runs, starting
+from . import host, runs, starting, views
 from .host import NoRunError, TrainError
 from .metrics import sampled
 from .runs import Run
 
-ENOUGH = 141
-"""As a shell has it for a program that a closed pipe ended: 128 + SIGPIPE."""
 _SHOWN = 20
 _CURVES, _POINTS = 5, 120
 
@@ -48,9 +47,9 @@ def main(words: Sequence[str]) -> int:
         starting.say(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # `train list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return ENOUGH
+        return 141
     except OSError as error:
         what = f": {error.filename}" if error.filename else ""
         starting.say(f"train cannot go on{what}: {error.strerror}")
@@ -132,7 +131,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
     for name in dict.fromkeys(names or known or [*site.presets][:1]):
         try:
             run, memory = starting.tried(site, name, **given)
-            speed = listing.words(run.history.last).get("speed", "-")
+            speed = views.words(run.history.last).get("speed", "-")
             rows.append([name, run.outcome, memory, speed])
         except TrainError as error:
             starting.say(f"{name}: {error}")
@@ -162,8 +161,7 @@ def _stop(run: str | None, across: bool) -> int:
 
 @train.command("list")
 @_JSON
-@click.option("--curves", is_flag=True, help="With --json: the losses as well.")
-def _list(as_json: bool, curves: bool) -> int:
+def _list(as_json: bool) -> int:
     """Show the last twenty runs of this host, and those that run or failed recently."""
     site = host.load()
     known = runs.all_of(site)
@@ -171,8 +169,8 @@ def _list(as_json: bool, curves: bool) -> int:
     newest = known[-_SHOWN:]
     shown = [run for run in known if run in newest or not run.over or run.run in failed]
     if as_json:
-        documents = [{**listing.document(run), "unresolved": run.run in failed} for run in shown]
-        for run, each in [*zip(shown, documents, strict=True)][-_CURVES:] if curves else ():
+        documents = [{**views.document(run), "unresolved": run.run in failed} for run in shown]
+        for run, each in [*zip(shown, documents, strict=True)][-_CURVES:]:
             each["losses"] = sampled(run.history.losses, _POINTS)
         print(json.dumps({"schema": 1, "runs": documents}))
         return 0
@@ -183,13 +181,10 @@ def _list(as_json: bool, curves: bool) -> int:
 
 
 def _row(run: Run) -> list[str]:
-    words, state = listing.words(run.history.last), run.outcome
-    state += f" {listing.duration(run.stalled)}" if run.stalled is not None else ""
-    state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
+    words, state = views.words(run.history.last), views.state_words(run)
     state += ", a try" if run.trial else ""
     on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
-    shown = [run.run, state, words.get("step"), words.get("loss"), on]
-    return [each or "-" for each in shown]
+    return [each or "-" for each in (run.run, state, words.get("step"), words.get("loss"), on)]
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:
@@ -197,26 +192,12 @@ def _print(head: list[str], rows: list[list[str]]) -> None:
         print(line)
 
 
-@train.command("presets")
-def _declared() -> int:
-    """Show what can be started here."""
-    site = host.load()
-    rows = []
-    for name in site.presets:
-        preset = presets.chosen(site, name)
-        words = presets.argument_words(preset.arguments, {})
-        rows.append([name, preset.file or preset.module or "", " ".join(words)])
-    _print(["preset", "program", "arguments"], rows)
-    return 0
-
-
 @train.command("watch")
 @_RUN
-@click.option("--plain", is_flag=True, help="Lines in place of a screen.")
 @click.option("--once", is_flag=True, help="As it is now, and no longer.")
-def _watch(run: str | None, plain: bool, once: bool) -> int:
+def _watch(run: str | None, once: bool) -> int:
     """Show a run as it goes: steps, loss, speed, GPUs."""
-    return listing.watch(runs.chosen(host.load(), run).folder, plain=plain, once=once)
+    return views.watch(runs.chosen(host.load(), run).folder, once=once)
 
 
 @train.command("why")
@@ -224,11 +205,9 @@ def _watch(run: str | None, plain: bool, once: bool) -> int:
 @_JSON
 def _why(run: str | None, as_json: bool) -> int:
     """Say why a run failed, and what to do."""
-    from .why import explain
-
     site = host.load()
-    found = explain(site, runs.chosen(site, run))
-    print(json.dumps(found.as_json()) if as_json else found.text(columns()))
+    found = views.explain(site, runs.chosen(site, run))
+    print(json.dumps(asdict(found)) if as_json else found.text(columns()))
     return 0
 
 

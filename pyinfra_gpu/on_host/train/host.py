@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
 import platform
 import pwd
-import re
 import runpy
 import shlex
 import shutil
@@ -26,7 +26,6 @@ from ..smoke.nvidia_smi import integer, number, reasons
 CPU = "cpu"
 """The device of a host without GPUs."""
 AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
-_ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
 _UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
 
 
@@ -58,7 +57,6 @@ class Site:
     log_mib: int = 64
     keep_runs: int = 50
     retry_wait_s: int = 30
-    reboot_wait_s: int = 86400
     notify: list[str] = field(default_factory=list)
 
     @property
@@ -73,7 +71,8 @@ def call(*words: str, seconds: float = 20.0, **given: Any) -> subprocess.Complet
 
     Never raises; the exit code is then 127.
     """
-    usual = {"capture_output": True, "text": True, "errors": "replace", "timeout": seconds}
+    usual = {"text": True, "errors": "replace", "timeout": seconds}
+    usual |= dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     usual |= {} if "input" in given else {"stdin": subprocess.DEVNULL}
     try:
         return subprocess.run(words, check=False, **{**usual, **given})
@@ -101,14 +100,14 @@ def load() -> Site:
 
 def from_controller() -> str:
     """Return who calls from the controller; "" where somebody calls on this host."""
-    return os.environ.get(_ASKED_BY, "")[:80]
+    return os.environ.get("PYINFRA_GPU_TRAIN_BY", "")[:80]
 
 
 def asked_by() -> str:
     """Return who calls, and from where."""
-    if there := from_controller():
-        return f"{there}, from the controller"
-    return f"{os.environ.get('SUDO_USER') or getpass.getuser()}, on this host"
+    here = os.environ.get("SUDO_USER") or getpass.getuser()
+    there = from_controller()
+    return f"{there}, from the controller" if there else f"{here}, on this host"
 
 
 # -- time and boots
@@ -137,7 +136,7 @@ def boot_id() -> str:
 # -- GPUs, memory, disks
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Gpu:
     """One GPU as nvidia-smi shows it; + words: what it does, on one line."""
 
@@ -149,26 +148,21 @@ class Gpu:
 
 
 _FIGURES = {"utilization.gpu": "%", "temperature.gpu": "°C", "power.draw": "W"}
-_SLOWED = "clocks_event_reasons.active"
+_MEMORY, _SLOWED = ("memory.total", "memory.used"), "clocks_event_reasons.active"
 
 
 def gpus(run: nvidia_smi.Run = nvidia_smi.run) -> list[Gpu]:
     """Return the GPUs by index; raise TrainError with nvidia-smi's words where it fails."""
-    memory = ("memory.total", "memory.used")
-    rows = _query(run, "gpu", "index", "uuid", *memory, *_FIGURES, _SLOWED)
-    return sorted(map(_gpu, rows), key=lambda gpu: gpu.index)
-
-
-def _gpu(row: dict[str, str]) -> Gpu:
-    index, total, used = (
-        integer(row.get(name)) or 0 for name in ("index", "memory.total", "memory.used")
-    )
-    slowed = [name for name in reasons(integer(row.get(_SLOWED)) or 0) if "idle" not in name]
-    figures = [(number(row.get(name)), unit) for name, unit in _FIGURES.items()]
-    words = [f"GPU {index} {used / 1024:.1f}/{total / 1024:.1f} GiB"]
-    words += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
-    words += [name.replace("_", " ") for name in slowed]
-    return Gpu(index=index, uuid=row["uuid"], total_mib=total, used_mib=used, words=" ".join(words))
+    found = []
+    for row in _query(run, "gpu", "index", "uuid", *_MEMORY, *_FIGURES, _SLOWED):
+        index, total, used = (integer(row.get(name)) or 0 for name in ("index", *_MEMORY))
+        figures = [(number(row.get(name)), unit) for name, unit in _FIGURES.items()]
+        words = [f"GPU {index} {used / 1024:.1f}/{total / 1024:.1f} GiB"]
+        words += [f"{value:.0f} {unit}" for value, unit in figures if value is not None]
+        slowed = reasons(integer(row.get(_SLOWED)) or 0)
+        words += [name.replace("_", " ") for name in slowed if "idle" not in name]
+        found.append(Gpu(index, row["uuid"], total, used, " ".join(words)))
+    return sorted(found, key=lambda gpu: gpu.index)
 
 
 def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
@@ -181,19 +175,14 @@ def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
 
 
 def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    rows, error = nvidia_smi.read(
-        run, {name: (name, lambda text: text or "") for name in fields}, what
-    )
+    known = {name: (name, lambda text: text or "") for name in fields}
+    rows, error = nvidia_smi.read(run, known, what)
+    if error and "version mismatch" in error:
+        updated = "the driver was updated, and its old kernel module is still loaded"
+        raise TrainError(f"{updated} ({error}): {AGAIN}, or reboot it")
     if error:
         raise TrainError(error)
     return rows
-
-
-def memory_gib() -> tuple[float, float]:
-    """Return (total, available) of the host's memory in GiB."""
-    text = Path("/proc/meminfo").read_text(encoding="ascii")
-    kib = {name: int(value) for name, value in re.findall(r"^(\w+): +(\d+)", text, re.MULTILINE)}
-    return kib.get("MemTotal", 0) / (1 << 20), kib.get("MemAvailable", 0) / (1 << 20)
 
 
 def above(path: Path) -> Path:
@@ -201,35 +190,22 @@ def above(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.is_dir())
 
 
-def unwritable(folder: Path) -> str | None:
-    """Return why nothing can be written in a folder, or in the one that it would be made in."""
-    there = above(folder)
-    for below in folder.relative_to(there).parts[:1]:
-        if os.path.lexists(there / below):
-            return f"{there / below} is no folder"
-    if os.access(there, os.W_OK | os.X_OK):
-        return None
-    return f"{getpass.getuser()} may not write in {there}, or it is mounted read-only"
-
-
 # -- whether the smoke test that passed is of this host as it is now
 
 
 def unproven(site: Site) -> str:
     """Return why no smoke test vouches for the host as it is now; "" where one does."""
-    try:
-        passed = json.loads(Path(site.stamp).read_text(encoding="utf-8"))["fingerprint"]
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        passed = None
-    if passed is None:
+    passed = {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        passed = json.loads(Path(site.stamp).read_text(encoding="utf-8"))
+    if "fingerprint" not in passed:
         return "no smoke test has passed here"
-    known = parts(str(passed))
     present = {  # the kernel is the boot's
         "the boot": boot_id(),
         "the driver": [_driver(), str(_libcuda())],
         "torch": [site.torch, str(_torch(site).get("git_version"))],
     }
-    changed = ["pyinfra-gpu"]
+    known, changed = parts(str(passed["fingerprint"])), ["pyinfra-gpu"]
     if known is not None:
         changed = [name for name, value in present.items() if known[name] != part(value)]
     return f"since the smoke test passed, changed: {', '.join(changed)}" if changed else ""

@@ -1,17 +1,25 @@
-"""Presets of runs, which a host gets resolved: `--set`, the command and the checkpoints."""
+"""Presets of runs: what one is, on hosts and for the controller that checks it, and `--set`."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from .host import Site, TrainError
 
 Value = Any
 """Of an argument: a text, a number, True, False or None."""
+Short = str
+Module = str
+Inside = str
+Ranks = int
+Gib = float
+Arguments = Mapping[str, Value]
+Variables = Mapping[str, str]
+Words = Sequence[str]
 PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
@@ -26,31 +34,32 @@ _SECRET_VALUE = re.compile(
     r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"
     r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
 )
+_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?")
 _SWITCH = {"true": True, "on": True, "yes": True, "1": True}
 _SWITCH |= {"false": False, "off": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What is run, and what it needs; docs/train.md describes each key."""
+    """What is run, and what it needs; docs/train.md describes each key.
+
+    `spec/presets.py` has the check behind each name of a type.
+    """
 
     name: str
-    module: str | None = None
-    file: str | None = None
-    launch: str = "torchrun"
-    arguments: Mapping[str, Value] = field(default_factory=dict)
-    words: Sequence[str] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-    ranks: int | None = None
-    gpu_gib: float = 0
-    ram_gib: float = 0
-    checkpoint_gib: float = 0
-    checkpoints: str | None = None
-    complete: Sequence[str] = ()
-    resume: Mapping[str, Value] = field(default_factory=dict)
-    multiples: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
-    try_with: Mapping[str, Value] = field(default_factory=dict)
-    wandb: bool = False
+    module: Module | None = None
+    file: Inside | None = None
+    launch: Literal["torchrun", "python"] = "torchrun"
+    arguments: Arguments = field(default_factory=dict)
+    words: Words = ()
+    variables: Variables = field(default_factory=dict)
+    ranks: Ranks | None = None
+    gpu_gib: Gib = 0
+    checkpoint_gib: Gib = 0
+    checkpoints: Short | None = None
+    complete: Words = ()
+    resume: Arguments = field(default_factory=dict)
+    try_with: Arguments = field(default_factory=dict)
     resume_after_reboot: bool = False
 
 
@@ -88,34 +97,30 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
             raise TrainError(f"--set {setting} has no value: write --set NAME=VALUE")
         if name in arguments:
             arguments[name] = _of_kind(preset, name, text)
-        elif name == "ranks" and text.isdecimal() and 1 <= int(text) <= 64:
-            ranks = int(text)
-        elif name == "ranks":
-            raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
-        else:
+        elif name != "ranks":
             hint = nearest(name, arguments, "arguments are")
             what = f"preset {preset.name} has no argument {name!r}: {hint}"
             raise TrainError(f"{what} (others go behind --, as -- --{name}={text})")
+        elif text.isdecimal() and 1 <= int(text) <= 64:
+            ranks = int(text)
+        else:
+            raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
     return replace(preset, arguments=arguments, ranks=ranks)
 
 
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before: Value = preset.arguments[name]
-    try:
-        if isinstance(before, bool):
-            return _SWITCH[text.lower()]
-        if isinstance(before, int) and (before != 0 or text.lstrip("-").isdecimal()):
-            return int(text)
-        if isinstance(before, int | float):  # 0 may be a rate or a share as well
-            return float(text)
-    except (KeyError, ValueError):
-        kind = "on or off" if isinstance(before, bool) else "such a number"
-        what = f"--set {name}={text}: in preset {preset.name} it is {before}"
-        raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --") from None
     if place := unknown_place(text, (*PLACES, *preset.arguments)):
         places = f"the places are {', '.join(PLACES)} and its arguments"
         raise TrainError(f"--set {name} has {{{place}}}, which stands for nothing: {places}")
-    return text
+    if isinstance(before, bool):
+        if text.lower() in _SWITCH:
+            return _SWITCH[text.lower()]
+    elif not isinstance(before, int | float) or _NUMBER.fullmatch(text):
+        return text
+    kind = "on or off" if isinstance(before, bool) else "a number"
+    what = f"--set {name}={text}: in preset {preset.name} it is {before}"
+    raise TrainError(f"{what}; give {kind}, or put --{name}={text} behind --")
 
 
 def unknown_place(text: str, known: Iterable[str]) -> str:
@@ -126,24 +131,6 @@ def unknown_place(text: str, known: Iterable[str]) -> str:
 def filled(text: str, values: Mapping[str, object]) -> str:
     """Return a text with what its `{...}` stand for."""
     return _PLACE.sub(lambda match: str(values.get(match[1], match[0])), text)
-
-
-def arithmetic(preset: Preset, ranks: int) -> Iterator[tuple[str, str]]:
-    """Yield (problem, remedy) of each total that is no multiple of what it must be.
-
-    + ranks: of all hosts
-    """
-    numbers = {"ranks": ranks, **preset.arguments}
-    for name, factors in preset.multiples.items():
-        total, product, shown = numbers.get(name), 1, []
-        for factor in factors:
-            value = factor if isinstance(factor, int) else numbers.get(factor)
-            product *= value if isinstance(value, int) else 0
-            shown.append(str(factor) if isinstance(factor, int) else f"{factor} {value}")
-        if not isinstance(total, int) or product <= 0 or total % product:
-            problem = f"{name} {total} of preset {preset.name} is no multiple of"
-            remedy = f"give --set {name}=N, N a multiple of {product}"
-            yield f"{problem} {' x '.join(shown)} = {product}", remedy
 
 
 def secret_in(words: Sequence[str]) -> str | None:

@@ -30,7 +30,7 @@ WORKTREE = "code"
 """In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a unit that is on
-_UNRESOLVED_S = 7 * 86400.0
+_REBOOT_WAIT_S = 86400.0  # in which a host is proven after a boot
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,6 @@ class Attempt:
     exit: int | None = None
     outcome: str | None = None  # finished, failed, stopped or lost
     first_failed_rank: int | None = None
-    failed_at: float | None = None
     cause: str | None = None
     stopped_by: str | None = None
 
@@ -57,9 +56,9 @@ class Run:
     + code: [path, HEAD, commit] of the repository and its submodules
     + devices: those that it may have; + gpus: those that it has
     + part: of a run of several hosts, see `starting.Part`
-    + waits: {"after": "failure" or "reboot", "for": why, "until": time}
+    + waits: {"for": why, "until": time}, after a failure that mostly passes
     + boot_id: of the boot on which it was started last
-    + after_reboot: seconds after a boot in which it goes on by itself, where it asks to
+    + after_reboot: whether it goes on by itself after one that cut it off
     + refused: why its supervisor did not begin; + damaged: why there is no record, never written
     """
 
@@ -73,7 +72,6 @@ class Run:
     command: list[str] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     commit: str = ""
-    dirty: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     unproven: bool = False
     retries: int = 0
@@ -89,7 +87,7 @@ class Run:
     ranks: int = 1
     queue: bool = False
     retried: int = 0
-    after_reboot: float = 0
+    after_reboot: bool = False
     boot_id: str = ""
     resumed_from: str | None = None
     refused: str = ""
@@ -140,10 +138,18 @@ class Run:
         return odd or self.outcome in ("failed", "lost", "stalled", "damaged")
 
     @property
-    def waits_for_boot(self) -> bool:
-        return self.state == "waiting" and (self.waits or {}).get("after") == "reboot"
+    def goes_on(self) -> bool:
+        """Whether it goes on by itself: a reboot cut it off, and the host is to be proven first."""
+        cut_off = self.over and self.outcome in ("lost", "stopped", "not started")
+        up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+        return self.after_reboot and cut_off and self.boot_id != boot_id() and up < _REBOOT_WAIT_S
 
     # -- what it is made of
+
+    @property
+    def dirty(self) -> bool:
+        """Whether its code is more than a commit of a person's."""
+        return any(head != commit for _, head, commit in self.code)
 
     @property
     def across(self) -> list[str] | None:
@@ -212,16 +218,12 @@ class Run:
         """Where its checkpoints are, as a glob with an absolute path."""
         if (given := self.settings.checkpoints) is None:
             return None
-        worktree = glob.escape(str(self.folder / WORKTREE))
-        return os.path.normpath(Path(worktree) / presets.filled(given, self.places))
+        return os.path.normpath(self.folder / WORKTREE / presets.filled(given, self.places))
 
     @property
     def saves(self) -> Path | None:
         """The folder above the first part of the pattern that is no plain name."""
-        folder = Path(self.pattern).parent if self.pattern else None
-        while folder and glob.has_magic(str(folder)):
-            folder = folder.parent
-        return folder
+        return Path(re.split(r"[*?[]", self.pattern)[0] + "x").parent if self.pattern else None
 
     def checkpoints(self) -> list[Path]:
         """Return all that the pattern matches, the newest step last."""
@@ -291,7 +293,7 @@ def all_of(site: Site) -> list[Run]:
 
 
 def _with_states(known: list[Run]) -> list[Run]:
-    """Return runs as they are: what no unit runs any more is lost, or waits for its time."""
+    """Return runs as they are: what no unit runs any more is lost."""
     on = units.on() if any(run.state != "ended" for run in known) else set()
     for place, run in enumerate(known):
         if run.damaged:
@@ -304,9 +306,6 @@ def _with_states(known: list[Run]) -> list[Run]:
             if not run.over and run.last is not None and run.last.outcome is None:
                 run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)
             run.state, run.waits = "damaged" if run.damaged else "ended", None
-        if left := _waits_s(run):
-            what = {"after": "reboot", "for": "a smoke test that passes on this boot"}
-            run.state, run.waits = "waiting", {**what, "until": now(left)}
     return known
 
 
@@ -314,15 +313,6 @@ def _last_sign(folder: Path) -> str:
     """Return when something of a run was last written."""
     paths = (folder / "run.json", folder / "metrics.jsonl", *folder.glob("attempts/*/*.log"))
     return now(max(path.stat().st_mtime for path in paths if path.exists()) - time.time())
-
-
-def _waits_s(run: Run) -> float:
-    """Return for how long a run of an earlier boot still waits to go on by itself; 0 for others."""
-    away = run.outcome in ("lost", "stopped", "not started") and run.boot_id != boot_id()
-    if not (run.after_reboot and run.state == "ended" and away):
-        return 0
-    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return max(0, run.after_reboot - up)
 
 
 def record(folder: Path) -> Run:
@@ -402,11 +392,10 @@ def make(site: Site, preset: str, name: str | None) -> Path:
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:
-    """Return those that went wrong in the last days, and whose preset was not begun again since."""
+    """Return those that went wrong, and whose preset was not begun again since."""
     begun = {run.preset: run.created for run in known if not (run.trial or run.damaged)}
-    wrong = (run for run in known if run.state == "ended" and run.failed and not run.trial)
-    ends = [(run, run.last.ended or "") for run in wrong if run.last]
-    return {run.run for run, ended in ends if max(now(-_UNRESOLVED_S), begun[run.preset]) < ended}
+    wrong = [run for run in known if run.state == "ended" and run.failed and not run.trial]
+    return {run.run for run in wrong if run.last and begun[run.preset] < (run.last.ended or "")}
 
 
 def forget_old(site: Site) -> None:

@@ -22,16 +22,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import checks, claims, code, host, listing, presets, runs
+from . import claims, code, host, presets, runs, starting, views
 from .host import Site, TrainError, now
 from .metrics import Metrics
 from .runs import Attempt, Run, tail_of
-
-if TYPE_CHECKING:
-    from .why import Explanation
 
 Log = Callable[[str], object]
 AGAIN = 75
@@ -39,14 +36,11 @@ AGAIN = 75
 MEETING_S = 60
 """Seconds that hosts wait for each other."""
 _LONGEST_LINE = 16 << 10
-_RESERVE = 1 << 20  # for the last words on a full disk
 _LOOK_S = 30.0
 _LAST_LINES_S = 5.0  # for what a program has left in its pipes
 _NOTIFY_S = 20.0
 _RANKS_LOG = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
-_FIRST = re.compile(
-    r"Root Cause \(first observed failure\).*?\btime +: (\S+).*?\brank +: (\d+)", re.DOTALL
-)
+_FIRST = re.compile(r"Root Cause \(first observed failure\).*?\brank +: (\d+)", re.DOTALL)
 
 
 def supervise(site: Site, name: str) -> int:
@@ -122,7 +116,7 @@ class Supervisor:
                 if isinstance(got, claims.Held):
                     return got
                 if not waits:
-                    who, remedy = ", ".join(got) or "other runs", checks.taken_remedy(got, run)
+                    who, remedy = ", ".join(got) or "other runs", starting.taken_remedy(got, run)
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
@@ -143,21 +137,16 @@ class Supervisor:
         self.change(state="running", waits=None, **changes)
         self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
-        reserve = self.folder / ".reserve"
-        with contextlib.suppress(OSError), reserve.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _RESERVE)
         if number > 1:
             self.notify("resumed")
         try:
             attempt.exit = self._program()
             attempt.outcome = "finished" if attempt.exit == 0 else "failed"
             if attempt.outcome == "failed" and not self.stopping:
-                attempt.first_failed_rank, attempt.failed_at = self._first_failed()
+                attempt.first_failed_rank = self._first_failed()
         except (TrainError, OSError) as error:
             self.launcher(f"train: {error}")
             attempt.outcome = "failed"
-        finally:
-            reserve.unlink(missing_ok=True)
         attempt.outcome = "stopped" if self.stopping else attempt.outcome
         attempt.ended = now()
         return self._ended(attempt)
@@ -234,17 +223,12 @@ class Supervisor:
                 self.notify("stalled")
             stands = waited is not None
 
-    def _first_failed(self) -> tuple[int | None, float]:
-        """Return which rank failed first and when, as torchrun's own summary says."""
-        when = time.time()
+    def _first_failed(self) -> int | None:
+        """Return which rank failed first, as torchrun's own summary says."""
         if self.preset.launch != "torchrun":
-            return 0, when
+            return 0
         found = _FIRST.search("\n".join(tail_of(self.folder / "launcher.log", 64 << 10)))
-        if found is None:
-            return None, when
-        with contextlib.suppress(ValueError, OverflowError):
-            when = time.mktime(time.strptime(found[1], "%Y-%m-%d_%H:%M:%S"))
-        return int(found[2]), when
+        return int(found[1]) if found else None
 
     def _ended(self, attempt: Attempt) -> int:
         """Write down how it ended; after a failure that mostly passes, it begins again."""
@@ -255,16 +239,14 @@ class Supervisor:
         if again:
             run.retried += 1
             why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
-            waits = {"after": "failure", "for": why, "until": now(self.site.retry_wait_s)}
+            waits = {"for": why, "until": now(self.site.retry_wait_s)}
         self.change(state="waiting" if again else "ended", waits=waits)
         self.notify(str(attempt.outcome), found.cause if found else None)
         return AGAIN if again else 0
 
-    def _explained(self) -> Explanation | None:
-        from .why import explain
-
+    def _explained(self) -> views.Explanation | None:
         try:
-            return explain(self.site, self.run)
+            return views.explain(self.site, self.run)
         except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
             self.launcher(f"train: why it failed is not known: {error!r}")
             return None
@@ -272,7 +254,7 @@ class Supervisor:
     def notify(self, event: str, why: str | None = None) -> None:
         """Tell the declared command how the run goes, which never waits for it."""
         if self.site.notify:
-            known = listing.document(replace(self.run))  # with what its log says by now
+            known = views.document(replace(self.run))  # with what its log says by now
             document = {"schema": 1, "event": event, "time": now(), "why": why, **known}
             words = (self.site.notify, document, self.launcher)
             threading.Thread(target=notified, args=words).start()
@@ -296,10 +278,9 @@ def rendezvous(part: dict[str, Any], run: str) -> tuple[list[str], dict[str, str
 
 def notified(command: list[str], document: dict[str, Any], log: Log) -> None:
     """Run the command of `training_notify` with a document; log what went wrong."""
-    text, quiet = f"{json.dumps(document)}\n", {"stdout": subprocess.DEVNULL}
-    quiet |= {"stderr": subprocess.DEVNULL, "capture_output": False, "start_new_session": True}
-    environment = host.plain_variables()
-    said = host.call(*command, input=text, seconds=_NOTIFY_S, cwd="/", env=environment, **quiet)
+    given = {"cwd": "/", "env": host.plain_variables(), "start_new_session": True}
+    given |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    said = host.call(*command, input=f"{json.dumps(document)}\n", seconds=_NOTIFY_S, **given)
     if said.returncode:
         why = said.stderr or f"ended with {said.returncode}"
         log(f"train: the command of training_notify {why}")

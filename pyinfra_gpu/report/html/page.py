@@ -62,7 +62,7 @@ def command(request: Request, output: str) -> int:
     if output != "-" and not target.parent.is_dir():  # said before any host is asked
         raise click.ClickException(f"{target.parent} is not a folder")
     answer = run(request)
-    runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
+    runs = () if answer.reasons else ask_all(request, "list").hosts
     text = page(answer, {host.name: host for host in runs})
     if output == "-":
         return show(text) or answer.exit_code

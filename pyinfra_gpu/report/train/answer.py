@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -22,8 +20,7 @@ LIMIT = 2 << 20
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 Word = Annotated[str, Field(pattern=r"^[a-z ]{1,20}$")]
-Text = Annotated[str, Field(max_length=8192)]
-Shown = Annotated[Text, AfterValidator(one_line)]
+Shown = Annotated[str, Field(max_length=8192), AfterValidator(one_line)]
 
 
 class Run(Note):
@@ -57,19 +54,6 @@ class Runs(Note):
     runs: Annotated[tuple[Run, ...], Field(max_length=1000)]
 
 
-class Why(Note):
-    """Why a run failed: `text` is what the launcher shows on its host; the rest is passed on."""
-
-    model_config = ConfigDict(extra="allow")
-
-    run: Name
-    what: Text
-    outcome: Text = ""
-    across: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
-    ended: Number | None = None
-    text: Text = ""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRuns:
     """What one host said.
@@ -86,7 +70,6 @@ class HostRuns:
     lines: tuple[str, ...] = ()
     ok: bool = True
     absent: bool = False
-    explained: Why | None = None
     part: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -159,16 +142,11 @@ def told_of(run: Run) -> list[str]:
 
 def printed(answer: TrainAnswer) -> str:
     """Return what the launchers printed, the same answer of several hosts once."""
-    elsewhere = _consequences(answer)
     blocks: dict[tuple[str, ...], list[str]] = {}
     named = len(answer.hosts) > 1 or any(not host.ok or host.reason for host in answer.hosts)
     for host in answer.hosts:
-        said = [*host.lines]
-        if why := host.explained:
-            text = f"{why.what}; {elsewhere[host.name]}" if host.name in elsewhere else why.text
-            said = [indented(line) for line in text.splitlines() or [why.what]]
-        said += [f"! {host.reason}"] if host.reason else []
-        blocks.setdefault(tuple(said), []).append(host.name)
+        said = (*host.lines, *([f"! {host.reason}"] if host.reason else []))
+        blocks.setdefault(said, []).append(host.name)
     texts = [
         "\n".join([*([f"{', '.join(names)}:"] if named else []), *said])
         for said, names in blocks.items()
@@ -179,20 +157,3 @@ def printed(answer: TrainAnswer) -> str:
 def indented(line: str) -> str:
     """Return a line of a host's as text, with the blanks before it."""
     return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
-
-
-def _consequences(answer: TrainAnswer) -> Mapping[str, str]:
-    """Return host -> where the cause is, of a run of several hosts that ended elsewhere first."""
-    ends = sorted(
-        (why.run, why.ended, host.name, why.outcome)
-        for host in answer.hosts
-        if (why := host.explained) and why.across and why.ended
-    )
-    found: dict[str, str] = {}
-    for _, ended in groupby(ends, key=itemgetter(0)):
-        (_, _, first, became), *others = ended
-        text = f"the ranks of {first} failed first; the cause is shown there"
-        if became == "stopped":
-            text = f"it was stopped on {first}, and its ranks here lost those"
-        found |= {name: text for _, _, name, outcome in others if outcome != "stopped"}
-    return found

@@ -19,7 +19,7 @@ from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check.running import Request, ask, known
-from pyinfra_gpu.report.train.answer import LIMIT, HostRuns, Runs, TrainAnswer, Why, indented
+from pyinfra_gpu.report.train.answer import LIMIT, HostRuns, Runs, TrainAnswer, indented
 from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def _answer_of(
         seen = answer(state, host, spec)
         facts = {} if isinstance(seen, Unanswered) else facts_of(seen)
         variables["PYINFRA_GPU_HOST_FACTS"] = json.dumps(facts)
-    form: type[Runs | Why] | None = Runs if lists else Why if verb == "why" else None
-    own = ["list" if lists else verb, *(["--json"] if form else []), *words]
+    own = ["list", "--json", *words] if lists else [verb, *words]
     environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
     text = f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
@@ -71,18 +70,17 @@ def _answer_of(
     if isinstance(said, Unanswered):
         return said
     ok = said.ok
-    if ok and form:
-        found = document.read(form, "\n".join(said.stdout), limit=LIMIT)
+    if ok and lists:
+        found = document.read(Runs, "\n".join(said.stdout), limit=LIMIT)
         if isinstance(found, Runs):
             return HostRuns(name=name, runs=found.runs)
-        if isinstance(found, Why):
-            return HostRuns(name=name, explained=found)
         why = found.reason if isinstance(found, Unknown) else "it is empty"
         return HostRuns(name=name, reason=f"what it says cannot be read: {why}")
-    lines = [indented(each) for each in said.lines[-_MOST_LINES:] if each.strip()]
+    lines = [*map(indented, said.lines[-_MOST_LINES:])]
     if lists:
-        return HostRuns(name=name, reason=shortened((lines or ["it says nothing"])[-1], 300))
-    part = {} if ok and verb == "logs" else _part(lines)
+        last = next((each for each in reversed(lines) if each), "it says nothing")
+        return HostRuns(name=name, reason=shortened(last, 300))
+    part = {} if ok and verb in ("logs", "why") else _part(lines)
     lines = [line for line in lines if not (part and line.startswith("{"))]
     return HostRuns(name=name, lines=tuple(lines), ok=ok, part=part)
 

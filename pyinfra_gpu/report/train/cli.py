@@ -17,7 +17,7 @@ from pyinfra_gpu.report.train.answer import TrainAnswer, printed, render
 from pyinfra_gpu.report.train.asking import LISTS, ask_all, lead
 from pyinfra_gpu.text import columns, draws, some
 
-VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
+VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why")
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or could not be asked; 2 a run"
     " failed, is stalled or has a NaN or infinite loss, or a usage error. 1 takes"
@@ -27,8 +27,6 @@ _ACROSS = ("start", "stop", "resume")
 _ALL = (*_ACROSS, "try")
 _INTERRUPTED = 130
 _WATCH_EVERY_S = 5.0
-_SCREEN = ("--once", "--plain")
-"""What of `train watch` on a host says how it is drawn there."""
 
 
 def _groups(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
@@ -68,8 +66,8 @@ def command(
     """Start, follow, stop and explain training runs.
 
     Runs the launcher on every host at once and shows what each answers. ACTION is one of start,
-    try, list, watch, stop, resume, logs, why and presets; words that are not among the options
-    below go to the launcher unchanged.
+    try, list, watch, stop, resume, logs and why; words that are not among the options below go to
+    the launcher unchanged.
     """
     if action == "logs" and {"-f", "--follow"} & {*words}:
         raise click.UsageError("logs are followed on their host: run `train logs -f` there")
@@ -83,9 +81,11 @@ def command(
     if KeyboardInterrupt not in Hub.NOT_ERROR:
         Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)  # else gevent prints a traceback
     try:
-        once = action == "watch" and "--once" in words  # the launcher's, which is asked for a list
-        asked = [word for word in words if not (action == "watch" and word in _SCREEN)]
-        return _asked(request, "list" if once else action, asked, across, as_json=as_json)
+        asked = [*words]
+        if action == "watch" and "--once" in asked:  # the launcher's, which is asked for a list
+            asked.remove("--once")
+            action = "list"
+        return _asked(request, action, asked, across, as_json=as_json)
     except KeyboardInterrupt:
         listed = f"`pyinfra-gpu train {request.inventory} list`"
         print(f"\nruns continue: {listed} shows them", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts the program that builds torch as a unit of systemd's, unless it is at work already.
 #
-#   sh start.sh UNIT OWNER PROGRAM FOLDER MEMORY
+#   sh build.sh UNIT OWNER PROGRAM FOLDER MEMORY
 #
 # OWNER   the user who builds; empty: whoever runs this, who is not root, in a unit of their own
 # MEMORY  MiB that the unit may use
@@ -25,6 +25,8 @@ set -- --quiet --unit="$unit" --description="Builds torch from source (pyinfra-g
 	--service-type=exec --property=LogRateLimitIntervalSec=0 \
 	--property=Nice=10 --property=CPUWeight=20 --property=IOSchedulingClass=idle \
 	--property=OOMPolicy=continue --property=MemoryMax="${memory}M" --property=TimeoutStopSec=60 \
+	--property=RuntimeDirectory="${unit%.service}" --property=RuntimeDirectoryPreserve=yes \
+	--property=ExecStartPre='/bin/rm -f ${RUNTIME_DIRECTORY}/said' \
 	/usr/bin/python3 -I "$program" run "$folder"
 if [ "$owner" ]; then set -- --uid="$owner" "$@"; else set -- --user "$@"; fi
 if said=$(systemd-run "$@" 2>&1); then exit 0; fi

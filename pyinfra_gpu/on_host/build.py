@@ -1,27 +1,34 @@
-"""What a build of torch is, and does: fetch, install tools, configure, check, compile, prove.
+"""Builds torch from source on one host: `python3 -I build.py run FOLDER`, as the owner.
 
-A step leaves a mark when all of it is on disk, and takes the mark away before it begins again:
-what a kill or a power cut left half is thrown away. What was compiled is in ccache.
+FOLDER holds `plan.json`, which the controller writes. It runs as a unit of systemd's, whose journal
+has all that its programs print. Everything but the source
+and what ccache has is made anew each time, so that nothing depends on what a kill or a power cut
+left half. It needs Python 3.9 or newer, git and ccache, and no package of Python's.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
+import importlib
 import json
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-SAYS = "pyinfra-gpu: "
-"""Begins each line of the journal in which the program says something itself."""
+SAYS = "torch: "
+"""Begins each line in which the program says something itself."""
 
 FAILED = "failed in "
 """Begins what it says last where it failed; the first error is in the lines behind it."""
@@ -32,16 +39,26 @@ PRINTED = "| "
 BUILDING = "building"
 """A file in the folder, locked by the program while it is at work: which build, which phase."""
 
+SAID = "said"
+"""A file in the unit's folder below /run: what the program at work, or the last one, said itself.
+There is room there where the disk of the build is full."""
+
 MIB_PER_JOB = 2048
 MIB_PER_CUDA_JOB = 4096
 MIB_PER_FLASH_JOB = 6144
 """flash-attention's files take up to 5.3 GiB each (pytorch#130443)."""
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+ANSWER = "pyinfra-gpu-proof "
+"""Begins the one line in which the process that imported torch tells what it found."""
+
+UV_THREAD = "pt_tcpstore_uv"
+
 _KEPT = 100_000
 """Lines that are kept of what a program printed, to find its first error in."""
 
 _LINES = 12  # of them, from the first error on
+_PROGRESS_S = 60
+_OFF = ("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND")
 _ERROR = re.compile(
     r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|no space left|cannot find"
     r"|could not find|fatal)\b"
@@ -54,8 +71,8 @@ _KILLED = re.compile(
 )
 _LIBUV = "TORCH_USE_LIBUV"
 _CODE = re.compile(r"(?:code=\[?|-arch[= ])(sm_\d+)")
-_VERSION = re.compile(r"^-- Building version (\S+)\s*$", re.M)
-_SCIKIT = re.compile(r"^build-backend\s*=\s*[\"']scikit_build_core", re.M)
+_VERSION = re.compile(r"-- Building version (\S+)\s*$")
+_STEP = re.compile(r"\[\d+/\d+\] ")
 _REQUIRES = """\
 import build, sys
 print(*build.ProjectBuilder(sys.argv[1]).build_system_requires, sep="\\n")
@@ -78,7 +95,6 @@ class Plan:
     """What is to be built: the controller writes it into FOLDER/plan.json."""
 
     fingerprint: str  # of all that is declared for it; another one is another build
-    ingredients: Mapping[str, Any]  # what the fingerprint is made of, by name
     git: str
     commit: str
     version: str  # that the wheel is to have, e.g. "2.14.1+cu130"
@@ -101,16 +117,14 @@ class Plan:
     def read(cls, path: Path) -> Plan:
         """Return the plan in a file. Raises BuildError where it cannot be read."""
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{field.name: known[field.name] for field in fields(cls)})
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise BuildError(f"{path} cannot be read ({error}): run the deploy again") from error
 
     @property
     def distributed(self) -> bool:
         """Whether torch is to have a store, which libuv serves."""
-        off = ("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND")
-        return self.settings.get("USE_DISTRIBUTED", "").upper() not in off
+        return self.settings.get("USE_DISTRIBUTED", "").upper() not in _OFF
 
     @property
     def code(self) -> list[str]:
@@ -119,26 +133,11 @@ class Plan:
 
 
 def say(text: str) -> None:
-    """Print a line of our own into the journal; who follows the build shows it."""
+    """Say something to whoever follows the build, and to the journal."""
     print(f"{SAYS}{text}", flush=True)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file, so that no reader and no power cut shows half of it. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def text_of(path: Path) -> str:
-    """Return a file's text without its end of line; empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    said = Path(os.environ["RUNTIME_DIRECTORY"], SAID)
+    with said.open("a", encoding="utf-8", errors="replace") as file:
+        file.write(f"{SAYS}{text}\n")
 
 
 def digest(path: Path) -> str:
@@ -148,12 +147,6 @@ def digest(path: Path) -> str:
         while chunk := file.read(1 << 20):
             made.update(chunk)
     return made.hexdigest()
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, where there is one. Raises OSError where it cannot."""
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
@@ -175,7 +168,6 @@ class Build:
     """A build in its folder, and its steps.
 
     + source: the tree; fetched: is there while the tree is a whole checkout, and on disk
-    + configured: in CMake's folder: the plan's fingerprint and the boot of the machine
     + tools: a virtual environment with what builds torch
     + manifest: what the one wheel in `wheels` is: written last, when that is proven
     """
@@ -184,17 +176,7 @@ class Build:
         self.plan, self.root = plan, root
         self.source, self.fetched, self.tools = root / "source", root / "fetched", root / "tools"
         self.build = self.source / "build"
-        self.configured = self.build / ".pyinfra-gpu-configured"
         self.wheels, self.manifest = root / "wheels", root / "wheel.json"
-        self.current = f"{plan.fingerprint} {text_of(_BOOT_ID)}"
-
-    @property
-    def is_scikit(self) -> bool:
-        """Whether scikit-build-core builds the tree; else setuptools does.
-
-        PyTorch 2.14 and newer have a setup.py still, which only forwards: pyproject.toml counts.
-        """
-        return _SCIKIT.search(text_of(self.source / "pyproject.toml")) is not None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -210,6 +192,7 @@ class Build:
             # Both, or the version gets the commit's digits behind it.
             "PYTORCH_BUILD_VERSION": plan.version,
             "PYTORCH_BUILD_NUMBER": "1",
+            "NINJA_STATUS": "[%f/%t] %W left, ",
             "CMAKE_GENERATOR": "Ninja",
             "CMAKE_PREFIX_PATH": str(self.tools),
             "CMAKE_C_COMPILER_LAUNCHER": "ccache",
@@ -236,51 +219,61 @@ class Build:
             }
         return made
 
-    def tried(self, words: Sequence[str], **more: str) -> tuple[int, list[str]]:
+    def tried(
+        self, words: Sequence[str], seen: Callable[[str], None] | None = None, **more: str
+    ) -> tuple[int, list[str]]:
         """Run a program in the tree; return its exit status and the last lines that it printed.
 
+        + seen: is given each line; what it raises ends the program, with all that it started
         + more: variables beside those of all programs
 
-        All that it prints goes to the journal.
+        All that it prints goes to the journal; of ninja's steps one a minute is said.
         """
         print(f"+ {shlex.join(words)}", flush=True)
         kept: deque[str] = deque(maxlen=_KEPT)
-        folder = self.source if self.source.exists() else self.root
+        folder, due = self.source if self.source.exists() else self.root, 0.0
         try:
             running = subprocess.Popen(
                 [*words], cwd=folder, env={**self.environment, **more}, text=True, errors="replace",
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise BuildError(f"{words[0]} cannot be run: {error.strerror}") from error
         with running:
-            for line in running.stdout or ():
-                print(line.rstrip("\n"), flush=True)
-                kept.append(line.rstrip("\n"))
+            for line in map(str.rstrip, running.stdout or ()):
+                print(line, flush=True)
+                kept.append(line)
+                if _STEP.match(line) and time.monotonic() > due:
+                    say(line[:60])
+                    due = time.monotonic() + _PROGRESS_S
+                try:
+                    if seen:
+                        seen(line)
+                except BaseException:
+                    os.killpg(running.pid, signal.SIGKILL)
+                    raise
         return running.returncode, [*kept]
 
     def run(self, what: str, *words: str) -> list[str]:
         """Run a program, as `tried` does, and raise BuildError where it fails.
 
-        + what: what it does, for the sentence, e.g. "configuring"
+        + what: what it does, for the sentence, e.g. "checking out"
         """
         status, lines = self.tried(words)
         if status != 0:
             raise failure(what, status, lines)
         return lines
 
-    def sync(self) -> None:
-        """Have everything on the file system of the build on disk."""
-        subprocess.run(["sync", "-f", str(self.root)], check=False)
-
     def fetch(self) -> None:
-        """Have the commit in `source`, with all its submodules; files of a build stay.
+        """Have the commit in `source`, with all its submodules and nothing else.
 
         PyTorch itself only looks whether any of six files of the submodules is there.
         """
         tree, url = self.source, self.plan.git
         if not self.fetched.exists():
-            remove(tree)
+            if tree.exists():
+                shutil.rmtree(tree)
             self.run("making a repository", "git", "init", "--quiet", str(tree))
         self.fetched.unlink(missing_ok=True)
         # Relative addresses of submodules count from the remote's.
@@ -292,7 +285,12 @@ class Build:
             update = ("submodule", "--quiet", "update", "--init", "--recursive", "--force")
             for words in (["submodule", "--quiet", "sync", "--recursive"], [*local, *update]):
                 self.run("fetching the submodules", "git", *words)
-        self.sync()
+        # CMake keeps what it once found, and clones NCCL only where nothing is at its place.
+        clean = ("clean", "--quiet", "-ffdx")
+        inner = ("submodule", "--quiet", "foreach", "--recursive", f"git {' '.join(clean)}")
+        for each in (clean, inner):
+            self.run("cleaning the checkout", "git", *each)
+        os.sync()
         self.fetched.touch()
 
     def _check_out(self) -> None:
@@ -312,55 +310,39 @@ class Build:
             )
         self.run("checking out", "git", "checkout", "--quiet", "--force", "--detach", commit)
 
-    def environment_with(self, folder: Path, what: str, *wanted: str) -> None:
-        """Make a virtual environment of the declared Python with requirements, or wheels."""
+    def environment_with(self, folder: Path, what: str, *wanted: str) -> str:
+        """Make a virtual environment of the declared Python with requirements, or wheels; return
+        its Python.
+        """
+        python = f"{folder}/bin/python"
         self.run(what, *self.plan.venv, str(folder))
-        self.run(what, *self.plan.install, "--python", f"{folder}/bin/python", *wanted)
+        self.run(what, *self.plan.install, "--python", python, *wanted)
+        return python
 
     def install_tools(self) -> None:
         """Have CMake, ninja and what the tree asks for in an environment of their own."""
-        self.configured.unlink(missing_ok=True)  # from here on nothing is
-        what, python = "installing what builds torch", f"{self.tools}/bin/python"
-        self.environment_with(self.tools, what, *self.plan.tools)
+        what = "installing what builds torch"
+        python = self.environment_with(self.tools, what, *self.plan.tools)
         asks = self.run(what, python, "-c", _REQUIRES, str(self.source))
         self.run(what, *self.plan.install, "--python", python, *asks)
 
-    def configure(self) -> None:
-        """Have a build folder made by this very plan, from the tree as it was fetched.
-
-        CMake keeps what it once found, and clones NCCL only where nothing is at its place.
-        """
-        clean = ("clean", "--quiet", "-ffdx")
-        inner = ("submodule", "--quiet", "foreach", "--recursive", f"git {' '.join(clean)}")
-        for words in (clean, inner):
-            self.run("cleaning the checkout", "git", *words)
-        python = f"{self.tools}/bin/python"
-        configure = [python, "setup.py", "build", "--cmake-only"]
-        if self.is_scikit:
-            # It cannot configure alone; what it would call is CMake all the same.
-            configure = ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"]
-            configure += [f"-D{name}={value}" for name, value in self.plan.settings.items()]
-            configure += [f"-DPython_EXECUTABLE={python}"]
-        self.check("\n".join(self.run("configuring", *configure)))
-        write_whole(self.configured, self.current)
-
-    def check(self, said: str) -> None:
+    def check(self, version: str) -> None:
         """Raise BuildError where hours would be spent on another build than the declared one.
 
-        + said: what configuring printed
+        + version: that the tree says it builds
 
         CMake's summary cannot prove libuv or the architectures: with a system TensorPipe it says
         "distributed 1, tensorpipe 1", and not one file is compiled with TORCH_USE_LIBUV.
         """
-        plan, version = self.plan, _VERSION.search(said)
-        commands = [self.build / "build.ninja", *self.build.glob("CMakeFiles/rules.ninja")]
-        text = "".join(map(text_of, commands))
-        made, found = sorted(set(_CODE.findall(text))), version[1] if version else plan.version
+        plan, commands = self.plan, [self.build / "build.ninja"]
+        commands += self.build.glob("CMakeFiles/rules.ninja")
+        text = "".join(each.read_text(encoding="utf-8", errors="replace") for each in commands)
+        made = sorted(set(_CODE.findall(text)))
         for wrong, sentence in (
             (
-                found != plan.version,
-                f"the tree would build torch {found}, and {plan.version} is declared: it does not"
-                " take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
+                version != plan.version,
+                f"the tree would build torch {version}, and {plan.version} is declared: it does"
+                " not take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
             ),
             (
                 plan.distributed and _LIBUV not in text,
@@ -378,21 +360,30 @@ class Build:
                 raise BuildError(sentence)
 
     def compile_all(self) -> None:
-        """Have ninja compile what is missing, and one wheel made by the tree's own backend.
+        """Have one wheel made by the tree's own backend; it is ended where `check` says so.
 
-        Where memory runs out half as many compilers go on. Their number is counted anew each time:
-        the limit may have been raised.
+        Where memory runs out half as many compilers go on with what is missing.
         """
         plan, each = self.plan, MIB_PER_JOB if self.plan.cuda is None else MIB_PER_CUDA_JOB
         number = max(1, min(len(os.sched_getaffinity(0)), plan.memory_mib // each))
         words = [f"{self.tools}/bin/python", "-m", "build", "--wheel", "--no-isolation"]
-        words += ["-Cbuild-dir=build"] if self.is_scikit else []
+        # For scikit-build-core, from 2.14 on; setuptools passes over them.
+        words += ["-Cbuild-dir=build"]
+        words += [f"-Ccmake.define.{name}={value}" for name, value in plan.settings.items()]
         words += ["--outdir", str(self.wheels), str(self.source)]
-        self.manifest.unlink(missing_ok=True)
-        remove(self.wheels)
+        versions, checked = [plan.version], False
+
+        def seen(line: str) -> None:
+            nonlocal checked
+            if said := _VERSION.match(line):
+                versions.append(said[1])
+            if line == f"-- Build files have been written to: {self.build}":
+                self.check(versions[-1])
+                checked = True
+
         while True:
             jobs = dict.fromkeys(("MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"), str(number))
-            status, lines = self.tried(words, NINJA_STATUS="[%f/%t] %W left, ", **jobs)
+            status, lines = self.tried(words, seen, **jobs)
             if status == 0:
                 break
             if not any(map(_KILLED.search, lines)):
@@ -403,7 +394,9 @@ class Build:
                     " may use: raise pytorch_build_memory_gib, or build on a host with more memory"
                 )
             number //= 2
-            say(f"memory ran out: the build goes on with {number} compilers side by side")
+            say(f"memory ran out: it goes on with {number} compilers side by side")
+        if not checked:
+            self.check(versions[-1])
         found = [path.name for path in self.wheels.glob("*.whl")]
         if len(found) != 1 or not found[0].startswith(f"torch-{plan.version}-"):
             raise BuildError(
@@ -411,24 +404,45 @@ class Build:
                 " is declared: does the tree take PYTORCH_BUILD_VERSION?"
             )
 
+    def prove(self) -> None:
+        """Install the wheel into an empty environment, try it there, and write its manifest."""
+        (wheel,), clean = self.wheels.glob("*.whl"), self.root / "proof"
+        what = "installing the wheel in an empty environment"
+        python = self.environment_with(clean, what, str(wheel))
+        program = str(Path(__file__).resolve())
+        lines = self.run("importing the built torch", python, "-I", program, "inside")
+        answers = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
+        if not answers:
+            raise BuildError("the built torch was imported, and the proof said nothing")
+        judge(self.plan, json.loads(answers[-1]))
+        document = {
+            "fingerprint": self.plan.fingerprint,
+            "file": wheel.name,
+            "sha256": digest(wheel),
+            "size": wheel.stat().st_size,
+        }
+        shutil.rmtree(clean)
+        new = self.root / ".wheel.json.tmp"
+        new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        os.sync()
+        new.replace(self.manifest)
+
     def is_proven(self) -> bool:
         """Tell whether the wheel of this plan lies there as its manifest says."""
         try:
-            known = json.loads(text_of(self.manifest))
+            known = json.loads(self.manifest.read_text(encoding="utf-8"))
             whole = digest(self.wheels / str(known["file"])) == known["sha256"]
             return bool(whole and known["fingerprint"] == self.plan.fingerprint)
         except (OSError, ValueError, LookupError, TypeError):
             return False
 
 
-def build(folder: Path, prove: Callable[[Build], None]) -> int:
+def build(folder: Path) -> int:
     """Build what the plan in a folder says; return 0 where the wheel is there and proven.
-
-    + prove: proves the wheel, and writes its manifest
 
     Why it failed is what it says last.
     """
-    say(phase := "plan")
+    phase = "plan"
     try:
         of = Build(Plan.read(folder / "plan.json"), folder)
         with os.fdopen(os.open(folder / BUILDING, os.O_WRONLY | os.O_CREAT, 0o644), "w") as held:
@@ -437,16 +451,15 @@ def build(folder: Path, prove: Callable[[Build], None]) -> int:
                 return 0
             if shutil.which("ccache", path=of.environment["PATH"]) is None:
                 raise BuildError("ccache is missing, without which nothing is built: install it")
-            steps: dict[str, Callable[[], None]] = {
+            of.manifest.unlink(missing_ok=True)
+            shutil.rmtree(of.wheels, ignore_errors=True)
+            steps = {
                 "fetch": of.fetch,
                 "requirements": of.install_tools,
-                "configure": of.configure,
                 "compile": of.compile_all,
-                "prove": lambda: prove(of),
+                "prove": of.prove,
             }
             for phase, work in steps.items():
-                if phase in ("requirements", "configure") and text_of(of.configured) == of.current:
-                    continue
                 # In place, always as long: a reader sees the one phase or the next.
                 os.pwrite(held.fileno(), f"{of.plan.fingerprint} {phase:<12}\n".encode(), 0)
                 say(phase)
@@ -459,3 +472,72 @@ def build(folder: Path, prove: Callable[[Build], None]) -> int:
             say(f"{PRINTED}{line[:400]}")
         return 1
     return 0
+
+
+# -- the proof
+
+
+def judge(plan: Plan, found: dict[str, Any]) -> None:
+    """Raise BuildError where what torch says of itself is not what is declared."""
+    for name, wanted in (("version", plan.version), ("git_version", plan.commit)):
+        if found[name] != wanted:
+            raise BuildError(f"the built torch says its {name} is {found[name]}, not {wanted}")
+    if found["unloadable"]:
+        path, why = found["unloadable"][0]
+        raise BuildError(f"the built torch's library {path} cannot be loaded", (why,))
+    if plan.rehearsal:
+        return
+    made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
+    if made != plan.code:
+        raise BuildError(f"the built torch has code for {made}, and {plan.code} is declared")
+    if plan.distributed and found["store"] != [UV_THREAD]:
+        why = str(found["store_error"] or f"its threads are {found['store']}")
+        raise BuildError("the built torch does not serve its store with libuv", (why,))
+
+
+def inside() -> int:
+    """Print what torch says of itself, as one line of JSON, in an environment that has it."""
+    torch = importlib.import_module("torch")
+    found: dict[str, Any] = {
+        "version": str(torch.__version__),
+        "git_version": getattr(torch.version, "git_version", None),
+        **libraries(Path(str(torch.__file__)).parent),
+        "archs": (),
+        "store": (),
+        "store_error": None,
+    }
+    if hasattr(torch, "cuda"):
+        found["archs"] = [*torch.cuda.get_arch_list()]
+    if hasattr(torch, "distributed") and torch.distributed.is_available():
+        found.update(_store())
+    print(f"{ANSWER}{json.dumps(found)}")
+    return 0
+
+
+def libraries(folder: Path) -> dict[str, Any]:
+    """Load every library with all of its symbols resolved, as a program would in the end."""
+    paths, unloadable = [path for path in folder.rglob("*.so*") if path.is_file()], []
+    for path in sorted(paths):
+        try:
+            ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+        except OSError as error:
+            unloadable.append([str(path.relative_to(folder)), str(error)[:300]])
+    return {"libraries": len(paths), "unloadable": unloadable}
+
+
+def _store() -> dict[str, Any]:
+    """Serve a store that asks for libuv, and look at the name of the thread that serves it."""
+    distributed = importlib.import_module("torch._C._distributed_c10d")
+    try:
+        store = distributed.TCPStore("127.0.0.1", 0, 1, True, use_libuv=True)
+        store.set("key", "value")
+        store.get("key")
+    except RuntimeError as error:
+        return {"store_error": str(error).strip().splitlines()[0][:300]}
+    threads = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+    return {"store": sorted(name for name in threads if name.startswith("pt_tcpstore"))}
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(inside() if sys.argv[1:] == ["inside"] else build(Path(sys.argv[2])))
