@@ -26,7 +26,8 @@ def declared(host: Host) -> HostSpec:
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
     if host not in _KEPT:
-        wanted = compatibility.resolve(data_of(host), host.name)
+        data = host.data.dict()  # type: ignore[no-untyped-call]
+        wanted = compatibility.resolve(data, host.name)
         torch, smoke = wanted.pytorch, wanted.smoke
         if torch.building is not None:
             _refuse_unknown_builder(wanted, host)
@@ -38,11 +39,6 @@ def declared(host: Host) -> HostSpec:
             wanted = wanted.but(smoke=smoke.but(across=across))
         _KEPT[host] = wanted
     return _KEPT[host]
-
-
-def data_of(host: Host) -> dict[str, object]:
-    """Return a host's data as pyinfra merges it: command line over host over group over all."""
-    return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
 def _refuse_unknown_builder(spec: HostSpec, host: Host) -> None:

@@ -166,9 +166,7 @@ def reach(
         abandon(host)  # whatever is still on its way has nobody to come to
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
-        why = str(error.args[0] if error.args else error)
-        why = why.removeprefix("Could not connect (").removesuffix(")")
-        return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
+        return Unanswered(reason=str(error), unreachable=True)
     except EOFError:
         return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
     except TooMuchError as error:

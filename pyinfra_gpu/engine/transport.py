@@ -268,7 +268,7 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
         if why.startswith("Authentication error"):
             why += "; `ssh HOST` by hand says whether user and key are right"
         why = _WRAPPED.sub(r"\1", why).replace("EOF error ()", "it hung up before the login")
-        raise ConnectError(f"Could not connect ({shortened(why, _LONGEST)})") from None
+        raise ConnectError(f"could not be reached: {shortened(why, _LONGEST)}") from None
 
 
 def install() -> None:
