@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, get_type_hints
 
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Entry, Record, Rows
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS, OWNED, OWNERS_KEYS
-from pyinfra_gpu.text import one_line
 
 LONGEST = 2 << 20
 """Bytes that an answer may have; a host with all there is to tell comes to a quarter of that."""
@@ -25,6 +24,9 @@ MOST_ROWS = 10_000
 """Rows of one list; a host with every package there is has a fifth of that."""
 CUT_OFF = "the probe's output was cut off"
 NOT_REPORTED = "the probe did not report it"
+
+
+_object: Any = partial(document.read, dict[str, Any], limit=LONGEST)
 
 
 class Answer:
@@ -39,9 +41,8 @@ class Answer:
         body = rows[rows.index(FIRST_LINE) + 1 :] if FIRST_LINE in rows else []
         whole = LAST_LINE in body
         text = "\n".join(body[: body.index(LAST_LINE)]) if whole else ""
-        self._roots = _object(text) if whole else Unknown(CUT_OFF)
-        owners = self.value(str, "owner")
-        self._owners = owners if isinstance(owners, Unknown) else _object(owners)
+        self._roots: Any = _object(text) if whole else Unknown(CUT_OFF)
+        self._owners: Any = _object(self.value(str, "owner"))
         self.python = isinstance(self._roots, Unknown) or self._roots.get("python3", 3) is not None
         self.problem = None
         if FIRST_LINE not in rows:
@@ -113,11 +114,3 @@ def parse(lines: Iterable[str]) -> Record:
 @cache
 def _hints(form: type) -> dict[str, Any]:
     return get_type_hints(form, include_extras=True)
-
-
-def _object(text: str) -> dict[str, Any] | Unknown:
-    try:
-        found = document.loads(text, LONGEST)
-    except ValueError as error:
-        return Unknown(one_line(str(error)))
-    return found if isinstance(found, dict) else Unknown("it is no object in JSON")
