@@ -87,11 +87,11 @@ def _goes(host: Shown) -> bool:
 
 
 def _at_one(act: bool, state: State, host: Host, spec: HostSpec) -> Shown | Unanswered:
-    """Look at one host and remove what is ours, or say what would be."""
-    seen = answer(state, host, spec)
-    if isinstance(seen, Unanswered):
-        return seen
-    if reason := _at_work(spec, seen):
+    """Look at one host and remove what is ours, or say what would be: the owner, and then root."""
+    record = answer(state, host, spec)
+    if isinstance(record, Unanswered):
+        return record
+    if reason := _at_work(spec, record):
         return Unanswered(reason=reason)
     if act:
         state.current_stage = StateStage.Execute
@@ -99,13 +99,22 @@ def _at_one(act: bool, state: State, host: Host, spec: HostSpec) -> Shown | Unan
             lease.ensure(state, host, spec)
         except lease.LeaseError as error:
             return Unanswered(reason=shortened(str(error), _LONGEST))
-    rows = _removed(state, host, spec, seen, act=act)
-    if isinstance(rows, Unanswered):
-        return rows
-    done = Shown(
-        name=host.name, state="nothing to remove", rehearsal=spec.rehearsal, rows=tuple(rows)
-    )
-    return replace(done, state="removed" if act else "would be removed") if _goes(done) else done
+    owner, root = as_owner(spec, record), as_root(spec)
+    alone = owner == root or owner_name(spec, record) == ROOT
+    rows: dict[Row, None] = {}
+    for user in (root,) if alone else (owner, root):
+        header = system_files.HEADER.strip()
+        words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
+        program = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
+        said = run_program(state, host, program, user, seconds=deadlines.CLONE)
+        if isinstance(said, Unanswered):
+            begun = "broken off, and some of it is gone: " if act else ""
+            return Unanswered(reason=shortened(begun + said.reason, _LONGEST))
+        things = (each.partition(" ") for each in said)
+        rows |= dict.fromkeys(Row(label=word, text=path) for word, _, path in things)
+    gone = "removed" if act else "would be removed"
+    found = Shown(name=host.name, state=gone, rehearsal=spec.rehearsal, rows=tuple(rows))
+    return found if _goes(found) else replace(found, state="nothing to remove")
 
 
 def _at_work(spec: HostSpec, record: Record) -> str:
@@ -125,29 +134,9 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     Of the folders below the prefix, what stays in them is the program's to say.
     """
     below = f"{spec.paths.prefix}/"
-    all_of = [getattr(p, name) for p in (spec.paths, beside(spec.paths)) for name in vars(Paths)]
-    tails = [p.removeprefix(below) for p in all_of if isinstance(p, str) and p.startswith(below)]
-    tops = [below + top for top in dict.fromkeys(tail.partition("/")[0] for tail in tails)]
-    ours = (*files.ALL, *system_files.ALL, dirname(system_files.REBOOTS))
-    outside = ours if spec.privilege == "sudo" else ()
-    return (*tops, *outside)
-
-
-def _removed(
-    state: State, host: Host, spec: HostSpec, record: Record, *, act: bool
-) -> dict[Row, None] | Unanswered:
-    """Return a row ("remove" or "keep" and a path) for each thing, the owner's and then root's."""
-    owner, root = as_owner(spec, record), as_root(spec)
-    alone = owner == root or owner_name(spec, record) == ROOT
-    rows: dict[Row, None] = {}
-    for user in (root,) if alone else (owner, root):
-        header = system_files.HEADER.strip()
-        words = ("1" if act else "", guard(user), spec.paths.prefix, header, *ours(spec))
-        program = on_host.program("remove/remove.sh", *words, uses=("files/root_only.sh",))
-        said = run_program(state, host, program, user, seconds=deadlines.CLONE)
-        if isinstance(said, Unanswered):
-            begun = "broken off, and some of it is gone: " if act else ""
-            return Unanswered(reason=shortened(begun + said.reason, _LONGEST))
-        things = (each.partition(" ")[::2] for each in said)
-        rows |= dict.fromkeys(Row(label=word, text=path) for word, path in things)
-    return rows
+    all_of = [
+        str(getattr(p, name)) for p in (spec.paths, beside(spec.paths)) for name in vars(Paths)
+    ]
+    tops = (below + p.removeprefix(below).partition("/")[0] for p in all_of if p.startswith(below))
+    outside = (*files.ALL, *system_files.ALL, dirname(system_files.REBOOTS))
+    return (*dict.fromkeys(tops), *(outside if spec.privilege == "sudo" else ()))

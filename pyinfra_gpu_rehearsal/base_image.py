@@ -12,13 +12,12 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyinfra_gpu.on_host.probe.apt import listed
-from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu_rehearsal.apt_repository import NAME, repack, write_repository
 from pyinfra_gpu_rehearsal.commands import LabError, Say, cached, remove_tree, run
 
@@ -88,7 +87,7 @@ class Archives(NamedTuple):
     options: tuple[str, ...]
 
 
-def own_lines(sources: Iterable[Source], codename: str) -> list[str]:
+def own_lines(sources: Iterable[Mapping[str, Any]], codename: str) -> list[str]:
     """Return what comes from the distribution's own archive, as lines of a sources.list.
 
     Third-party archives often use the same suite names, but have their own key.
@@ -96,14 +95,14 @@ def own_lines(sources: Iterable[Source], codename: str) -> list[str]:
     allowed = {codename + ending for ending in SUITE_ENDINGS}
     found = []
     for source in sources:
-        key = source.signed_by or ""
+        key = source["signed_by"] or ""
         is_own = not key.startswith("/") or re.search(r"(debian|ubuntu)-archive", key)
         # A key that stands in the file itself: the machine's archive keyring has it, too.
         option = f" [signed-by={key}]" if key.startswith("/") else ""
-        if is_own and "main" in source.components:
-            suites = [suite for suite in source.suites if suite.rstrip("/") in allowed]
-            rest = " ".join(source.components)
-            found += [f"deb{option} {source.uri} {suite} {rest}" for suite in suites]
+        if is_own and "main" in source["components"]:
+            suites = [suite for suite in source["suites"] if suite.rstrip("/") in allowed]
+            rest = " ".join(source["components"])
+            found += [f"deb{option} {source['uri']} {suite} {rest}" for suite in suites]
     return found
 
 
@@ -120,11 +119,11 @@ def archives_of(release: str = "", root: Path = Path("/")) -> Archives:
     if distribution not in ("debian", "ubuntu") or not codename:
         name = known.get("PRETTY_NAME", "unknown")
         raise LabError(f"hosts are made from Debian or Ubuntu packages, and this machine is {name}")
-    apt, sources = root / "etc/apt", list[Source]()
+    apt, sources = root / "etc/apt", list[Mapping[str, Any]]()
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if path.suffix in (".list", ".sources") and path.is_file():
             lines = path.read_text(errors="replace").splitlines()
-            sources += [Source(**each) for each in listed(str(path), lines)]
+            sources += listed(str(path), lines)
     lines = own_lines(sources, codename)
     if not lines:
         raise LabError(

@@ -8,12 +8,11 @@ from typing import Protocol
 
 from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
-from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
 from pyinfra_gpu.drift.rules import Rules, if_known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.packages.model import PackageChange, explain
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import some
 

@@ -22,7 +22,7 @@ from pyinfra_gpu.drift.driver_inventory import (
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.files import File, lost_files
-from pyinfra_gpu.drift.finding import CannotTell, Effect, Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.finding import CannotTell, Effect, Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
@@ -96,11 +96,16 @@ def declared(spec: HostSpec, record: Record) -> Iterator[File]:
         yield File(id=id_, path=apt_files.SOURCES, content=text.encode())
 
 
-def twice(record: Record, source: Repository) -> list[str]:
-    """Return the other lists with the declared repository; none works where their keys differ."""
-    listed = known(record.nvidia.sources)
-    same = [each.file for each in listed if each.uri.rstrip("/") == source.url]
-    return [file for file in dict.fromkeys(same) if file != apt_files.SOURCES]
+def twice(record: Record, source: Repository) -> dict[str, bool]:
+    """Return the other lists with the declared repository, and whether each names others as well.
+
+    None of them works where their keys differ.
+    """
+    found: dict[str, set[str]] = {}
+    for each in known(record.nvidia.sources):
+        found.setdefault(each.file, set()).add(each.uri.rstrip("/"))
+    others = {file: uris for file, uris in found.items() if file != apt_files.SOURCES}
+    return {file: len(uris) > 1 for file, uris in others.items() if source.url in uris}
 
 
 def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -122,10 +127,14 @@ def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
     yield from files.judge(record, declared(spec, record))
     source = trusted(spec, record)
-    for file in twice(record, source) if source else ():
+    for file, shared in (twice(record, source) if source else {}).items():
         found = f"{file} names the declared repository a second time"
-        expected, action = f"only {apt_files.SOURCES} to name it", f"rename it to {file}.disabled"
-        yield repair(Id.DRIVER_SOURCE_DIFFERS, found, expected, action)
+        expected, id_ = f"only {apt_files.SOURCES} to name it", Id.DRIVER_SOURCE_DIFFERS
+        if shared:
+            action = "take it out there, where other repositories are named too"
+            yield stop(id_, found, expected, action, f"sudoedit {file}")
+        else:
+            yield repair(id_, found, expected, f"rename it to {file}.disabled")
 
 
 # -- packages
@@ -338,15 +347,13 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
     The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
-    gives them that mode again: to change it on the device does not last. Files that no package
-    explains lie behind a folder on the way, or have a mode that root chose for good; a link that
-    dangles, and a file of our own packages, has a finding of its own.
+    gives them that mode again: to change it on the device does not last. Files lie behind a folder
+    on the way, or have a mode that root chose; a link that dangles has a finding of its own.
     """
     shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
     links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
-    lost = {each.path for each in if_known(record.nvidia.lost, ())} if ours(spec) else set()
     devices = [path for path in shut if path.startswith("/dev/")]
-    others = [each for each in shut if links.get(each, each) not in {None, *lost, *devices}]
+    others = [each for each in shut if links.get(each, each) not in {None, *devices}]
     if devices:
         found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
         yield report(
@@ -361,7 +368,7 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if others:
         found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
         expected = "libraries that the owner may read, and programs that the owner may run"
-        action = "left alone, since somebody chose that, for a folder or by dpkg-statoverride"
+        action = "left alone, since root chose that mode, or that of a folder on the way: open it"
         yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 

@@ -69,7 +69,6 @@ class Id(StrEnum):
 
     PACKAGES_MISSING = "packages.missing"
     PACKAGES_UNFINISHED = "packages.unfinished"
-    PACKAGES_SETTINGS_UNREADABLE = "packages.settings-unreadable"
 
     LAYOUT_DIRECTORY_DIFFERS = "layout.directory-differs"
 

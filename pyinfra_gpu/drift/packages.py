@@ -16,11 +16,6 @@ IDS = Id.of(STAGE)
 """What `packages.present` repairs."""
 
 _NAMED = 3  # so many are named
-_VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
-_GIT = "git"
-_COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
-_CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is not compiled again
-_HEADERS = "python3-dev"  # that module includes Python.h
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -37,15 +32,15 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
     Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
     are those of the distribution's own Python: another one has to bring its own.
     """
-    names = {_VENV, *spec.packages.extra}
+    names = {"python3-venv", *spec.packages.extra}
     if spec.training:
-        names.add(_GIT)
+        names.add("git")
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
-        names |= {_GIT, _COMPILER, _HEADERS, _CCACHE}
+        names |= {"git", "g++", "python3-dev", "ccache"}
     if spec.environment.dynamo:
         named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
         own = named == "3" or f"{system_python}.".startswith(f"{named}.")
-        names |= {_COMPILER, _HEADERS} if own else {_COMPILER}
+        names |= {"g++", "python3-dev"} if own else {"g++"}
     return tuple(sorted(names))
 
 
@@ -83,13 +78,4 @@ def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(Id.PACKAGES_UNFINISHED, found, expected, action, command, foreign)
 
 
-def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    del spec
-    if said := if_known(record.packages.settings, None):
-        found = f"the package manager cannot read its settings ({said})"
-        expected = "settings with which packages can be installed"
-        action = "left alone: repair or remove the file that it names"
-        yield report(Id.PACKAGES_SETTINGS_UNREADABLE, found, expected, action)
-
-
-judge = Rules(_missing, _unfinished, _settings)
+judge = Rules(_missing, _unfinished)

@@ -1,8 +1,9 @@
-"""Packages on a host: simulated, judged, fetched, and only then installed, under guard."""
+"""Packages on a host: simulated, judged, and only then installed, under guard."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.api.host import Host
@@ -17,8 +18,9 @@ from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages import apt
+from pyinfra_gpu.on_host import program, text
+from pyinfra_gpu.packages import files
+from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge, parse
 from pyinfra_gpu.spec import HostSpec
@@ -27,36 +29,74 @@ from pyinfra_gpu.text import shortened, some
 PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
-_KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
-"""Stage -> the key that asks for another version."""
 _COMPLETE = "Done"  # the last line of a simulation
-_FINISH = "finish an interrupted installation"
+_NOT_FETCHED = "E: Unable to fetch some archives"
+_FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
+_MODULES = "/var/lib/dkms"
+_APT_GET = (
+    # needrestart would restart services of the user's, without a question without a terminal.
+    *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"),
+    *("apt-get", "-y", "-q", "--no-install-recommends", "-o", "APT::Get::AutomaticRemove=false"),
+    # A configuration file that somebody changed stays as it is, without a question.
+    *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
+)
+# A name that is not on offer fails; as a pattern, "python3.9" could match others.
+_EXACTLY = ("-o", "APT::Cmd::Pattern-Only=true")
+_OURS_ONLY = (
+    *("-o", f"Dir::Etc::sourcelist={files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
+    # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
+    *("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any"),
+)
 
 
-def why(answer: Answer) -> str:
-    """Return why a command of apt's or dpkg's failed, in one clause."""
-    return answer.lines[-1] if answer.lost else reason(apt.errors_in(answer.lines), said_by="apt")
+def words(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tuple[str, ...]:
+    """Return the words of apt-get that install packages, without a question.
+
+    + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
+    + reinstall: also where a package is installed already
+    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+
+    Simulation and real run must not differ in more than an option.
+    """
+    return (
+        *(*_APT_GET, "-o", f"{MARK}=1", "-o", f"DPkg::Lock::Timeout={max(wait_s, 1)}"),
+        *("--allow-downgrades", "--allow-change-held-packages", *_EXACTLY),
+        # What is installed again to bring back lost files brings its configuration files, too.
+        *(("-o", "Dpkg::Options::=--force-confmiss") if reinstall else ()),
+        *("install", *(("--reinstall",) if reinstall else ()), *packages),
+    )
+
+
+def guarded(transaction: Sequence[str], judged: Simulation) -> str:
+    """Return the command that runs a transaction, and stops it where it is another one.
+
+    + judged: what was judged; before anything else changes, the command fails. What of it is on
+      hold and stays is on hold again when the command ends
+    """
+    allowed = "".join(f"{plain(each.name)} {each.new or '-'}\n" for each in judged.changes)
+    # What was removed would go on hold, too, and could not come back.
+    held = " ".join(each.name for each in judged.changes if each.new and each.held)
+    guard = text("packages/apt/guard.sh")
+    return program("packages/apt/transaction.sh", guard, allowed, held, *transaction)
+
+
+def _update(spec: HostSpec, more: Sequence[str] = ()) -> str:
+    wait_s = str(spec.preflight.apt_wait_s)
+    return program("packages/apt/update.sh", wait_s, "apt-get", "update", "-q", *more)
 
 
 def _apt(
     state: State, host: Host, spec: HostSpec, command: str, seconds: float, what: str | None = None
 ) -> Answer:
-    """Run a command that may wait for apt's lock first."""
+    """Run a command as root that may wait for apt's lock first."""
     seconds += spec.preflight.apt_wait_s
     return ask(state, host, command, as_root(spec), seconds=seconds, what=what)
 
 
-def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted installation left."""
-    return step(stage, _FINISH, apt.finish(), run_as=as_root(spec), seconds=deadlines.INSTALL)
-
-
 def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
     """Return the command that installs the Python by which a host is looked at."""
-    wait_s = spec.preflight.apt_wait_s
-    words = apt.transaction((PYTHON,), reinstall=False, wait_s=wait_s)
-    command = f"{apt.update(wait_s)} && {quoted(*words)}"
-    what = f"install {PYTHON}"
+    install = words((PYTHON,), reinstall=False, wait_s=spec.preflight.apt_wait_s)
+    command, what = f"{_update(spec)} && {quoted(*install)}", f"install {PYTHON}"
     return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
 
 
@@ -72,7 +112,9 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if not holder:
         return True
     host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
-    answer = _apt(state, host, spec, apt.unlocked(wait_s), deadlines.SERVICE)
+    wait = ("-o", f"DPkg::Lock::Timeout={max(wait_s, 1)}")
+    command = quoted("env", "LC_ALL=C", "apt-get", "check", "-q", *wait)
+    answer = _apt(state, host, spec, command, deadlines.SERVICE)
     forget()
     if answer.ok or not any("Could not get lock" in line for line in answer.lines):
         return True
@@ -83,14 +125,22 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     return failed(host, stage, sentence)
 
 
+def finish(state: State, host: Host, spec: HostSpec) -> Answer:
+    """Finish what an interrupted installation left."""
+    command = program("packages/apt/finish.sh", _FETCHED_TO, _MODULES)
+    what = "finish an interrupted installation"
+    answer = _apt(state, host, spec, command, deadlines.INSTALL, what)
+    forget()
+    return answer
+
+
 def dpkg_is_idle(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
     if not wait_for_lock(state, host, stage, spec):
         return False
     record = look(spec)
     if record and if_known(record.packages.half_configured, ()):  # apt refuses all else until then
-        _apt(state, host, spec, apt.finish(), deadlines.INSTALL, _FINISH)
-        forget()
+        finish(state, host, spec)
     return True
 
 
@@ -108,46 +158,40 @@ def install(
     """Install packages by a transaction that stays within its limits; else fail the host.
 
     + stage: the stage that asks
-    + packages, reinstall: as in `apt.transaction`
+    + packages, reinstall: as in `words`
     + others: further lists of packages, each asked for where those before it cannot be installed
     + hint: what it means, and what a person may do, where no such packages are found
 
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
-    touch what somebody put on hold. Then everything is fetched, and only then it runs, under
-    a guard that stops it where it is not what was simulated. Stale lists of the distribution are
-    a reason to update them once, and to try again.
+    touch what somebody put on hold. Then it runs: apt fetches everything before it begins, and a
+    guard stops it where it is not what was simulated. Stale lists of the distribution are a reason
+    to update them once, and to try again.
     """
     if not dpkg_is_idle(state, host, stage, spec) or not update(state, host, stage, spec):
         return False
-    refusals: list[str] = []
-    for attempt in (1, 2):
-        if attempt == 2:
-            command, what = apt.update(spec.preflight.apt_wait_s), "update the lists of apt"
-            _apt(state, host, spec, command, deadlines.SIMULATION, what)
-        refusals.clear()
-        for wanted in (packages, *others):
-            words, simulation = _simulated(state, host, spec, wanted, reinstall)
-            problem = _problem(spec, wanted, simulation, hint)
-            if problem is None:
-                command = quoted(*words, "--download-only")
-                fetch = _apt(state, host, spec, command, deadlines.INSTALL)
-                if fetch.ok:
-                    return _run(state, host, stage, spec, apt.run(words, simulation), simulation)
-                problem = f"the packages cannot be fetched: {why(fetch)}"
+    alternatives, refusals = (packages, *others), list[str]()
+    for wanted in (*alternatives, None, *alternatives):
+        if wanted is None:
+            what = "update the lists of apt"
+            _apt(state, host, spec, _update(spec), deadlines.SIMULATION, what)
+            refusals.clear()
+            continue
+        asked, simulation = _simulated(state, host, spec, wanted, reinstall)
+        if problem := _problem(spec, wanted, simulation, hint):
             refusals.append(problem)
+            continue
+        if not simulation.changes:
+            return True
+        what = f"install {some([change.name for change in simulation.changes], 4)}"
+        answer = _apt(state, host, spec, guarded(asked, simulation), deadlines.INSTALL, what)
+        forget()
+        if answer.ok:
+            return True
+        if not any(_NOT_FETCHED in line for line in answer.lines):
+            return failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
+        refusals.append(f"the packages cannot be fetched: {why(answer)}")
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
-
-
-def _run(
-    state: State, host: Host, stage: str, spec: HostSpec, command: str, judged: Simulation
-) -> bool:
-    if not judged.changes:
-        return True
-    what = f"install {some([change.name for change in judged.changes], 4)}"
-    answer = _apt(state, host, spec, command, deadlines.INSTALL, what)
-    forget()
-    return answer.ok or failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
 def _simulated(
@@ -159,53 +203,42 @@ def _simulated(
     """
     wait_s = spec.preflight.apt_wait_s
     for _ in ("as asked", "with what is missing"):
-        words = apt.transaction(packages, reinstall=reinstall, wait_s=wait_s)
-        answer = _apt(
-            state, host, spec, program("packages/apt/simulate.sh", *words), deadlines.SIMULATION
-        )
+        asked = words(packages, reinstall=reinstall, wait_s=wait_s)
+        command = program("packages/apt/simulate.sh", *asked)
+        answer = _apt(state, host, spec, command, deadlines.SIMULATION)
         if answer.stdout[-1:] != (_COMPLETE,):
-            return words, Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
+            return asked, Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
         simulation = parse(answer.stdout)
         gone = [each for each in simulation.unmet if is_nvidia(each.partition("=")[0])]
         if set(gone) <= set(packages):
             break
         packages = (*packages, *gone)
-    return words, simulation
+    return asked, simulation
 
 
 def _problem(
     spec: HostSpec, packages: Sequence[str], simulation: Simulation, hint: str
 ) -> str | None:
     """Return why a transaction cannot or must not run, in one clause."""
-    if not simulation.problems:
-        beyond = _beyond_limits(spec, simulation)
-        return f"refused: {beyond}" if beyond else None
-    driver = spec.driver
-    wanted = f"version {driver.version}" if driver.version else "one version"
-    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-    means = f" with the driver at {wanted} of branch {driver.branch} from {origin}"
-    means = f": {hint}" if hint else means
-    said = shortened("; ".join(simulation.problems), _LONGEST_SAID)
-    return f"apt finds no way to install {' '.join(packages[:3])}{means} (apt: {said})"
-
-
-def _beyond_limits(spec: HostSpec, simulation: Simulation) -> str:
+    if simulation.problems:
+        said = shortened("; ".join(simulation.problems), _LONGEST_SAID)
+        origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
+        means = f": {hint}" if hint else f" from {origin}"
+        return f"apt finds no way to install {' '.join(packages[:3])}{means} (apt: {said})"
     if (record := look(spec)) is None:
-        return unanswered()
+        return f"refused: {unanswered()}"
     source = inventory.repository(spec, record) if trusts_nvidia(spec) else None
-    if isinstance(source, str):
-        return source
     found, own = inventory.packages(spec, record), inventory.archive(spec, record)
     limits = Limits(
         branch=spec.driver.branch,
         # Also where none is declared: a single package that went ahead goes back to the rest.
         version=inventory.target(spec, found),
-        url=source.url if source else "",
-        installed=found.names,
+        url=source.url if isinstance(source, inventory.Repository) else "",
         labels=own.labels if own else (),
         apart=found.apart,
     )
-    return "; ".join(judge(simulation, limits)[:4])
+    beyond = "; ".join(judge(simulation, limits)[:4])
+    return f"refused: {beyond}" if beyond else None
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
@@ -214,22 +247,24 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
     stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
     """
-    nvidias, record = stage != Stage.PACKAGES, look(spec)
+    nvidias = stage != Stage.PACKAGES
     done: set[bool] = host.connector_data.setdefault(_FRESH, set())
     if nvidias in done:
         return True
     source: inventory.Repository | str | None = None
     if nvidias and trusts_nvidia(spec):
+        record = look(spec)
         source = inventory.repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    all_too = source is None or not from_nvidia(spec)
-    for ours in (True,) * (source is not None) + (False,) * all_too:
-        command = apt.update(spec.preflight.apt_wait_s, ours=ours)
-        answer = _apt(state, host, spec, command, deadlines.SIMULATION)
-        if not answer.ok and (ours or source is None):
-            which = f"the repository {source.url}" if source else "a package source"
-            return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    more, which = (
+        (_OURS_ONLY, f"the repository {source.url}") if source else ((), "a package source")
+    )
+    answer = _apt(state, host, spec, _update(spec, more), deadlines.SIMULATION)
+    if not answer.ok:
+        return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
+    if source and not from_nvidia(spec):  # the driver comes from the distribution's archive
+        _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
     done.add(nvidias)
     return True
 
@@ -249,12 +284,10 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     versions = {each.name: each.version for each in rows}
     there = {name: versions.get(name) or versions.get(plain(name)) for name in names}
     exact = tuple(f"{name}={version}" if version else name for name, version in there.items())
-    key = _KEYS.get(stage)
     hint = (
-        "files are lost, and come back only with the same version; where no source offers that"
-        f" any more{f', declare `{key}` as one that is offered' if key else ''}, name a source"
-        f" that has it{' (`driver_repository_url`)' if from_nvidia(spec) else ''}, or bring the"
-        f" files back by hand (`apt-cache policy {plain(next(iter(names)))}` shows what there is)"
+        "lost files come back only with the same version; where no source offers that any more"
+        f" (`apt-cache policy {plain(next(iter(names)))}`), declare one that is offered"
+        " (`driver_version`, `cuda_version`) or name a source that has it"
     )
     return install(state, host, stage, spec, exact, reinstall=True, hint=hint)
 
@@ -267,3 +300,67 @@ def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> li
     named = [line.partition(": /") for line in lines if not line.startswith("diversion ")]
     names = [each.strip() for names, path, _ in named if path for each in names.split(",")]
     return list(dict.fromkeys(names))
+
+
+def on_offer(
+    state: State, host: Host, spec: HostSpec, names: Sequence[str]
+) -> Mapping[str, tuple[str, ...]] | None:
+    """Return package -> versions on offer; None where apt does not tell.
+
+    `apt-cache show` would also show what was removed and left a file behind.
+    """
+    command = quoted("apt-cache", "madison", *names)
+    answer = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE)
+    return offered(answer.stdout) if answer.ok else None
+
+
+def offered(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Read lines "libcuda1 | 535.261.03-1 | http://... Packages": name -> versions."""
+    rows = [[word.strip() for word in line.split(" | ")] for line in lines]
+    whole = [row for row in rows if len(row) == 3]
+    return {name: tuple(v for each, v, _ in whole if each == name) for name, _, _ in whole}
+
+
+# --- why a command failed
+
+_GUARD, _ONLY_DEPENDS = "E: pyinfra-gpu: ", "dependency problems - leaving unconfigured"
+_BEGINS_A_PACKAGE = re.compile(r"(?m)^(?=(?:Preparing to unpack|Unpacking|Setting up|Removing) )")
+_FAILED = re.compile(r"(?ms).*?^dpkg: error processing [^\n]*(?:\n [^\n]*)*")
+_TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
+# What apt adds where the error itself stands in another line, or where there is none.
+_SUMS_UP = re.compile(
+    r"\w+: (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download|Download Failed"
+    r"|Unable to fetch some archives|Failure while executing|Download is performed unsandboxed)"
+)
+_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
+
+
+def why(answer: Answer) -> str:
+    """Return why a command of apt's or dpkg's failed, in one clause."""
+    return answer.lines[-1] if answer.lost else reason(errors_in(answer.lines), said_by="apt")
+
+
+def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
+    """Read what a failed command printed: the lines that say why; all where none is known to.
+
+    Errors come behind warnings. Of a package that dpkg could not install: all that was printed
+    about the first that does not only depend on another. What the lines mean is for the diagnosis.
+    """
+    lines = [line.rstrip() for line in lines if line.strip()]
+    parts = _BEGINS_A_PACKAGE.split("\n".join(lines))
+    failed = [each for part in parts for each in _FAILED.findall(part)]
+    if guard := [line for line in lines if line.startswith(_GUARD)]:
+        return tuple(guard)
+    if failed:
+        own = [each for each in failed if _ONLY_DEPENDS not in each]
+        return tuple((own or failed)[0].strip("\n").split("\n"))
+    found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
+    return tuple(sorted(found, key=lambda line: not line.startswith("W")) or lines)
+
+
+def says_script_failed(lines: Sequence[str]) -> bool:
+    """Tell whether `finish` says that the program failed by which a package sets itself up.
+
+    Then all its files are there, and to install it again would fail the same way.
+    """
+    return any(map(_SCRIPT_FAILED.match, lines))

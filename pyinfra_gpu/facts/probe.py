@@ -47,7 +47,6 @@ def asked_by(spec: HostSpec, **changes: object) -> dict[str, Any]:
         python=pytorch.interpreter,
         cuda_release=spec.cuda.release or "",
         compiler=spec.cuda.host_compiler or "",
-        repository=spec.driver.repository.url if spec.driver.repository else "",
         seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         **changes,
     )
@@ -81,7 +80,6 @@ def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[s
         "nvidia": nvidia,
         "cuda_release": "",  # of the declared toolkit, e.g. "13.0"
         "compiler": "",  # the declared host compiler
-        "repository": "",  # URL of the declared one, with `{distro}` and `{arch}` in it
         "keyring": system_files.KEYRING if nvidia else "",
         "cuda_proof": paths.cuda_proof if nvidia else "",
         "libcuda_proof": paths.libcuda_proof if nvidia else "",

@@ -23,13 +23,6 @@ from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
-_STATES = {
-    "gone": "is gone",
-    "changed": "was changed",
-    "linked": "is a link to another file",
-    "closed": "is not open to everybody",
-    "emptied": "is empty or gone",
-}
 
 
 def hidden(text: str) -> Hidden:
@@ -175,7 +168,6 @@ class PackagesRecord:
     installed: Mapping[Str, Str] | Unknown  # name -> version of those asked for, if complete
     half_configured: Rows  # all packages that it is not done with
     lock_holder: Text  # the other process that holds its lock, e.g. "pid 123 (unattended-upgr)"
-    settings: Text  # what it says of settings of its own that it cannot read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,14 +182,15 @@ class NvidiaPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostFile:
-    """What became of a file that a package brought, or of the package manager's list of them."""
+    """What became of a file that a package brought."""
 
     package: Str  # with ":ARCHITECTURE" where that is not the machine's own
     path: Str
-    state: Literal["gone", "changed", "linked", "closed", "emptied"]
+    state: Literal["gone", "changed"]
 
     def __str__(self) -> str:
-        return f"{self.path} of {self.package} {_STATES[self.state]}"
+        was = "is gone" if self.state == "gone" else "was changed"
+        return f"{self.path} of {self.package} {was}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,8 +198,7 @@ class NvidiaRecord:
     """The packages of driver, toolkit and their libraries."""
 
     packages: tuple[NvidiaPackage, ...] | Unknown = ()  # those that are installed, by name
-    # the enabled ones that name NVIDIA's repository, or the declared one
-    sources: tuple[Source, ...] | Unknown = ()
+    sources: tuple[Source, ...] | Unknown = ()  # all that are enabled
     # fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring file of
     # ours, None if there is no such file
     keyring: Annotated[tuple[str, ...] | Unknown | None, _made(_keys)] = None

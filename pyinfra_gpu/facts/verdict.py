@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pyinfra_gpu.facts.document import Readable
 from pyinfra_gpu.on_host.smoke import document as written
-from pyinfra_gpu.on_host.smoke.document import AcrossStamp, AllReduce
+from pyinfra_gpu.on_host.smoke.document import AllReduce
 
-__all__ = ["AcrossStamp", "AllReduce", "Stamp", "Verdict"]
+__all__ = ["AllReduce", "Stamp", "Verdict"]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
 from posixpath import dirname
 
 from packaging.version import Version
@@ -35,17 +34,17 @@ from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
-from pyinfra_gpu.engine.transaction import dpkg_is_idle, install, update, why
+from pyinfra_gpu.engine.transaction import dpkg_is_idle, install, on_offer, update, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
 
 STAGE = drift.STAGE
+_KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _TRIED = 4
 """Versions: an archive has one in each of its pockets, at most."""
 
@@ -83,7 +82,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
         for file in drift.twice(record, source):
-            what, command = f"set {file} aside as {file}.disabled", apt.set_aside(file, source.url)
+            what, command = f"rename {file}", quoted("mv", "-f", file, f"{file}.disabled")
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
     for ours in drift.declared(spec, record):
         if differs(record, ours):
@@ -93,18 +92,10 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield FunctionCommand(_is_on_offer, (spec, record), {})
 
 
-def _offer(
-    state: State, host: Host, spec: HostSpec, names: Sequence[str]
-) -> Mapping[str, Sequence[str]] | None:
-    """Return package -> versions on offer; None where apt does not tell."""
-    answer = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
-    return apt.on_offer_in(answer.stdout) if answer.ok else None
-
-
 def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
     """Return the versions that all of the declared packages have and that will do, newest first."""
     names = [name for name in found.wanted if name not in found.apart]
-    offer = _offer(state, host, spec, names) or {}
+    offer = on_offer(state, host, spec, names) or {}
     each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
     common = set.intersection(*each) - {""} if each else set()
     return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
@@ -121,7 +112,7 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
         return True
     if not update(state, host, STAGE, spec):
         return False
-    if lacks and _offer(state, host, spec, [toolkit]) == {}:
+    if lacks and on_offer(state, host, spec, [toolkit]) == {}:
         said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
         fix = "choose another `stack`, or declare `cuda_toolkit = False`"
         return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
@@ -136,7 +127,9 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
-    url, command = apt.keyring_url(source.url), apt.keyring(source.url, source.keyring_sha256)
+    url = f"{source.url}/cuda-keyring_1.1-1_all.deb"  # never installed: its list points elsewhere
+    words = (url, f"SHA256:{source.keyring_sha256}", _KEYRING_IN_PACKAGE)
+    command = program("packages/apt/keyring.sh", *words)
     answer = ask(state, host, command, as_root(spec), seconds=deadlines.SIMULATION)
     if not answer.ok:
         said = f"the keyring {url} cannot be used: {why(answer)}"
@@ -207,8 +200,8 @@ def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands
         yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
     record = fresh(spec, record)
     # A kernel's own package stays half configured where its hook could not build our module.
-    if found.of(Id.DRIVER_MODULE_NOT_BUILT) and record.packages.half_configured:
-        yield transaction.finish_interrupted(STAGE, spec)
+    if found.of(Id.DRIVER_MODULE_NOT_BUILT):
+        yield FunctionCommand(dpkg_is_idle, (STAGE, spec), {})
     if record.kernel.initramfs == "stale":
         command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
         yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
@@ -272,10 +265,9 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
     fail the same way, where it is possible at all. Libraries of another version that no package
     brought are renamed: they would come first again.
     """
-    what, root = "complete the driver's packages", as_root(spec)
-    finish = ask(state, host, apt.finish(), root, seconds=deadlines.INSTALL, what=what)
-    forget()
-    if not finish.ok and apt.says_script_failed(finish.lines):
+    root = as_root(spec)
+    finish = transaction.finish(state, host, spec)
+    if not finish.ok and transaction.says_script_failed(finish.lines):
         said = f"a package cannot set itself up: {why(finish)}"
         return failed(host, STAGE, f"{host.name}: {said}")
     if (record := look(spec)) is None:

@@ -1,8 +1,8 @@
 """The proof: ranks that train one step together, and a verdict on the host that says so.
 
 The ranks are those of one host; or, once all hosts of a group have passed, of all these. Then each
-host runs the same program for its own ranks, and judges all of them; the controller only agrees
-with them when, where they meet, and who can connect.
+host runs the same program for its own ranks; the controller says when, where they meet, and who can
+connect, and puts together what the hosts' verdicts say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, state
@@ -22,7 +23,6 @@ from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
@@ -41,10 +41,11 @@ from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp, Verdict
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
+from pyinfra_gpu.on_host.smoke.options import Options
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
 
 if TYPE_CHECKING:
@@ -54,14 +55,11 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-    Stale = Callable[[HostSpec, Record], str | None]
-
 STAGE = drift.STAGE
 EXIT_CODES = (0, 1, 2, 3)
 """The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
 the verdict on the host says more than the code."""
 
-_NO_STAMP = "the smoke test passed, and its stamp does not say so"
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 _MOST = 64
@@ -103,34 +101,57 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
             " pyinfra INVENTORY deploy.py first",
         )
         return
-    yield from _bundle(spec, record)
-    # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
-    # left that calls the host proven.
-    if record.smoke.stamp is not None:
-        yield write(STAGE, stamp_file(spec, withdrawn(spec, record)), as_root(spec))
+    yield from _prepared(spec, record, withdrawn=None)
     # What was installed by this very run is part of the fingerprint, so look again.
-    record = fresh(spec, record)
-    what = f"smoke test, {spec.smoke.ranks} ranks ({found[0].found})"
-    yield _started(spec, record, what, _command(spec, record), spec.smoke.deadline_s)
+    record, smoke = fresh(spec, record), spec.smoke
+    on_cpu = smoke.mode == "rehearsal-cpu"
+    asked = Options(
+        mode="rehearsal-cpu" if on_cpu else "gpu",
+        output=spec.paths.verdict,
+        host=spec.host,
+        ranks=smoke.ranks,
+        gpus=0 if on_cpu else spec.gpu.count,
+        deadline_s=smoke.deadline_s,
+        allreduce_mib=smoke.allreduce_mib,
+        fingerprint=fingerprint(spec, record, smoke_digest()),
+        compile=spec.environment.dynamo,
+    )
+    yield _started(spec, record, f"smoke test, {smoke.ranks} ranks ({found[0].found})", asked)
     yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
 
 
+def _prepared(spec: HostSpec, record: Record, withdrawn: Stamp | None) -> Commands:
+    """Put the test's program onto the host, unless this very one is there; take back the stamp.
+
+    From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
+    left that calls the host, or the step, proven.
+
+    + withdrawn: what the stamp still says, None for no stamp
+    """
+    there = record.layout.entry(spec.paths.smoke_bundle)
+    if isinstance(there, Unknown) or there.sha256 != smoke_digest():
+        file = File(path=spec.paths.smoke_bundle, content=smoke_bundle())
+        yield write(STAGE, file, as_root(spec))
+    if withdrawn:
+        yield write(STAGE, _stamp_file(spec, withdrawn), as_root(spec))
+    elif record.smoke.stamp is not None:
+        remove = quoted("rm", "-f", "--", spec.paths.stamp)
+        what = "remove the stamp of the last test"
+        yield step(STAGE, what, remove, run_as=as_root(spec), seconds=deadlines.PLAIN)
+
+
 def _started(
-    spec: HostSpec,
-    record: Record,
-    what: str,
-    words: list[str],
-    deadline: int,
-    addresses: Iterable[str] = (),
+    spec: HostSpec, record: Record, what: str, asked: Options, addresses: Iterable[str] = ()
 ) -> PyinfraCommand:
     """Return a command that runs the test, so that all it starts is ended in the end.
 
     Only the host itself and `addresses` can connect to it, where there is root to limit that. What
     was limited is not told by root: the test finds it out by trying (`on_host/smoke/listening.py`).
     """
+    words = (spec.paths.python, spec.paths.smoke_bundle, asked.as_json())
     # The owner waits for the lock, so nothing that is waited for stands between root and them.
     command, run_as = locked(quoted(*words), spec.paths.lock), as_owner(spec, record)
-    patience = LOCK_WAIT_S + 2 * deadline
+    patience = LOCK_WAIT_S + 2 * asked.deadline_s
     if spec.privilege != "none" and spec.smoke.limit_network:
         allowed = " ".join(dict.fromkeys([*ALLOWED_LOOPBACK, *addresses]))
         given = (owner_name(spec, record), command, str(patience), allowed)
@@ -145,28 +166,6 @@ def _started(
         stream=len(state.inventory) <= FEW,
         success=EXIT_CODES,
     )
-
-
-def _bundle(spec: HostSpec, record: Record) -> Commands:
-    """Yield what puts the test's program onto the host, unless this very one is there."""
-    there = record.layout.entry(spec.paths.smoke_bundle)
-    if isinstance(there, Unknown) or there.sha256 != smoke_digest():
-        file = File(path=spec.paths.smoke_bundle, content=smoke_bundle())
-        yield write(STAGE, file, as_root(spec))
-
-
-def _command(spec: HostSpec, record: Record) -> list[str]:
-    paths, smoke = spec.paths, spec.smoke
-    on_cpu = smoke.mode == "rehearsal-cpu"
-    mode = ["rehearsal-cpu"] if on_cpu else ["gpu", "--gpus", str(spec.gpu.count)]
-    return [
-        *(paths.python, paths.smoke_bundle, "--mode", *mode),
-        *("--ranks", str(smoke.ranks), "--deadline", str(smoke.deadline_s)),
-        *("--allreduce-mib", str(smoke.allreduce_mib), "--host", spec.host),
-        *("--fingerprint", fingerprint(spec, record, smoke_digest())),
-        *("--output", paths.verdict),
-        *([] if spec.environment.dynamo else ["--no-compile"]),
-    ]
 
 
 def _check_verdict(
@@ -184,79 +183,21 @@ def _check_verdict(
     current = fingerprint(spec, record, smoke_digest())
     if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
         return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
-    if has_fallback(spec, record):
-        wanted = spec.pytorch
-        journal.warn(
-            STAGE,
-            f"{spec.host}: the verdict is of torch {wanted.full_fallback}, the fallback, and not of"
-            f" the declared {wanted.full_version}",
-        )
-    if verdict.passed:
-        journal.verdict(Explained(verdict))
-        return _stamped(state, host, spec, stamp_of(verdict, record), drift.stale)
-    journal.verdict(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
-    return _fails(host, verdict, _former_driver(spec, record))
-
-
-def _stamped(
-    state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any], stale: Stale
-) -> bool:
-    """Keep what this pass stands for, where the owner cannot write; look whether it counts."""
-    if not written(state, host, STAGE, stamp_file(spec, stamp), as_root(spec)):
-        return False
-    forget()
-    record = look(spec)
-    why = stale(spec, record) if record else unanswered()
-    return why is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({why})")
-
-
-def _fails(host: Host, verdict: Verdict, more: str = "") -> bool:
-    """Fail the host: say which check failed and why."""
-    assert verdict.failed is not None  # noqa: S101 - see `Verdict`
-    what = "multi-node step" if verdict.hosts else "smoke test"
-    sentence = f"{verdict.failed.id}: {verdict.failed.sentence}{more}"
-    return failed(host, STAGE, f"{host.name}: the {what} failed at {sentence}")
-
-
-def stamp_of(verdict: Verdict, record: Record) -> dict[str, Any]:
-    """Return what the next run compares of a verdict that passed, with or without warnings.
-
-    + record: with the digest of its text, by which one that somebody edited later is known
-    """
-    names = ("fingerprint", "status", "mode", "finished")
+    if verdict.failed:
+        evidence = _evidence(state, host, spec, record, verdict)
+        journal.verdict(explained(verdict, record, evidence))
+        sentence = f"{verdict.failed.id}: {verdict.failed.sentence}"
+        return failed(host, STAGE, f"{host.name}: the smoke test failed at {sentence}")
+    journal.verdict(Explained(verdict))
+    # The digest of its text, by which one that somebody edits later is known.
     digest = if_known(record.smoke.verdict_sha256, None)
-    driver = if_known(record.driver.loaded, None)
-    return {**{name: getattr(verdict, name) for name in names}, "verdict": digest, "driver": driver}
+    stamp = _stamp_file(spec, Stamp(current, verdict.mode, digest))
+    return written(state, host, STAGE, stamp, as_root(spec))
 
 
-def withdrawn(spec: HostSpec, record: Record) -> dict[str, Any]:
-    """Return the stamp of a host that has to be tested again: which driver passed last."""
-    known = {"mode": spec.smoke.mode, "finished": "", **own_stamp(record)}
-    return {**known, "fingerprint": None, "status": "fail", "verdict": None}
-
-
-def _former_driver(spec: HostSpec, record: Record) -> str:
-    """Say how to go back to the driver that passed last, where another one is loaded now."""
-    passed = own_stamp(record).get("driver")
-    if passed in (None, record.driver.loaded) or spec.driver.source == "present":
-        return ""
-    return (
-        f". With driver {passed} it passed here; to go back, deploy with"
-        f" --data driver_version={passed}"
-    )
-
-
-def own_stamp(record: Record) -> dict[str, Any]:
-    """Return what the host's stamp says of its own test; empty where it has none."""
-    stamp = record.smoke.stamp
-    if not isinstance(stamp, Stamp):
-        return {}
-    return {name: value for name, value in stamp.as_json().items() if name != "across"}
-
-
-def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:
+def _stamp_file(spec: HostSpec, stamp: Stamp) -> File:
     """Return the stamp as the file in which root keeps it."""
-    text = json.dumps(stamp, indent=1, sort_keys=True) + "\n"
+    text = json.dumps(stamp.as_json(), indent=1, sort_keys=True) + "\n"
     return File(path=spec.paths.stamp, content=text.encode())
 
 
@@ -289,8 +230,8 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
     + spec: the host's resolved specification; without `smoke.across` there is nothing to do
 
     All hosts of the group have passed their own test before: a host that failed is not among
-    those pyinfra still works on. Each host's stamp then names the fingerprints of all hosts, and
-    each host compares its own; if one of them finds it changed, all take part again.
+    those pyinfra still works on. Each host's stamp then names all of them; a host that is tested
+    anew loses that, and all take part again.
 
     **Example:**
 
@@ -304,72 +245,61 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
     if refusal := refused(drift, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal
-        return
-    why = 'smoke = "always"' if spec.smoke.run == "always" else drift.stale_across(spec, record)
-    if executing():
+    elif executing():
         try:
-            yield from _with_others(spec, record, why)
+            yield from _with_others(spec, record)
         finally:
             meeting().leave(host.name)
-    elif why is None:
-        _passed_earlier(spec, record)
-    else:
+    elif found:
         note_findings(STAGE, spec, found)
         yield FunctionCommand(lambda *_: True, (), {})  # a plan only counts it
+    else:
+        _passed_earlier(spec)
 
 
-def _with_others(spec: HostSpec, record: Record, mine: str | None) -> Commands:
-    """Take part if any host of the group finds that the step has to be made.
-
-    + mine: why this one does
-    """
-    told = {
-        "why": mine,
-        "fingerprint": fingerprint(spec, record, smoke_digest()),
-        "mode": drift.across_mode(spec),
-        "runs": deferred_by(record),
-    }
+def _with_others(spec: HostSpec, record: Record) -> Commands:
+    """Take part if any host of the group finds that the step has to be made."""
+    mode = "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
+    mine = drift.why_across(spec, record)
+    told = {"why": mine, "mode": mode, "runs": deferred_by(record)}
     said, missing = _heard(spec, "step", told)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])
     modes = {name: each["mode"] for name, each in said.items()}
     if not why or (missing and mine is None):
-        unheard = f"; nothing is known of {brief(missing)}" if missing else ""
-        _passed_earlier(spec, record, unheard)
+        _passed_earlier(spec, f"; nothing is known of {brief(missing)}" if missing else "")
     elif missing:
         yield from _alone(spec, missing, why)
     elif runs:  # a training run has the GPUs of one host, so no host of the group begins
         _put_off(spec, why, f"waits: {runs} on")
-    elif len(set(modes.values())) > 1:
+    elif len({*modes.values()}) > 1:
         each_as = ", ".join(f"{name} as {mode}" for name, mode in modes.items())
         yield refuse(STAGE, f"{spec.host}: one step cannot run {each_as}: group like hosts")
     else:
-        fingerprints = {name: each["fingerprint"] for name, each in said.items()}
-        yield from _step_across(spec, record, fingerprints, why)
+        yield from _step_across(spec, record, mode, why)
 
 
-def _heard(spec: HostSpec, topic: str, mine: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _heard(
+    spec: HostSpec, topic: str, mine: Mapping[str, Any], seconds: float = _PATIENCE_S
+) -> tuple[dict[str, Any], list[str]]:
     """Tell the other hosts something; return host -> what it told, in the group's order, and who
     told nothing.
     """
     meeting().say(topic, host.name, mine)
-    said = meeting().hear(topic, drift.members(spec), _PATIENCE_S)
+    said = meeting().hear(topic, drift.members(spec), seconds)
     told = {name: said[name] for name in drift.members(spec) if name in said}
     return told, [name for name in drift.members(spec) if name not in said]
 
 
-def _step_across(
-    spec: HostSpec, record: Record, fingerprints: Mapping[str, str], why: str
-) -> Commands:
-    """Make the step with the other hosts.
-
-    + fingerprints: host -> its own
-    """
-    journal.found(STAGE, drift.unproven_across(spec, why, "note" if "always" in why else "repair"))
-    yield from _bundle(spec, record)
-    # As with the test of one host: what is not finished must not look proven.
-    if drift.across_stamp(record) is not None:
-        yield write(STAGE, stamp_file(spec, own_stamp(record)), as_root(spec))
+def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Commands:
+    """Make the step with the other hosts."""
+    journal.found(STAGE, drift.unproven_across(spec, why))
+    own = record.smoke.stamp
+    if not isinstance(own, Stamp):  # the step alone proves too little
+        yield refuse(STAGE, f"{spec.host}: its own test has left no stamp: deploy again")
+        return
+    own = replace(own, across=())
+    yield from _prepared(spec, record, withdrawn=own)
     place = _place(spec, record)
     if not place["reached"]:
         yield refuse(
@@ -385,25 +315,26 @@ def _step_across(
     first, *others = places.values()
     # They meet at an address that no other host has: a bridge's for containers is on all the same.
     alike = {each for other in others for each in other["addresses"]}
-    own = [each for each in first["reached"] if each not in alike]
-    asked = {
-        "hosts": {name: each["ranks"] for name, each in places.items()},
-        "address": (own or first["reached"])[0],
-        "port": first["port"],
-    }
-    words = [
-        *(spec.paths.python, spec.paths.smoke_bundle, "--mode", drift.across_mode(spec)),
-        *("--host", host.name, "--across", json.dumps(asked)),
-        *("--deadline", str(first["deadline"]), "--allreduce-mib", str(first["allreduce_mib"])),
-        *("--fingerprint", meeting().run_id, "--output", spec.paths.across_verdict),
-    ]
-    what = f"one step with {drift.others(spec)} ({why})"
+    its_own = [each for each in first["reached"] if each not in alike]
+    hosts = {name: each["ranks"] for name, each in places.items()}
+    asked = Options(
+        mode=mode,
+        output=spec.paths.across_verdict,
+        host=host.name,
+        ranks=sum(hosts.values()),
+        deadline_s=first["deadline"],
+        allreduce_mib=first["allreduce_mib"],
+        fingerprint=meeting().run_id,
+        hosts=hosts,
+        address=(its_own or first["reached"])[0],
+        port=first["port"],
+    )
     addresses = [each for told in places.values() for each in told["addresses"]]
-    yield _started(spec, record, what, words, first["deadline"], addresses)
-    yield FunctionCommand(_check_step, (spec, meeting().run_id, fingerprints), {})
+    yield _started(spec, record, f"one step with {drift.others(spec)} ({why})", asked, addresses)
+    yield FunctionCommand(_check_step, (spec, asked, own), {})
 
 
-def _passed_earlier(spec: HostSpec, record: Record, more: str = "") -> None:
+def _passed_earlier(spec: HostSpec, more: str = "") -> None:
     journal.summary(STAGE, f"with {drift.others(spec)}: passed earlier{more}")
     host.noop("the multi-node step passed with these very configurations")
 
@@ -435,7 +366,8 @@ def _place(spec: HostSpec, record: Record) -> dict[str, Any]:
     across = spec.smoke.across
     assert across is not None  # noqa: S101 - for mypy
     answer = ask(state, host, "hostname -I", as_owner(spec, record), seconds=60)
-    has = _addresses(" ".join(answer.stdout).split() if answer.ok else [])
+    words = " ".join(answer.stdout).split() if answer.ok else []
+    has = [*map(str, filter(_is_address, words))][:_MOST]
     # IPv6 only where data names an address: most hosts have some that lead nowhere.
     reached = [across.address] if across.address else [each for each in has if ":" not in each]
     return {
@@ -449,43 +381,46 @@ def _place(spec: HostSpec, record: Record) -> dict[str, Any]:
     }
 
 
-def _addresses(words: Iterable[str]) -> list[str]:
-    """Return those of a host's words that are addresses, as a limit can name them.
+def _is_address(word: str) -> bool:
+    """Tell whether a limit can name this word of a host's as an address of it.
 
     A link-local one says nothing of whose it is: on each link there may be another.
     """
-    found = []
-    for word in words:
-        try:
-            address = ipaddress.ip_address(word)
-        except ValueError:
-            continue
-        nobodys = address.is_unspecified or address.is_multicast
-        if not (nobodys or address.is_link_local or address.is_loopback):
-            found.append(str(address))
-    return found[:_MOST]
+    try:
+        ip = ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return not (ip.is_unspecified or ip.is_multicast or ip.is_link_local or ip.is_loopback)
 
 
-def _check_step(
-    state: State, host: Host, spec: HostSpec, run_id: str, fingerprints: Mapping[str, str]
-) -> bool:
-    """Believe the verdict that the step left on this host; keep what a pass stands for."""
+def _check_step(state: State, host: Host, spec: HostSpec, asked: Options, own: Stamp) -> bool:
+    """Believe the verdicts that the step left on the hosts; keep what a pass of all stands for.
+
+    A host whose ranks only lost those of another does not know why, and says "unknown": then one
+    that failed by itself is the cause, or else one of which nothing is heard any more.
+    """
     forget()
-    record = look(spec)
-    if record is None:
-        return failed(host, STAGE, f"{spec.host}: after the step it {unanswered()}")
-    path = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", spec.paths.across_verdict)
-    answer = ask(state, host, path, as_owner(spec, record), seconds=deadlines.PLAIN)
-    verdict = Verdict.read("\n".join(answer.stdout) if answer.ok else None)
-    if not isinstance(verdict, Verdict) or verdict.fingerprint != run_id:
-        return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
-    if not verdict.passed:
-        journal.across(explained(verdict, record, _evidence(state, host, spec, record, verdict)))
-        return _fails(host, verdict)
-    journal.across(Explained(verdict))
-    stamp = AcrossStamp(hosts=fingerprints, mode=verdict.mode)
-    if not (own := own_stamp(record)):  # this step alone proves too little
-        why = "its own test has left none"
-        return failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({why})")
-    stamp_now = {**own, "across": stamp.as_json()}
-    return _stamped(state, host, spec, stamp_now, drift.stale_across)
+    record, verdict = look(spec), None
+    if record is not None:
+        command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", asked.output)
+        answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
+        verdict = Verdict.read("\n".join(answer.stdout) if answer.ok else None)
+    if not isinstance(verdict, Verdict) or verdict.fingerprint != asked.fingerprint:
+        mine = ("fail", _without_verdict(spec, verdict) if record else unanswered())
+    elif record and verdict.failed:
+        evidence = _evidence(state, host, spec, record, verdict)
+        journal.across(explained(verdict, record, evidence))
+        mine = (verdict.status, f"{verdict.failed.id}: {verdict.failed.sentence}")
+    else:
+        journal.across(Explained(verdict))
+        mine = ("pass", "")
+    said, missing = _heard(spec, "end", {"mine": mine}, asked.deadline_s + _PATIENCE_S)
+    ends = {name: each["mine"] for name, each in said.items()}
+    ends |= dict.fromkeys(missing, ("lost", "it was lost in the middle of the step"))
+    for status in ("fail", "lost", "unknown"):
+        for name in (host.name, *ends):
+            if ends[name][0] == status:
+                why = f"the multi-node step failed on {name}: {ends[name][1]}"
+                return failed(host, STAGE, f"{host.name}: {why}")
+    stamp = _stamp_file(spec, replace(own, across=tuple(asked.hosts)))
+    return written(state, host, STAGE, stamp, as_root(spec))

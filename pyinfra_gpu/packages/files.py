@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from pyinfra_gpu.on_host.probe.apt import NVIDIAS
 from pyinfra_gpu.packages.names import LABEL, SHARED
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
-SOURCES_FOLDER = "/etc/apt/sources.list.d"
-SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
+SOURCES = "/etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
 # Before `nvidia-driver-pin`, the file of NVIDIA's own pin packages: apt reads them by name, and the
 # first record that matches counts. That one takes a driver of Ubuntu's archive just as gladly.
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
@@ -45,12 +45,6 @@ NOT_FROM_NVIDIA = ("dkms",)
 """What NVIDIA's repository has of a distribution's own, with an epoch that beats it. Its dkms does
 not depend on the compiler that the kernels of Ubuntu 22.04 are built with, as Ubuntu's does, and no
 module is built then (LP#1991664)."""
-
-_OF_KERNELS = ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia")
-_UNATTENDED = (
-    *("cuda-", "firmware-nvidia", "libcuda", "libnvidia-", "libnvsdm", "libxnvctrl"),
-    *(*_OF_KERNELS, "nvidia-", "xserver-xorg-video-nvidia"),
-)
 
 
 def sources(url: str) -> str:
@@ -114,9 +108,8 @@ def unattended(*, with_kernels: bool = False) -> str:
     + with_kernels: whether modules that the distribution built may come with its kernels: without
       them a kernel that came in the night would boot without a driver
 
-    Its entries are regular expressions for the beginning of a name; a list in apt's
-    configuration grows with each file, so the distribution's own entries stay.
+    Its entry is a regular expression for the beginning of a name; a list in apt's configuration
+    grows with each file, so the distribution's own entries stay.
     """
-    names = [each for each in _UNATTENDED if not (with_kernels and each in _OF_KERNELS)]
-    entries = "".join(f'\t"{prefix}";\n' for prefix in names)
-    return f"{HEADER}Unattended-Upgrade::Package-Blacklist {{\n{entries}}};\n"
+    spared = "(?!linux-)" if with_kernels else ""
+    return f'{HEADER}Unattended-Upgrade::Package-Blacklist {{\n\t"{spared}{NVIDIAS}";\n}};\n'

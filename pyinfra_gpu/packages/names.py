@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from pyinfra_gpu.on_host.probe import apt
+
 LABEL = "NVIDIA CUDA"
 """What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
 
@@ -19,16 +21,10 @@ driver: what tells them apart is that a driver's version is one."""
 
 # Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
 _VERSION = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
-_NVIDIA = re.compile(
-    r"(lib)?nvidia.*|libcuda.*|cuda.*|firmware-nvidia.*|linux-(modules|objects|signatures)-nvidia.*"
-    r"|xserver-xorg-video-nvidia.*|libxnvctrl.*|libnvsdm.*|libnvoptix.*|libnvcuvid.*"
-    r"|lib(egl|gl1|gles|glx)-nvidia.*"
-)
 _OF_ONE_VERSION = re.compile(r".*-\d{3}\.\d{2,3}(\.\d{2})?")
 _KERNEL = re.compile(
     r"(linux-image|linux-modules|linux-generic|linux-virtual|linux-signed).*|linux-(amd64|arm64)"
 )
-_KERNEL_MODULES_OF_OURS = re.compile(r"linux-(modules|objects|signatures)-nvidia.*")
 
 
 def plain(name: str) -> str:
@@ -68,13 +64,13 @@ def is_helper(name: str, version: str) -> bool:
 
 def is_nvidia(name: str) -> bool:
     """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
-    return _NVIDIA.fullmatch(plain(name)) is not None
+    return apt.is_nvidia(name)
 
 
 def is_kernel(name: str) -> bool:
     """Tell whether a package is a kernel, or pulls one; NVIDIA's modules for one are not."""
     name = plain(name)
-    return _KERNEL.fullmatch(name) is not None and not _KERNEL_MODULES_OF_OURS.fullmatch(name)
+    return _KERNEL.fullmatch(name) is not None and not is_nvidia(name)
 
 
 def of_kernel(kernel: object) -> tuple[str, ...]:

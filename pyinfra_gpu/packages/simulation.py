@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyinfra_gpu.packages.names import (
@@ -21,17 +21,18 @@ _INSTALL = re.compile(
     r"\((?P<new>\S+)(?: (?P<labels>.*?))? ?\[(?P<arch>[^\]]+)\]\)(?: \[.*)?"
 )
 _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
-_HELD = re.compile(r"Hold (\S+)")
-_FETCH = re.compile(
-    r"'(?P<uri>[^']+)' (?P<name>[^_\s]+)_[^_\s]+_(?P<arch>[^_\s]+)\.deb \d+(?: .*)?"
+_FETCH = re.compile(r"(?m)^'([^']+)' ([^_\s]+)_[^_\s]+_([^_\s]+)\.deb \d+")
+# What installed packages depend on and is not there, and the version as it is asked for.
+_UNMET = re.compile(
+    r"(?m)^ +(?:\S+ : )?(?:Pre)?Depends: (\S+) (?:\((=) (\S+)\) )?but it is not .*\binstalled$"
 )
-_MISSING = re.compile(
-    r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\((?P<version>= \S+)\) )?"
-    r"but it is not (?:going to be )?installed"
+_PROBLEM = re.compile(
+    r"(?m)^(?:E: (.*)|Reinstallation of \S+ is not possible.*"
+    r"| \S.*: (?:Pre)?(?:Depends|Conflicts|Breaks): .*)$"
 )
-_UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
-_REFUSED = re.compile(r"E: *(.*)|(Reinstallation of \S+ is not possible.*)")
-_DOWNGRADED = re.compile(r"The following packages will be DOWNGRADED:|DOWNGRADING:")  # apt 3
+_LOWER = re.compile(  # below a heading, that of apt 3 behind, names stand on indented lines
+    r"(?m)^(?:The following packages will be DOWNGRADED|DOWNGRADING):((?:\n .*)+)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,51 +71,36 @@ class Simulation:
 
 def parse(lines: Sequence[str]) -> Simulation:
     """Read what `on_host/packages/apt/simulate.sh` prints, or `apt-get --simulate` alone."""
-    lines = [line.rstrip() for line in lines]
-    rows = [line for line in lines if line.startswith(("Inst ", "Remv ", "Purg "))]
-    found = {line: _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line) for line in rows}
-    fetched = [match for line in lines if (match := _FETCH.fullmatch(line))]
-    uris = {(each["name"], each["arch"]): each["uri"] for each in fetched}
-    held = {match[1] for line in lines if (match := _HELD.fullmatch(line))}
-    lower, below = set[str](), False
-    for line in lines:  # a heading, and names on the indented lines below it
-        below = (line.startswith(" ") and below) or bool(_DOWNGRADED.fullmatch(line))
-        lower |= {*line.split()} if below else set()
-    refused = [match[1] or match[2] for line in lines if (match := _REFUSED.fullmatch(line))]
-    # What apt says on broken dependencies comes before its errors, indented.
-    unmet = [" ".join(line.split()) for line in lines if refused and _UNMET.match(line)]
-    odd = [f"this is not understood: {line}" for line, match in found.items() if not match]
-    missing = [match for line in lines if (match := _MISSING.fullmatch(line))]
-    return Simulation(
-        changes=tuple(
-            _change(each.groupdict(), uris, lower, held) for each in found.values() if each
-        ),
-        problems=tuple(dict.fromkeys((*unmet, *refused, *odd))),
-        unmet=tuple(
-            dict.fromkeys(
-                f"{each['name']}{(each['version'] or '').replace(' ', '')}" for each in missing
-            )
-        ),
+    said = "\n".join(line.rstrip() for line in lines)
+    problems = [" ".join((each[1] or each[0]).split()) for each in _PROBLEM.finditer(said)]
+    held, lower = (
+        {*re.findall(r"(?m)^Hold (\S+)$", said)},
+        {*" ".join(_LOWER.findall(said)).split()},
     )
-
-
-def _change(
-    found: dict[str, str | None],
-    uris: Mapping[tuple[str, str | None], str],
-    lower: set[str],
-    held: set[str],
-) -> Change:
-    name = found["name"] or ""
-    # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
-    labels = [each.partition(":")[0].strip() for each in (found.get("labels") or "").split(",")]
-    return Change(
-        name=name,
-        old=found["old"],
-        new=found.get("new"),
-        labels=tuple(dict.fromkeys(filter(None, labels))),
-        uri=uris.get((plain(name), found.get("arch")), ""),
-        lower=name in lower,
-        held=not held.isdisjoint((name, plain(name))),
+    uris = {(name, arch): uri for uri, name, arch in _FETCH.findall(said)}
+    changes = []
+    for line in re.findall(r"(?m)^(?:Inst|Remv|Purg) .*", said):
+        if not (found := _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line)):
+            problems.append(f"this is not understood: {line}")
+            continue
+        told = found.groupdict()
+        # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
+        labels = (each.partition(":")[0].strip() for each in (told.get("labels") or "").split(","))
+        changes.append(
+            Change(
+                name=told["name"],
+                old=told["old"],
+                new=told.get("new"),
+                labels=tuple(dict.fromkeys(filter(None, labels))),
+                uri=uris.get((plain(told["name"]), told.get("arch")), ""),
+                lower=told["name"] in lower,
+                held=not held.isdisjoint((told["name"], plain(told["name"]))),
+            )
+        )
+    return Simulation(
+        changes=tuple(changes),
+        problems=tuple(dict.fromkeys(problems)),
+        unmet=tuple(dict.fromkeys(map("".join, _UNMET.findall(said)))),
     )
 
 
@@ -123,12 +109,11 @@ def _change(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What is declared, and what is there.
+    """What a transaction may do to the driver.
 
     + branch: the driver branch that must not be left; None where none is declared
     + version: the driver version that all its packages must get; None = any of the branch
     + url: NVIDIA's declared repository, without the slash at its end; "" where there is none
-    + installed: the driver's packages, name -> version
     + labels: what the archives call themselves that the driver comes from, where that is not the
       declared repository
     + apart: packages of such an archive whose versions are their own
@@ -137,22 +122,15 @@ class Limits:
     branch: int | None
     version: str | None
     url: str
-    installed: Mapping[str, str]
     labels: tuple[str, ...] = ()
     apart: frozenset[str] = frozenset()
-
-    def is_driver(self, name: str, version: str) -> bool:
-        """Tell whether a package is of the driver, and so of its version."""
-        return is_driver(name, version) and plain(name) not in self.apart
 
 
 def judge(simulation: Simulation, limits: Limits) -> list[str]:
     """Return why a transaction must not run, one clause for each reason; [] = it may."""
-    changes = simulation.changes
-    found = (
-        next(filter(None, (guard(each, limits) for guard in _GUARDS)), None) for each in changes
-    )
-    return [each for each in found if each] or [*_mixture(changes, limits)]
+    guarded = ((guard(each, limits) for guard in _GUARDS) for each in simulation.changes)
+    first = (next(filter(None, found), None) for found in guarded)
+    return [each for each in first if each]
 
 
 def _removal(change: Change, limits: Limits) -> str | None:
@@ -168,17 +146,14 @@ def _version(change: Change, limits: Limits) -> str | None:
     if is_kernel(name):
         return f"it would install {name} {new}, a kernel"
     downgrade = f"it would downgrade {name} from {old} to {new}" if change.lower else None
-    if not limits.is_driver(name, new):
+    if not is_driver(name, new) or plain(name) in limits.apart:
         return downgrade
     if limits.branch is not None and branch_of(new) != limits.branch:
         return f"{name} {new} would leave the declared branch {limits.branch} of the driver"
-    if limits.version is not None:
-        differs = driver_version(new) != limits.version
-        return (
-            f"{name} would get version {new}, not {limits.version} as the rest" if differs else None
-        )
-    # Going back to the declared branch is what data says.
-    if downgrade and branch_of(old or "") == limits.branch:
+    if limits.version not in (None, driver_version(new)):
+        return f"{name} would get version {new}, not {limits.version} as the rest"
+    # Going back to the declared branch, or version, is what data says.
+    if downgrade and limits.version is None and branch_of(old or "") == limits.branch:
         return f"{downgrade}: declare `driver_version` if that is wanted"
     return None
 
@@ -216,24 +191,3 @@ def _hold(change: Change, limits: Limits) -> str | None:
 
 
 _GUARDS = (_removal, _version, _origin, _hold)
-
-
-def _mixture(changes: Sequence[Change], limits: Limits) -> list[str]:
-    """Return how the driver's packages would differ from each other afterwards.
-
-    A transaction that leaves the driver alone may run while they differ: others repair that.
-    """
-    after = dict(limits.installed)
-    for change in changes:
-        after.pop(change.name, None)
-        if change.new is not None and limits.is_driver(change.name, change.new):
-            after[change.name] = change.new
-    versions: dict[str, str] = {}
-    for name, version in sorted(after.items()):
-        if (driver := driver_version(version)) and plain(name) not in limits.apart:
-            versions.setdefault(driver, name)
-    touched = any(limits.is_driver(each.name, each.new or each.old or "") for each in changes)
-    if len(versions) < 2 or not touched:
-        return []
-    found = ", ".join(f"{name} {version}" for version, name in versions.items())
-    return [f"the driver's packages would be of more than one version ({found})"]

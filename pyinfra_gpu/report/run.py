@@ -14,12 +14,11 @@ from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.drift.finding import Stage
-from pyinfra_gpu.drift.history import moment
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report import screen, smoke
-from pyinfra_gpu.report.check.answer import change_of, finding_as_json
+from pyinfra_gpu.report.check.answer import finding_as_json
 from pyinfra_gpu.text import WIDTH, columns, shortened
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class HostRun:
             for each in entry.findings:
                 if since := each.since:
                     repaired = each.acts and self.ended(entry) and not self.dry
-                    text = f"{each.found}, since {moment(since)}: {change_of(since)}"
+                    text = f"{each.found}, since {since.moment}: {since}"
                     yield "- ", self.name, f"{'repaired: ' if repaired else ''}{text}"
 
     def as_json(self) -> dict[str, Any]:

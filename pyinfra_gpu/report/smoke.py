@@ -91,16 +91,16 @@ def _row(label: str, text: str) -> Row:
 
 def figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield what a test measured, in the words of its own checks, by their names."""
-    if gpus := Counter(gpu.name for gpu in verdict.gpus):
+    if gpus := Counter(verdict.gpus):
         counted = ", ".join(f"{count} x {name}" for name, count in gpus.items())
-        yield "ranks", f"{len(verdict.ranks)} on {counted}"
+        yield "ranks", f"{verdict.ranks} on {counted}"
     for each in verdict.having("pass"):
         if name := _FIGURES.get(each.id.replace("S6.", "S4.")):  # S6: over several hosts
             yield name, each.detail
-    sizes = [each for each in verdict.metrics.allreduce if each.kind == "float32"]
+    sizes = [each for each in verdict.allreduce if each.kind == "float32"]
     if largest := max(sizes, key=lambda each: each.bytes, default=None):
         yield "all-reduce", f"{largest.bytes / 2**20:g} MiB: {largest.mb_per_s:.0f} MB/s"
-    if verdict.listens.to == "anyone":
-        yield "open", f"other machines could connect while it ran: {verdict.listens.how}"
+    if not verdict.others_kept_out:
+        yield "open", "other machines could connect while it ran: that takes root and BPF to limit"
     if verdict.passed and verdict.mode in _NO_PROOF:
         yield "no proof", _NO_PROOF[verdict.mode]

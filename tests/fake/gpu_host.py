@@ -122,8 +122,7 @@ def sources(*rows: str) -> dict[str, Any]:
     """What is told of lines "FILE:LINE" of apt's lists."""
     parts = (row.partition(":") for row in rows)
     found = [each for file, _, line in parts for each in apt.listed(file, [line])]
-    url = str(DATA["driver_repository_url"])
-    return {"nvidia.sources": [each for each in found if apt.matters(each, url)]}
+    return {"nvidia.sources": found}
 
 
 FACTS |= sources(f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /")

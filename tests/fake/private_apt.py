@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -75,12 +74,6 @@ class PrivateApt:
     def preferences(self, text: str) -> None:
         """Write our pins under the name they have on hosts: apt goes by the order of names."""
         (self.root / "etc/apt/preferences.d" / Path(PREFERENCES).name).write_text(text)
-
-    def cache(self, command: str) -> list[str]:
-        """The output of a command line of apt-cache's."""
-        program, *words = shlex.split(command)
-        assert program == "apt-cache"
-        return self.run(*words, program=program)
 
     def run(self, *words: str, program: str = "apt-get") -> list[str]:
         """The output of `apt-get WORDS`, errors included."""

@@ -8,7 +8,6 @@ from gpu_host import DRIVER_PACKAGES, FACTS, LIB, VERSION, GpuHost, logged
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
-from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.report.check.answer import HostAnswer
 from pyinfra_gpu.report.check.running import asked, hosts_of, look_at
 
@@ -104,9 +103,9 @@ def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None
     assert answers["ws1"].verdict == "restart", answers["ws1"].deviations
     found = {each.id: each for each in answers["ws1"].deviations}["driver.module-differs"]
     assert found.since is not None
-    assert moment(found.since) == "2026-11-21 06:12"
-    assert who(found.since) == "/usr/bin/unattended-upgrade"
-    assert f"1.0-1 -> {NEW}-1" in what(found.since)
+    assert found.since.moment == "2026-11-21 06:12"
+    assert found.since.who == "/usr/bin/unattended-upgrade"
+    assert f"1.0-1 -> {NEW}-1" in found.since.what
     assert (answers["ws2"].verdict, answers["ws2"].deviations) == ("declared", ())
     assert answers["ws2"].facts["driver_loaded"] == answers["ws2"].facts["libcuda"] == VERSION
     assert answers["ws3"].verdict == "drift"

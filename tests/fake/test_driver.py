@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 from fake_host import lines
-from gpu_host import DRIVER_PACKAGES, KERNEL, KEYRING, URL, VERSION, GpuHost, GpuRun, bare_gpu_host
+from gpu_host import (
+    DRIVER_PACKAGES,
+    KERNEL,
+    KEYRING,
+    URL,
+    VERSION,
+    GpuHost,
+    GpuRun,
+    bare_gpu_host,
+    sources,
+)
 
 from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
@@ -106,6 +116,13 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
     made = run(host).prepare()
     assert made.changing("ws1") == operations
     assert made.failed() == set()
+
+
+def test_a_second_list_of_the_repository_is_renamed() -> None:
+    second = "/etc/apt/sources.list.d/cuda.list"
+    rows = (f"{files.SOURCES}:deb {URL}/ /", f"{second}:deb {URL} /")
+    made, _ = executed(GpuHost(told=sources(*rows)))
+    assert any(f"mv -f {second} {second}.disabled" in each for each in made.executed("ws1"))
 
 
 PINS = {files.PREFERENCES: b"x"}

@@ -16,7 +16,7 @@ import fake_host
 import pytest
 from fake_host import FakeHost
 from gpu_host import GpuHost
-from verdicts import across_stamp, document, stamp
+from verdicts import document, stamp
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
@@ -84,7 +84,7 @@ FAILED = {
     "tail": ["RuntimeError: CUDA error: no kernel image is available"],
 }
 FORMS: dict[str, tuple[Any, Any]] = {
-    "a stamp": (Stamp, stamp(across=across_stamp())),
+    "a stamp": (Stamp, stamp(across=["ws1", "ws2"])),
     "a verdict that failed": (Verdict, document(status="fail", failed=FAILED)),
 }
 

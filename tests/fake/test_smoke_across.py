@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ import verdicts
 from fake_host import DATA, FakeHost
 from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
-from test_smoke import stamp_of
+from test_smoke import asked, stamp_of
 
+from pyinfra_gpu.engine.meeting import Meeting
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
-from pyinfra_gpu.on_host.smoke.options import parse as parse_options
-from pyinfra_gpu.operations.smoke import own_stamp
+from pyinfra_gpu.on_host.smoke.options import Options
 from tasks.stages import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
@@ -50,62 +48,96 @@ class Run(GpuRun):
             data["fake_responses"] = {**data["fake_responses"], **told}
         return data
 
-    def started(self, name: str) -> list[str]:
-        """The words of the launcher's command line on one host, empty where it was not started."""
-        return self.wrapped(name)[-1]
-
     def wrapped(self, name: str) -> list[list[str]]:
-        """Those, and before them the words of what they are a word of."""
+        """The words that start the launcher on one host, and before them what they are a word of;
+        empty where it was not started.
+        """
         for command in self.executed(name):
-            if "--across" in command:
+            if "allreduce_mib" in command:
                 return unwrapped(command)
-        return [[]]
+        return []
+
+    def asked(self, name: str) -> Options:
+        """What the launcher on one host is asked for."""
+        return asked(self.wrapped(name)[-1])
 
 
-def passed_together(*names: str, **changes: Any) -> list[Answering]:
+def passed_together(*names: str, across: list[str] | None = None) -> list[Answering]:
     """Hosts whose stamps say that they have passed together."""
     hosts = [Answering(name=name) for name in names]
-    fingerprints = {f"@fake/{host.name}": stamp_of(host)["fingerprint"] for host in hosts}
-    passed = {"hosts": fingerprints, "mode": "rehearsal-cpu"}
-    across = {**verdicts.across_stamp(), **passed, **changes}
+    together = [f"@fake/{name}" for name in names] if across is None else across
     for host in hosts:
-        host.told = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
+        host.told = {"smoke.stamp": json.dumps({**stamp_of(host), "across": together})}
     return hosts
 
 
-def asked(words: list[str]) -> dict[str, Any]:
-    """What a launcher's command line says of the step."""
-    across: dict[str, Any] = json.loads(words[words.index("--across") + 1])
-    return across
-
-
-def test_hosts_that_never_passed_together_start_one_step_with_one_plan(tmp_path: Path) -> None:
+def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:
     run = Run(Answering(name="ws1", tells="10.0.0.1 10.0.0.2"), Answering(name="ws2"))
     assert run.prepare().changing("ws1") == ["Smoke | Run the multi-node smoke test"]
     run.execute()
-    first, second = run.started("ws1"), run.started("ws2")
-    assert asked(first) == asked(second)
-    assert asked(first)["hosts"] == dict.fromkeys(TWO, 2)
+    first, second = run.asked("ws1"), run.asked("ws2")
+    assert (first.hosts, first.ranks, first.mode) == (dict.fromkeys(TWO, 2), 4, "rehearsal-cpu")
     # the first one's, of those that the other has not
-    assert (asked(first)["address"], asked(first)["port"]) == ("10.0.0.2", 29400)
-    for words, name in ((first, TWO[0]), (second, TWO[1])):
-        assert words[words.index("--host") + 1] == name
-        assert parse_options([*words[2:-1], str(tmp_path / "across.json")]).across is not None
+    assert (first.address, first.port) == ("10.0.0.2", 29400)
+    assert first.host == TWO[0]
+    assert replace(first, host=TWO[1]) == second
     assert run.failed() == {"ws1", "ws2"}  # these hosts leave nothing to be judged
 
 
-@pytest.mark.parametrize(("of_run", "kept"), [("run-7", 1), ("another", 0)])
-def test_only_the_verdict_of_this_very_run_is_kept(
-    of_run: str, kept: int, monkeypatch: pytest.MonkeyPatch
+LOST = verdicts.failed("S6.import", "rank 0 lost another", tail=[])
+OF_RUN: dict[str, Any] = {"mode": "rehearsal-cpu", "proof": False, "fingerprint": "run-7"}
+PASS = verdicts.across(**OF_RUN)
+FAIL = verdicts.across(**OF_RUN, status="fail", failed=verdicts.failed("S6.import", "too much"))
+UNKNOWN = verdicts.across(**OF_RUN, status="unknown", failed=LOST)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "cause"),
+    [
+        ((PASS, PASS), ""),
+        ((UNKNOWN, FAIL), "@fake/ws2: S6.import: too much"),
+        ((PASS, FAIL), "@fake/ws2: S6.import: too much"),
+        ((UNKNOWN, UNKNOWN), "@fake/ws1: S6.import: rank 0 lost another"),
+        ((PASS, {**PASS, "fingerprint": "another run"}), "@fake/ws2: the smoke test ended without"),
+    ],
+)
+def test_a_step_counts_where_it_passed_on_all_hosts_and_one_cause_is_named(
+    leaves: tuple[dict[str, Any], ...],
+    cause: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("pyinfra_gpu.engine.meeting.secrets.token_hex", lambda _: "run-7")
-    cpu: dict[str, Any] = {"mode": "rehearsal-cpu", "proof": False, "fingerprint": of_run}
-    verdict = json.dumps(verdicts.across(**cpu))
-    hosts = [Answering(name=name, leaves=verdict) for name in ("ws1", "ws2")]
+    hosts = [
+        Answering(name=name, leaves=json.dumps(document))
+        for name, document in zip(("ws1", "ws2"), leaves, strict=True)
+    ]
     run = Run(*hosts).prepare().execute()
-    assert run.started("ws1")[run.started("ws1").index("--fingerprint") + 1] == "run-7"
+    assert run.asked("ws1").fingerprint == "run-7"
     stamps = [each for each in run.executed("ws1") if "smoke/stamp.json" in each]
-    assert len(stamps) == kept
+    assert len(stamps) == (1 if cause else 2)  # it is taken back, and noted after a pass
+    assert run.failed() == ({"ws1", "ws2"} if cause else set())
+    assert not cause or f"@fake/ws1: the multi-node step failed on {cause}" in caplog.text
+
+
+def test_a_host_that_is_heard_of_no_more_is_the_cause_of_lost_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pyinfra_gpu.engine.meeting.secrets.token_hex", lambda _: "run-7")
+    said, heard = Meeting.say, Meeting.hear
+
+    def say(it: Meeting, topic: str, name: str, value: Any) -> None:
+        if (topic, name) != ("end", TWO[1]):
+            said(it, topic, name, value)
+
+    def hear(it: Meeting, topic: str, hosts: Any, seconds: float) -> dict[str, Any]:
+        return heard(it, topic, hosts, 0.5 if topic == "end" else seconds)
+
+    monkeypatch.setattr(Meeting, "say", say)
+    monkeypatch.setattr(Meeting, "hear", hear)
+    hosts = [Answering(name=name, leaves=json.dumps(UNKNOWN)) for name in ("ws1", "ws2")]
+    Run(*hosts).prepare().execute()
+    assert "@fake/ws1: the multi-node step failed on @fake/ws2: it was lost" in caplog.text
 
 
 def test_hosts_that_passed_together_have_nothing_to_do() -> None:
@@ -118,25 +150,13 @@ def test_hosts_that_passed_together_have_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"hosts": {TWO[0]: "00", TWO[1]: "00"}},
-        {"hosts": {TWO[0]: "00"}},
-        {"mode": "gpu"},
-    ],
-    ids=["changed", "others", "another mode"],
+    ("across", "operations"),
+    [([TWO[0]], ["multi-node "]), ([], ["multi-node "]), ([1], ["", "multi-node "])],
+    ids=["others", "none", "damaged"],
 )
-def test_what_no_longer_holds_is_owed(changes: dict[str, Any]) -> None:
-    run = Run(*passed_together("ws1", "ws2", **changes)).prepare()
-    assert run.changing("ws1") == ["Smoke | Run the multi-node smoke test"]
-
-
-def test_a_damaged_stamp_counts_for_neither_test() -> None:
-    run = Run(*passed_together("ws1", "ws2", hosts=None)).prepare()
-    assert run.changing("ws1") == [
-        "Smoke | Run the smoke test",
-        "Smoke | Run the multi-node smoke test",
-    ]
+def test_what_no_longer_holds_is_made_again(across: Any, operations: list[str]) -> None:
+    run = Run(*passed_together("ws1", "ws2", across=across)).prepare()
+    assert run.changing("ws1") == [f"Smoke | Run the {each}smoke test" for each in operations]
 
 
 def test_one_host_that_changed_brings_the_others_along() -> None:
@@ -144,14 +164,14 @@ def test_one_host_that_changed_brings_the_others_along() -> None:
     stamp = stamp_of(Answering(name="ws2"))
     hosts[1].told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(*hosts).prepare().execute()
-    assert all(run.started(name) for name in ("ws1", "ws2", "ws3"))
+    assert all(run.wrapped(name) for name in ("ws1", "ws2", "ws3"))
 
 
 def test_a_host_that_failed_before_is_named_and_not_waited_for() -> None:
     broken = Answering(name="ws2", answers=False)
     run = Run(Answering(name="ws1"), broken, Answering(name="ws3")).prepare().execute()
     assert run.failed() == {"ws1", "ws2", "ws3"}
-    assert run.started("ws1") == []
+    assert run.wrapped("ws1") == []
 
 
 def test_a_host_whose_proof_still_holds_does_not_fail_with_another() -> None:
@@ -163,7 +183,7 @@ def test_a_host_whose_proof_still_holds_does_not_fail_with_another() -> None:
 def test_a_host_that_tells_no_address_fails_and_is_not_waited_for() -> None:
     run = Run(Answering(name="ws1", tells="fe80::1"), Answering(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
-    assert run.started("ws2") == []
+    assert run.wrapped("ws2") == []
 
 
 def test_root_lets_the_addresses_of_all_hosts_pass_and_nothing_that_is_none() -> None:
@@ -185,7 +205,7 @@ def test_without_root_or_by_data_nothing_is_limited(data: dict[str, object]) -> 
     run = Run(*hosts).prepare().execute()
     waiting, words = run.wrapped("ws1")
     assert "locked.sh" in waiting
-    assert "--across" in words
+    assert asked(words).hosts
 
 
 def test_the_address_of_data_is_taken_and_may_pass() -> None:
@@ -193,8 +213,7 @@ def test_the_address_of_data_is_taken_and_may_pass() -> None:
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
     # What must be the same everywhere is the first host's.
     for name in ("ws1", "ws2"):
-        across = asked(run.started(name))
-        assert (across["address"], across["port"]) == ("10.9.9.9", 31000)
+        assert (run.asked(name).address, run.asked(name).port) == ("10.9.9.9", 31000)
         assert "10.9.9.9" in run.wrapped(name)[0][-1].split()
 
 
@@ -204,7 +223,7 @@ def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
     gpus.told = {"smoke.stamp": json.dumps(stamp)}
     run = Run(Answering(name="ws1"), gpus).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
-    assert run.started("ws1") == []
+    assert run.wrapped("ws1") == []
 
 
 IMPOSSIBLE: dict[str, list[FakeHost]] = {
@@ -227,15 +246,3 @@ def test_a_host_without_the_key_or_whose_test_is_skipped_has_no_such_step() -> N
     skipped = [Answering(name=name, data={**ACROSS, "smoke": "skip"}) for name in ("ws1", "ws2")]
     for hosts in ([FakeHost(name="ws1"), FakeHost(name="ws2")], skipped):
         assert Run(*hosts).prepare().changing("ws1") == []
-
-
-def test_the_stamp_of_the_step_goes_into_that_of_the_hosts_own_test_and_out_of_it() -> None:
-    (host,) = passed_together("ws1")
-    record = host.record()
-    assert isinstance(record.smoke.stamp, Stamp)
-    assert record.smoke.stamp.across is not None
-    own = own_stamp(record)
-    assert own.items() >= {n: value for n, value in stamp_of(host).items() if n != "across"}.items()
-    assert "across" not in own
-    host.told = {"smoke.stamp": None}
-    assert own_stamp(host.record()) == {}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import verdicts
 from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, state_of
 from fake_host import PROBE, FakeHost, FakeRun
 from pyinfra import host
@@ -17,13 +14,10 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
-from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import wheels
 from pyinfra_gpu.operations import pytorch_build as operations
-from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
 LOG = "`journalctl -u pyinfra-gpu-build.service`"
@@ -127,24 +121,6 @@ def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
     for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
         host = HOSTS[what][0]
         assert pytorch.held(host.spec(), host.record()) == f"torch=={torch}"
-
-
-def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = HOSTS["its fallback is installed"][0]
-    spec, record = host.spec(), host.record()
-    verdict = verdicts.verdict(fingerprint=fingerprint(spec, record, smoke_digest()))
-    record = replace(record, smoke=replace(record.smoke, verdict=verdict))
-    said: list[str] = []
-    monkeypatch.setattr(smoke, "forget", lambda: None)
-    monkeypatch.setattr(smoke, "look", lambda spec: record)
-    monkeypatch.setattr(smoke, "_stamped", lambda *given: True)
-    journal = SimpleNamespace(warn=lambda stage, text: said.append(text), verdict=said.append)
-    monkeypatch.setattr(smoke, "journal", journal)
-    pyinfra: Any = None
-    assert smoke._check_verdict(pyinfra, pyinfra, spec, None)
-    assert said[0] == (
-        "ws1: the verdict is of torch 2.12.0+cpu, the fallback, and not of the declared 2.13.0+cpu"
-    )
 
 
 def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:

@@ -140,9 +140,7 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         [REQUIRE],
     ),
     "the smoke stamp is gone": (FakeHost(told={"smoke.stamp": None}), [TRAIN]),
-    "the last smoke test failed": (
-        FakeHost(told={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}), [TRAIN],
-    ),
+    "the smoke stamp is damaged": (FakeHost(told={"smoke.stamp": '{"fing": "12"}'}), [TRAIN]),
     "the smoke test is always wanted": (FakeHost(data={**USUAL, "smoke": "always"}), [TRAIN]),
 }  # fmt: skip
 

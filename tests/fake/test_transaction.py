@@ -57,16 +57,14 @@ FAILING = {"success": False, "stdout": [], "stderr": ["E: a splinter"]}
 
 
 def step_of(command: str) -> str:
-    words = ("apt-get check", "--simulate", "--download-only", "Pre-Install-Pkgs", "sourcelist")
+    words = ("apt-get check", "--simulate", "Pre-Install-Pkgs", "sourcelist")
     return next((each for each in words if each in command), command)
 
 
 def test_it_is_simulated_judged_fetched_and_run() -> None:
     commands, problem = executed(simulated(GOOD), installs)
     assert problem == ""
-    assert [*map(step_of, commands)] == [
-        *("sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
-    ]
+    assert [*map(step_of, commands)] == [*("sourcelist", "--simulate", "Pre-Install-Pkgs")]
 
 
 REFUSED: dict[str, tuple[GpuHost, str]] = {
@@ -75,14 +73,8 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
         simulated(GOOD, uri="http://evil.example"),
         "would come from another origin (http://evil.example",
     ),
-    "not understood": (simulated("Inst what"), "(apt: this is not understood: Inst what)"),
     "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
     "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "no package was changed"),
-    "silence": (GpuHost(responses={"--simulate": {"stdout": []}}), "apt printed nothing"),
-    "not to be fetched": (
-        simulated(GOOD, **{"--download-only": FAILING}),
-        "cannot be fetched: apt says: E: a splinter",
-    ),
     "a repository that is down": (
         simulated(GOOD, sourcelist=FAILING),
         f"the repository {URL} cannot be used: apt says: E: a splinter",
@@ -110,6 +102,15 @@ def test_what_somebody_removed_by_force_is_asked_for_with_the_rest() -> None:
     asked = [each for each in commands if "--simulate" in each]
     assert not asked[0].endswith(f"libcuda1={V}")
     assert asked[1].endswith(f"libcuda1={V}")
+
+
+def test_what_cannot_be_fetched_is_tried_once_more_with_new_lists() -> None:
+    said = ["E: a splinter", "E: Unable to fetch some archives, maybe run apt-get update"]
+    commands, problem = executed(
+        simulated(GOOD, **{"Pre-Install-Pkgs": {**FAILING, "stderr": said}}), installs
+    )
+    assert [*map(step_of, commands)].count("Pre-Install-Pkgs") == 2
+    assert "cannot be fetched: apt says: E: a splinter; no package was changed" in problem
 
 
 def test_a_transaction_that_fails_says_why() -> None:
@@ -157,7 +158,7 @@ NOT_TO_BE_HAD = {
 def test_a_package_that_cannot_come_back_is_told_with_what_is_left(what: str) -> None:
     commands, problem = executed(lost(NOT_TO_BE_HAD[what]), reinstalls)
     assert f"(apt: {NOT_TO_BE_HAD[what].removeprefix('E: ')})" in problem
-    assert "declare `driver_version` as one that is offered" in problem
+    assert "declare one that is offered (`driver_version`" in problem
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
 
 

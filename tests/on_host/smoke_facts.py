@@ -13,19 +13,9 @@ from typing import Any
 from pyinfra_gpu.on_host.smoke import collectives
 from pyinfra_gpu.on_host.smoke.check import Want
 from pyinfra_gpu.on_host.smoke.collectives import name_of
+from pyinfra_gpu.on_host.smoke.nvidia_smi import known
+from tests.on_host.smoke_gpu_simulated import rtx_5090
 
-CARD = """\
-name = "NVIDIA GeForce RTX 5090"
-driver = "580.95.05"
-memory_mib = 32607
-memory_used_mib = 2
-mig = null
-ecc_uncorrected = null
-remap_failure = null
-gen_max = 5
-width_max = 16
-"""
-"""What nvidia-smi tells of one sound RTX 5090, as `gpus` reads it."""
 KIND = """\
 pattern = "RTX 5090"
 bf16_tflops = 210.0
@@ -81,7 +71,7 @@ def _read(text: str, rank: int = 0) -> dict[str, Any]:
 
 def card(index: int) -> dict[str, Any]:
     """Return what nvidia-smi tells of one sound RTX 5090."""
-    return {"index": index, "uuid": f"GPU-{index}", **_read(CARD)}
+    return {name: known(text) for name, text in rtx_5090(index).items()} | {"uuid": f"GPU-{index}"}
 
 
 def sound(rank: int) -> dict[str, Any]:
@@ -110,6 +100,7 @@ def launchers() -> dict[str, Any]:
 
 HOST = launchers()["gpu_host"]
 WANT = Want(
+    output="",
     ranks=2,
     allreduce_mib=4,
     mode="gpu",
@@ -123,11 +114,11 @@ S0.environment | warn | host.variables = ["PYTHONPATH"] | only: PYTHONPATH; unse
 S0.shm | fail | host.shm.error = "full" | in /dev/shm (8000 MiB free): full
 S0.gpus | fail | host.gpu_host.error = "No devices" | nvidia-smi: No devices
 S0.gpus | fail | host.gpu_host.gpus.1 - | lists 1 GPUs, 2 are declared
-S0.gpus | warn | host.gpu_host.gpus.2 = {"name": "x", "uuid": "y"} | only 2 declared
-S0.gpus | fail | card.mig = "Enabled" | GPU 1 is divided (MIG)
-S0.gpus | fail | card.remap_failure = "Yes" | cannot be replaced: exchange it
-S0.gpus | fail | card.ecc_uncorrected = 3 | 3 uncorrected memory errors
-S0.gpus | fail | card.memory_used_mib = 30000 | GPU 1 has 2607 MiB of 32607 MiB free
+S0.gpus | warn | host.gpu_host.gpus.2 = {"name": "x"} | only 2 declared
+S0.gpus | fail | card.mig.mode.current = "Enabled" | GPU 1 is divided (MIG)
+S0.gpus | fail | card.remapped_rows.failure = "Yes" | cannot be replaced: exchange it
+S0.gpus | fail | card.ecc.errors.uncorrected.volatile.total = "3" | 3 uncorrected memory errors
+S0.gpus | fail | card.memory.used = "30000" | GPU 1 has 2607 MiB of 32607 MiB free
 S0.gpu_processes | unknown | host.gpu_host.processes = [["7", "C", "python"]]\
  | in use by python (pid 7)
 S0.gpu_processes | warn | host.gpu_host.processes = [["7", "C+G", "x"]] | also draw for x (pid 7)
@@ -171,7 +162,6 @@ S4.training_step | fail | rank.step.gradient = "z" | averaged gradients are not 
 S4.training_step | fail | rank.step.after = "z" | after the step are not the same
 S4.training_step | fail | rank.step.local = "local0" | the same data
 S4.training_step | fail | rank.step.loss_after = NaN | fell by nan
-S4.training_step | fail | rank.step.loss_before = 8.0 | rank 1 starts at loss 8.0000, untrained
 S4.training_step | fail | rank.step.loss_after = 9.0209 | 0.497
 S4.training_step | fail | rank.step.loss_after = 8.9609 | 1.99
 S4.bandwidth | fail | rank0.bandwidth.busbw_gb_s = 3.0 | 5% of the loaded link's 63
@@ -213,7 +203,7 @@ def broken(facts: dict[str, Any], changes: str) -> None:
     """Make these changes to facts."""
     for change in changes.split("; "):
         path, equals, value = change.partition(" = ")
-        *keys, last = path.removesuffix(" -").split(".")
+        *keys, last = path.removesuffix(" -").split(".", 1 if path.startswith("card.") else -1)
         place: Any = facts
         for key in keys:
             place = place[int(key) if isinstance(place, list) else key]

@@ -24,7 +24,7 @@ from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 """What compiling takes is time; the runs that are about it do without this."""
-PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
+PASSED_BUT_NOT_PROOF, FAILED = 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
 Replacement = tuple[str, str, str]
 """A module, and text of it that is replaced by another."""
@@ -110,15 +110,20 @@ def bundle(*replacements: Replacement) -> bytes:
     return on_host._zipapp("", {name: text.encode() for name, text in sources.items()})
 
 
-def start(python: str, directory: Path, plan: Plan, *words: str) -> subprocess.Popen[str]:
-    """Start a smoke test that writes below `directory`; `words` come last on its command line."""
+def start(python: str, directory: Path, plan: Plan, **more: Any) -> subprocess.Popen[str]:
+    """Start a smoke test that writes below `directory`; `more` is what else it is asked for."""
     file = directory / "smoke_test.pyz"
     file.write_bytes(bundle(*plan.replacements))
-    command = [
-        *(python, str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
-        *("--deadline", str(plan.deadline), "--allreduce-mib", str(plan.allreduce_mib)),
-        *("--ranks", str(plan.ranks), "--output", str(directory / "verdict.json"), *words),
-    ]
+    asked = {
+        "mode": "rehearsal-cpu",
+        "fingerprint": "c0ffee",
+        "ranks": plan.ranks,
+        "deadline_s": plan.deadline,
+        "allreduce_mib": plan.allreduce_mib,
+        "output": str(directory / "verdict.json"),
+        **more,
+    }
+    command = [python, str(file), json.dumps(asked)]
     if plan.mounts:
         root = [] if os.geteuid() == 0 else ["--map-root-user"]
         script = f'set -e; {plan.mounts}; exec "$@"'
@@ -132,9 +137,9 @@ def start(python: str, directory: Path, plan: Plan, *words: str) -> subprocess.P
     )
 
 
-def run(python: str, directory: Path, plan: Plan, *words: str) -> Run:
+def run(python: str, directory: Path, plan: Plan, **more: Any) -> Run:
     """Run `plan` to its end, and see that no process of it is left."""
-    process = start(python, directory, plan, *words)
+    process = start(python, directory, plan, **more)
     output, _ = process.communicate(timeout=2 * plan.deadline + 120)
     assert processes_of(directory) == []
     return Run(process.returncode, output, directory)

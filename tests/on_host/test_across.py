@@ -6,7 +6,6 @@ what the step itself finds out, so the bundle's line that reads the boot id is r
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.on_host.smoke.options import Options
 from tests.night import by_night
 from tests.on_host import smoke_runs
 from tests.on_host.smoke_runs import Replacement
@@ -28,7 +28,8 @@ NAMES = ("one", "two")
 _BOOT_ID = 'Path("/proc/sys/kernel/random/boot_id").read_text().strip(),'
 _DEADLINE = 300
 """Seconds; what does not hang never waits for it, and a busy machine takes long."""
-SILENT = ("exchange.py", "SILENT_S = 30.0", "SILENT_S = 12.0")
+SOON = ("worker.py", "_TIMEOUT = timedelta(seconds=60)", "_TIMEOUT = timedelta(seconds=20)")
+"""How long a rank waits for one of another host."""
 
 
 def machine(name: str) -> Replacement:
@@ -58,23 +59,26 @@ def start(
 
     + changes: host -> what its bundle has in place of the shipped text; others do not come
     """
-    hosts = dict.fromkeys(NAMES, 1)
-    asked = json.dumps({"hosts": hosts, "address": "127.0.0.1", "port": port or free_port()})
+    port = port or free_port()
     launchers = {}
     for name, replacements in changes.items():
         home = folder / name
         home.mkdir()
         (home / "smoke_test.pyz").write_bytes(smoke_runs.bundle(*replacements))
-        command = [
-            *(str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
-            *("--ranks", "1", "--across", asked, "--deadline", str(deadline)),
-            *("--allreduce-mib", "1", "--output", str(home / "across.json")),
-            *("--fingerprint", "run-1"),
-        ]
+        asked = Options(
+            mode="rehearsal-cpu",
+            host=name,
+            hosts=dict.fromkeys(NAMES, 1),
+            address="127.0.0.1",
+            port=port,
+            deadline_s=deadline,
+            allreduce_mib=1,
+            output=str(home / "across.json"),
+            fingerprint="run-1",
+        )
+        command = [python, str(home / "smoke_test.pyz"), asked.as_json()]
         with (home / "output").open("wb") as output:
-            launchers[name] = subprocess.Popen(
-                [python, *command], stdout=output, stderr=output, cwd=home
-            )
+            launchers[name] = subprocess.Popen(command, stdout=output, stderr=output, cwd=home)
     return launchers
 
 
@@ -95,12 +99,12 @@ def verdicts(launchers: Launchers, folder: Path) -> dict[str, dict[str, Any]]:
     return told
 
 
-def failed(launchers: Launchers, folder: Path) -> dict[str, tuple[str, str, str | None]]:
-    """Return host -> what failed there by its verdict: the check, the sentence and whose it is."""
+def failed(launchers: Launchers, folder: Path) -> dict[str, tuple[str, str, str]]:
+    """Return host -> its verdict's status, what failed there, and the sentence."""
     found = verdicts(launchers, folder)
     assert not any(each["proof"] or each["status"] == "pass" for each in found.values()), found
-    causes = {name: each["failed"] for name, each in found.items()}
-    return {name: (one["id"], one["sentence"], one["host"]) for name, one in causes.items()}
+    ends = {name: (each["status"], each["failed"]) for name, each in found.items()}
+    return {name: (status, one["id"], one["sentence"]) for name, (status, one) in ends.items()}
 
 
 def test_two_launchers_train_one_step_and_each_judges_all_ranks(
@@ -111,55 +115,54 @@ def test_two_launchers_train_one_step_and_each_judges_all_ranks(
         assert verdict["status"] == "pass", verdict["failed"]
         assert launchers[name].returncode == 3  # done, and no proof of GPU hosts
         assert (verdict["host"], verdict["hosts"]) == (name, [*NAMES])
-        assert sorted(each["host"] for each in verdict["ranks"]) == [*NAMES]
+        assert verdict["ranks"] == 2
         assert all(check["status"] == "pass" for check in verdict["checks"])
         assert verdict["fingerprint"] == "run-1"
-        assert max(each["bytes"] for each in verdict["metrics"]["allreduce"]) == 2**20 + 4
+        assert max(each["bytes"] for each in verdict["allreduce"]) == 2**20 + 4
 
 
 _IMPORT = "        import torch\n    identity"
 _RAISING = _IMPORT.replace("torch\n", 'torch\n    if "RANK" in os.environ: raise OSError\n')
 _BACKWARD = "        before.backward()\n"
-_ALL_THERE = "sum('gradients' in each.steps for each in run.journals.values()) == 2"
-BROKEN: dict[str, tuple[tuple[Replacement, ...], str, str]] = {
+BROKEN: dict[str, tuple[Replacement, str]] = {
     "a rank that raises while the other host waits for it": (
-        (machine("two"), ("worker.py", _IMPORT, _RAISING)),
-        *("S6.import", "on two (pid"),
+        ("worker.py", _IMPORT, _RAISING),
+        "raised at 'import': OSError",
     ),
     "a rank that is killed": (
-        (
-            machine("two"),
-            ("step.py", _BACKWARD, f"        __import__('signal').raise_signal(9)\n{_BACKWARD}"),
-        ),
-        *("S6.training_step", "was ended by signal 9 (SIGKILL) at 'gradients'"),
+        ("step.py", _BACKWARD, f"        __import__('signal').raise_signal(9)\n{_BACKWARD}"),
+        "was ended by signal 9 (SIGKILL) at 'gradients'",
     ),
-    "a rank that hangs, as the first host notices": (
-        (
-            machine("two"),
-            ("step.py", _BACKWARD, f"        __import__('time').sleep(10**6)\n{_BACKWARD}"),
-        ),
-        *("S6.training_step", "all ranks were still at 'gradients' after"),
+    "a rank that hangs": (
+        ("step.py", _BACKWARD, f"        __import__('time').sleep(10**6)\n{_BACKWARD}"),
+        "rank 1 was still at 'gradients' after",
     ),
 }
-HUNG = ("launcher.py", "return run.late(name) if", f"return run.late(name) if {_ALL_THERE} or")
+LATE = (
+    *("launcher.py", '(the deadline)") if late'),
+    '(the deadline)") if late or any("gradients" in j.steps for j in run.journals.values())'
+    " and time.monotonic() > self._began + 60",
+)
 
 
-@pytest.mark.parametrize("what", by_night(BROKEN, [*BROKEN][3:]))
-def test_what_is_wrong_on_one_host_fails_both_with_one_sentence(
+@pytest.mark.parametrize("what", by_night(BROKEN, ["a rank that is killed"]))
+def test_the_host_on_which_something_is_wrong_says_so_and_the_other_that_it_does_not_know(
     what: str, python: str, tmp_path: Path
 ) -> None:
-    changes, check, words = BROKEN[what]
-    first = (*BOTH["one"], HUNG) if "hangs" in what else BOTH["one"]
-    found = failed(start(python, tmp_path, {"one": first, "two": changes}), tmp_path)
-    (told,) = set(found.values())
-    assert (told[0], words in told[1]) == (check, True), found
+    change, words = BROKEN[what]
+    late = (LATE,) if "hangs" in what else ()
+    changes = {"one": (*BOTH["one"], SOON), "two": (*BOTH["two"], change, *late)}
+    found = failed(start(python, tmp_path, changes), tmp_path)
+    assert found["two"][:2] == ("fail", "S6.import"), found
+    assert words in found["two"][2], found
+    assert found["one"][0] == "unknown", found
 
 
 def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         launchers = start(python, tmp_path, {"one": ()}, port=port)
-        check, sentence, _ = failed(launchers, tmp_path)["one"]
+        _, check, sentence = failed(launchers, tmp_path)["one"]
     assert check == "S6.import"
     assert f"one did not meet two at 127.0.0.1 port {port} of one" in sentence
     assert "address already in use" in sentence
@@ -170,7 +173,7 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
 def test_a_host_that_never_comes_is_named(here: str, python: str, tmp_path: Path) -> None:
     (other,) = {*NAMES} - {here}
     launchers = start(python, tmp_path, {here: ()}, deadline=45)
-    check, sentence, _ = failed(launchers, tmp_path)[here]
+    _, check, sentence = failed(launchers, tmp_path)[here]
     assert check == "S6.import"
     assert f"{here} did not meet {other} at 127.0.0.1 port" in sentence
 
@@ -180,14 +183,14 @@ def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
     gone: str, python: str, tmp_path: Path
 ) -> None:
     (here,) = {*NAMES} - {gone}
-    launchers = start(python, tmp_path, {name: (machine(name), SILENT) for name in NAMES})
+    launchers = start(python, tmp_path, {name: (machine(name), SOON) for name in NAMES})
     limit = time.monotonic() + _DEADLINE
     while not [*(tmp_path / gone / "across.json.logs").glob("rank*.jsonl")]:
         assert time.monotonic() < limit
         time.sleep(0.05)
     launchers.pop(gone).send_signal(signal.SIGKILL)
-    _, sentence, _ = failed(launchers, tmp_path)[here]
-    assert gone in sentence
+    status, *_ = failed(launchers, tmp_path)[here]
+    assert status in ("unknown", "fail")
     limit = time.monotonic() + 60
     while smoke_runs.processes_of(tmp_path / gone):
         assert time.monotonic() < limit

@@ -63,7 +63,7 @@ def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
     bundle, output = tmp_path / "smoke_test.pyz", tmp_path / "verdict.json"
     bundle.write_bytes(smoke_bundle())
     bare = str(Path(sys.executable).resolve())  # not the environment's, which has torch
-    command = [bare, str(bundle), "--mode", "rehearsal-cpu", "--output", str(output)]
+    command = [bare, str(bundle), json.dumps({"mode": "rehearsal-cpu", "output": str(output)})]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2, done.stdout
     failed = json.loads(output.read_text())["failed"]

@@ -9,7 +9,7 @@ import pytest
 
 from pyinfra_gpu.on_host.smoke.check import (
     Check,
-    blame,
+    Judged,
     complete,
     decide,
     first_failed,
@@ -90,15 +90,14 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     checks, own = _of("S4.store", "S4.training_step"), Journal(OWN)
     assert decide(checks, WANT, own, {0: _journal(0, "store")}) == {}
     # What is sound on one rank alone has not passed, and the end of the other is to blame.
-    results = decide(checks, WANT, own, {0: _journal(0, "store")}, ended=True)
-    blame(checks, results, "rank 1 was killed", 1)
+    end = Judged("fail", "rank 1 was killed", 1)
+    results = decide(checks, WANT, own, {0: _journal(0, "store")}, end)
     told = [(each.status, each.detail, each.seconds) for each in complete(checks, results)]
     assert told[0] == ("fail", "rank 1 was killed", None)
     assert told[1] == ("skip", "not reached, S4.store failed", None)
     both = {0: _journal(0, "store"), 1: _journal(1, "store")}
-    results = decide(checks, WANT, own, both)
-    assert results["S4.store"].status == "pass"
-    blame(checks, results)  # nobody measured the loss, and all is over
+    assert [*decide(checks, WANT, own, both)] == ["S4.store"]
+    results = decide(checks, WANT, own, both, end)  # nobody measured the loss, and all is over
     assert [each.status for each in complete(checks, results)] == ["pass", "fail"]
 
 
@@ -107,7 +106,7 @@ def test_sound_facts_of_one_rank_alone_neither_pass_nor_fail(rank: int) -> None:
     known = {**sound(rank), "compile": {}}  # on the CPU one rank compiles for all
     alone = {rank: Journal(rank, facts=known)}
     of_ranks = [check for check in CHECKS.values() if not check.of_host]
-    assert decide(of_ranks, WANT, Journal(OWN), alone, ended=True) == {}
+    assert decide(of_ranks, WANT, Journal(OWN), alone, Judged("pass", "")) == {}
 
 
 def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
@@ -115,8 +114,7 @@ def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> No
     next(iter(wrong.facts["collectives"].values()))["wrong"] = "Mismatched"
     ranks = {0: _journal(0), 1: wrong}
     assert decide(checks, WANT, Journal(OWN), ranks) == {}
-    results = decide(checks, WANT, Journal(OWN), ranks, ended=True)
-    blame(checks, results, "a connection was lost", 0)
+    results = decide(checks, WANT, Journal(OWN), ranks, Judged("fail", "a lost connection", 0))
     failed = first_failed(results)
     assert failed is not None
     assert (failed.id, failed.rank) == ("S4.collectives", 1)

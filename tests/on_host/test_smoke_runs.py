@@ -5,6 +5,8 @@ All other breakages are rows for the judge, in `smoke_facts`.
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import signal
 import time
@@ -20,7 +22,6 @@ from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
     UNCOMPILED,
-    UNKNOWN,
     Plan,
     Run,
     broken,
@@ -41,7 +42,7 @@ PLANS = {
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *("step.py", _BACKWARD, f"{_RANK_1}__import__('time').sleep(10**6)\n{_BACKWARD}"),
         # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
-        *("launcher.py", "return run.late(name) if", f"return run.late(name) if {_ALL_THERE} or"),
+        *("launcher.py", '(the deadline)") if late', f'(the deadline)") if late or {_ALL_THERE}'),
         *("hang.py", "EXTRA_S = 60", "EXTRA_S = 600"),
         *("hang.py", "_EACH_S = 15", "_EACH_S = 600"),
     ),
@@ -55,12 +56,6 @@ PLANS = {
         "collectives.py",
         _ALL_REDUCE,
         _ALL_REDUCE + "    if dist.get_rank() and len(tensor) == 2**18: tensor[123456] += 1\n",
-    ),
-    "a rank skips one all-reduce": broken(
-        "S4.collectives",
-        "Mismatched elements",
-        *("collectives.py", _ALL_REDUCE),
-        f"    if dist.get_rank() or len(tensor) != 1024:\n    {_ALL_REDUCE}",
     ),
     "gradients are summed in place of averaged": broken(
         "S4.training_step",
@@ -167,15 +162,16 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     statuses = {check["id"]: check["status"] for check in verdict["checks"]}
     assert statuses.pop("S5.kernel_log") in ("pass", "skip")  # by who may read it
     assert set(statuses.values()) == {"pass"}
-    assert 0.99 < verdict["metrics"]["taylor_ratio"] < 1.01
-    assert {entry["bytes"] for entry in verdict["metrics"]["allreduce"]} >= {4, 4096, 2**20, 2**26}
+    detail = run.check("S4.training_step")["detail"]
+    assert re.search(r", (0\.99|1\.00)\d\d of what the gradient predicts", detail)
+    assert {entry["bytes"] for entry in verdict["allreduce"]} >= {4, 4096, 2**20, 2**26}
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
-    assert max(map(len, run.output.splitlines())) <= 80
     assert verdict["evidence"] is None
     command = shlex.split(verdict["rerun_command"])
-    assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]
-    assert command[-1] == str(run.directory / "verdict.by-hand.json")
-    assert "--fingerprint" not in command
+    assert command[1] == str(run.directory / "smoke_test.pyz")
+    again = json.loads(command[2])
+    assert again.pop("output") == str(run.directory / "verdict.by-hand.json")
+    assert (again["mode"], again["fingerprint"], again["ranks"]) == ("rehearsal-cpu", None, 2)
 
 
 @pytest.mark.night
@@ -191,7 +187,7 @@ def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_whoever_ends_the_launcher_ends_all_ranks_and_leaves_whole_files(
+def test_whoever_ends_the_launcher_ends_all_ranks_and_there_is_no_verdict(
     number: signal.Signals, python: str, tmp_path: Path
 ) -> None:
     process = smoke_runs.start(python, tmp_path, Plan(allreduce_mib=64, environment=UNCOMPILED))
@@ -202,28 +198,20 @@ def test_whoever_ends_the_launcher_ends_all_ranks_and_leaves_whole_files(
         time.sleep(0.05)
     assert len(processes_of(tmp_path)) >= 4  # launcher, torchrun, two ranks
     process.send_signal(number)
-    output, _ = process.communicate(timeout=120)
+    process.communicate(timeout=120)
     limit = time.monotonic() + 30
     while processes_of(tmp_path) and time.monotonic() < limit:
         time.sleep(0.05)
     assert processes_of(tmp_path) == []
-    if number == signal.SIGKILL:
-        assert not (tmp_path / "verdict.json").exists()
-    else:
-        run = Run(process.returncode, output, tmp_path)
-        assert (run.code, run.verdict["status"]) == (UNKNOWN, "unknown")
-        assert run.verdict["failed"]["sentence"] == "the test was interrupted by SIGTERM"
+    assert not (tmp_path / "verdict.json").exists()
 
 
 def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_path: Path) -> None:
-    """Its evidence cannot be written either, and the verdict is all the same."""
-    lost = ("verdict.py", "files.write_text(directory / ", "files.write_text(directory / 'none' / ")
-    plan = Plan((lost,), environment={"PATH": f"{tmp_path}"})
-    run = smoke_runs.run(python, tmp_path, plan, "--mode", "gpu", "--gpus", "1")
+    plan = Plan(environment={"PATH": f"{tmp_path}"})
+    run = smoke_runs.run(python, tmp_path, plan, mode="gpu", gpus=1)
     assert (run.code, run.verdict["mode"]) == (FAILED, "rehearsal-1gpu")
     assert run.verdict["failed"]["id"] == "S0.gpus"
     assert all(each["status"] == "skip" for each in run.verdict["checks"] if each["id"] > "S1")
-    assert run.verdict["evidence"] is None
 
 
 _CUDA = """\
@@ -233,9 +221,8 @@ _CUDA = """\
 _DEVICE = """\
         cuda.set_device(device)
         seen = cuda.get_device_properties(device)
-        uuid = str(seen.uuid)  # nvidia-smi says what it is of
-        value["uuid"] = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        value["name"], value["capability"] = seen.name, [seen.major, seen.minor]
+        value["uuid"], value["name"] = f"GPU-{seen.uuid}", seen.name
+        value["capability"] = [seen.major, seen.minor]
 """
 ON_THE_CPU = (
     ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
@@ -264,7 +251,7 @@ def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
     """Nothing here is a GPU: what is proven is the launcher's way, in lack of two GPUs."""
     environment = {**UNCOMPILED, **executable(tmp_path / "bin")}
     plan = Plan(ON_THE_CPU, environment=environment, deadline=900)
-    run = smoke_runs.run(python, tmp_path, plan, "--mode", "gpu", "--gpus", "2")
+    run = smoke_runs.run(python, tmp_path, plan, mode="gpu", gpus=2)
     assert run.verdict["status"] == "warn", run.output
     assert "fp8 failed" in run.check("S4.precision")["detail"]  # without CUDA
     passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}

@@ -103,25 +103,15 @@ OF_THE_DRIVER: dict[str, Drift] = {
         refused=True,
         undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
     ),
-    "root alone may read libcuda": Case(
-        inject=f"chmod 600 {LIB}/libcuda.so.${{V%-*}}",
-        ids=("driver.files-damaged",),
-        holds=f"test $(stat -c %a {LIB}/libcuda.so.${{V%-*}}) = 644",
-    ),
-    "somebody chose for good that root alone runs nvidia-smi": Case(
-        inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
+    "root alone may run nvidia-smi": Case(
+        inject="chmod 700 /usr/bin/nvidia-smi",
         ids=("driver.closed",),
-        undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
+        undo="chmod 755 /usr/bin/nvidia-smi",
     ),
     "libcuda is a link to a copy of somebody's": Case(
         inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",
         ids=("driver.files-damaged", "libcuda.link-differs", "libcuda.unproven"),
         holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
-    ),
-    "a power cut emptied the list of nvidia-smi's files": Case(
-        inject=": > /var/lib/dpkg/info/nvidia-smi.list",
-        ids=("driver.files-damaged",),
-        holds="quiet dpkg -S /usr/bin/nvidia-smi",
     ),
 }
 
@@ -131,11 +121,6 @@ OF_APT: dict[str, Drift] = {
             printf 'Package: *nvidia* libcuda1\\nPin: version 580.105.08*\\n' > /tmp/pin
             echo 'Pin-Priority: 1001' | cat /tmp/pin - > /etc/apt/preferences.d/99-mine
         """
-    ),
-    "an option of apt's cannot be read": Case(
-        inject="echo 'APT::Get { broken' > /etc/apt/apt.conf.d/99broken",
-        ids=("packages.settings-unreadable",),
-        undo="rm /etc/apt/apt.conf.d/99broken",
     ),
     "apt's lists are emptied": Case(inject="rm -rf /var/lib/apt/lists/*"),
     "apt's proxy is dead": Case(

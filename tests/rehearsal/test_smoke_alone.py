@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
+from running import PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -24,18 +24,6 @@ def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> Onl
     """Return what tests the hosts, without the half-minute of compiling."""
     del proven
     return OnlySmoke(lab, deployer.folder)
-
-
-@pytest.mark.night
-def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
-    proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
-) -> None:
-    host = proven("gpu2")
-    Deployer(lab, deployer.folder, data=(SMOKE_PATIENCE,)).converge(limit="gpu2")
-    verdict = json.loads(host.run(f"cat {STATE}/verdict.json").stdout)
-    assert verdict["status"] == "pass", verdict["checks"]
-    status = {check["id"]: check["status"] for check in verdict["checks"]}
-    assert status["S3.compile"] == "pass"
 
 
 def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke, lab: Lab) -> None:
@@ -77,6 +65,5 @@ def test_what_has_passed_is_not_tested_again_unless_asked_and_then_says_why_it_f
     cause = verdict["diagnosis"]["found"][0]
     assert "libcudart.so.13" in cause["line"]
     assert cause["short"] in " ".join(run.output.split())
-    stamp = json.loads(host.run(f"cat {FOLDER}/stamp.json").stdout)
-    assert (stamp["status"], stamp["fingerprint"]) == ("fail", None)
+    assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode == 1
     assert alone.converge(limit="gpu1").changed("gpu1") == ["smoke: run the smoke test, 2 ranks"]

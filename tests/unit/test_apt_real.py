@@ -10,13 +10,11 @@ from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.transaction import why
-from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.simulation import parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
-GUARD = text("packages/apt/guard.sh")
 VERSIONS = ("580.82.07", "580.95.05", "595.71.05")
 
 
@@ -128,59 +126,3 @@ def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: Pri
     assert found.problems
     assert found.unmet == ("libcuda1=580.82.07-1",)
     assert changes(apt, *asked, *found.unmet) == {"libcuda1": "580.82.07-1"}
-
-
-# What apt does with the two options of ours: hand them what it is about to do, as version 3 of its
-# protocol has it (tests/rehearsal/test_bad_repository.py has apt itself do it).
-AS_APT = """for option; do :; done
-[ "$option" = DPkg::Tools::Options::/usr/bin/env::Version=3 ] || exit 9
-while [ "$1" != -o ]; do shift; done
-sh -c "${2#DPkg::Pre-Install-Pkgs::=}"
-"""
-
-
-def run_guard(tmp_path: Path, allowed: str, *rows: str, version: str = "3") -> tuple[int, str]:
-    apt = tmp_path / "apt"
-    apt.write_text(AS_APT)
-    rest = "".join(f"{row}\n" for row in rows)
-    command = program("packages/apt/transaction.sh", GUARD, allowed, "", "sh", str(apt), "install")
-    done = subprocess.run(
-        ["sh", "-c", command],
-        input=f"VERSION {version}\nAPT::Architecture=amd64\nDir=/\n\n{rest}",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stderr
-
-
-NEW = "libcuda1 - - none < 580.95.05-1 amd64 same /var/cache/apt/archives/libcuda1.deb"
-GONE = "yq 3.1.0-3 all none > - - none **REMOVE**"
-DONE = "libcuda1 - - none < 580.95.05-1 amd64 same **CONFIGURE**"
-
-
-@pytest.mark.parametrize(
-    ("allowed", "rows", "code"),
-    [
-        ("libcuda1 580.95.05-1\n", (NEW, DONE), 0),
-        ("libcuda1 580.95.05-1\nyq -\n", (GONE, NEW, DONE), 0),
-        ("libcuda1 580.95.05-1\n", (GONE, NEW), 1),
-        ("libcuda1 580.82.07-1\n", (NEW,), 1),
-        ("libcuda1 580.95.05-10\n", (NEW,), 1),
-        ("libcuda1 580x95x05-1\n", (NEW,), 1),
-        ("", (NEW,), 1),
-        ("yq 3.1.0-3\n", (GONE,), 1),
-        ("", (DONE,), 0),
-        ("", (), 0),
-    ],
-)
-def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
-    tmp_path: Path, allowed: str, rows: tuple[str, ...], code: int
-) -> None:
-    found, said = run_guard(tmp_path, allowed, *rows)
-    assert found == code
-    assert bool(said) == bool(code)
-
-
-def test_the_guard_stops_a_protocol_it_does_not_know(tmp_path: Path) -> None:
-    assert run_guard(tmp_path, "libcuda1 580.95.05-1\n", NEW, version="4")[0] == 1

@@ -148,33 +148,27 @@ def test_submodules_are_checked_out_with_it_and_followed_to_another_commit(place
     assert state(place) == (place.second, (), 0)
 
 
-def test_one_at_another_commit_is_no_local_change_and_its_commit_is_kept(place: Place) -> None:
-    assert place.check_out(place.second).returncode == 0
+def kept(folder: Path, commit: str) -> str:
+    """Return what is said of a commit of a person's that hung on nothing but HEAD."""
+    where, branch = f"{folder} was at {commit[:12]}", f"pyinfra-gpu/kept-{commit[:12]}"
+    assert git(folder, "rev-parse", branch) == commit
+    return f"pyinfra-gpu-note: {where}, which no branch or tag had: branch {branch} keeps it\n"
+
+
+def test_a_persons_commit_is_kept_and_told_also_where_the_rest_fails(place: Place) -> None:
+    assert place.check_out(place.second).stdout == ""
     library = place.folder / "lib with blanks"
     mine = committed(library, mine="1")
     seen = place.looked_at()
     assert [row[0] for row in seen.submodules] == ["+"]  # type: ignore[union-attr]
     assert seen.dirty_count == 0
     done = place.check_out(place.second)
-    assert done.returncode == 0
+    assert (done.returncode, done.stdout) == (0, kept(library, mine))
     assert place.looked_at().submodules == ()
-    assert git(library, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
-    assert done.stdout == told(library, mine, f"pyinfra-gpu/kept-{mine[:12]}")
-
-
-def told(folder: Path, commit: str, branch: str) -> str:
-    where = f"{folder} was at {commit[:12]}"
-    return f"pyinfra-gpu-note: {where}, which no branch or tag had: branch {branch} keeps it\n"
-
-
-def test_a_commit_is_told_as_kept_once_it_is_also_where_the_rest_fails(place: Place) -> None:
-    assert place.check_out(place.first).stdout == ""
     mine = committed(place.folder, mine="1")
     failed = place.check_out("f" * 40)
     assert failed.returncode != 0
-    branch = f"pyinfra-gpu/kept-{mine[:12]}"
-    assert failed.stdout == told(place.folder, mine, branch)
-    assert git(place.folder, "rev-parse", branch) == mine
+    assert failed.stdout == kept(place.folder, mine)
     assert place.check_out(place.second).stdout == ""  # a branch has it by now
 
 
@@ -256,13 +250,17 @@ def test_a_repository_that_git_cannot_read_is_kept_and_cloned_anew(place: Place,
     seen = place.looked_at()
     assert str(seen.damaged).startswith("git: "), seen
     assert isinstance(seen.commit, Unknown)
+    there, place.repo = place.repo, place.repo / "not there"
+    assert place.check_out(place.first).returncode != 0
+    assert (place.folder / "mine.py").exists()  # it stays while no other can be had
+    place.repo = there
     done = place.check_out(place.first)
     assert done.returncode == 0, done.stderr
     seen = place.looked_at()
     assert (seen.damaged, seen.commit, seen.dirty_count) == (None, place.first, 0)
-    (kept,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
-    assert (kept / "mine.py").read_text() == "mine"
-    assert str(kept) in done.stdout
+    (aside,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
+    assert (aside / "mine.py").read_text() == "mine"
+    assert str(aside) in done.stdout
 
 
 @pytest.mark.parametrize("repository", [True, False])
@@ -278,14 +276,6 @@ def test_what_is_somebodys_is_not_taken_for_a_clone_of_ours(place: Place, reposi
     assert done.returncode != 0
     assert "Directory not empty" in done.stderr
     assert (place.folder / "notes").read_text() == "mine"
-
-
-def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place: Place) -> None:
-    assert place.check_out(place.first).returncode == 0
-    (place.folder / ".git/HEAD").write_bytes(b"")
-    place.repo = place.repo / "not there"
-    assert place.check_out(place.first).returncode != 0
-    assert (place.folder / ".git/index").exists()
 
 
 ROW = "0" * 40

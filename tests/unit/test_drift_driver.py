@@ -117,6 +117,10 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "listed twice": (
         ["source-differs"], sources(OWN_SOURCE, f"{OTHERS} {URL}/ /"),
     ),
+    "listed twice, beside another": (
+        ["source-differs report"],
+        sources(OWN_SOURCE, f"{OTHERS} {URL}/ /", f"{OTHERS} http://lab.example/ /"),
+    ),
     "no pins": (["pins-differ"], text(files.PREFERENCES)),
     "unattended-upgrades free": (["pins-differ"], text(files.UNATTENDED)),
     "no blacklist": (["blacklist-differs"], text(system_files.MODPROBE)),
@@ -240,18 +244,6 @@ def present(**changes: Any) -> GpuHost:
     kept = {name: value for name, value in GpuHost().data.items() if not name.startswith("driver_")}
     host = changed(**changes)
     return replace(host, data={**kept, "driver_source": "present"})
-
-
-def test_what_root_alone_may_use_is_told_as_a_file_of_its_package_where_that_is_ours() -> None:
-    lists = {
-        "nvidia.lost": [
-            f"libcuda1 closed {LIB}/libcuda.so.{VERSION}",
-            "nvidia-smi closed /usr/bin/nvidia-smi",
-        ],
-        "driver.closed": [f"{LIB}/libcuda.so.1", "/usr/bin/nvidia-smi"],
-    }
-    assert told(GpuHost(told=lists)) == ["files-damaged"]
-    assert told(present(**lists)) == ["closed report"]
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "data" not in case[1]])

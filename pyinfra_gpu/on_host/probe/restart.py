@@ -46,18 +46,10 @@ def _half_configured(host: Host) -> list[str]:
 
 
 def _own_lock(host: Host) -> list[str]:
-    """Return a command of an earlier run that goes on.
-
-    Looked up among the kernel's locks: the file may be in somebody's folder, and is not opened.
-    """
+    """Return a command of an earlier run that goes on."""
     path = host.asked["lock"]
-    inode = str(os.stat(host.at(path)).st_ino)
-    if not host.is_file("/proc/locks"):
-        raise NotTold("/proc/locks may not be read")
-    for words in map(str.split, host.rows("/proc/locks")):
-        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
-            return [f"pid {words[4]}, which works on {path}"]
-    return []
+    pid = apt.holder(host, "FLOCK", path)
+    return [f"pid {pid}, which works on {path}"] if pid else []
 
 
 def restart(host: Host) -> dict[str, Any]:

@@ -8,6 +8,7 @@ It travels as one zipapp and needs Python 3.10, the host's own torch and nothing
   writes facts to a journal and decides nothing: a broken rank cannot be trusted to say that it is.
 * `table` has a row for each check, and `check` decides them; the other modules each hold one
   subject, how it is measured and how it is judged.
-* `exchange` hands what is written down from host to host, where the ranks are on several. Then each
-  host's launcher judges all of them.
+* Ranks of several hosts tell each other what they wrote down once all is done, and each host's
+  launcher judges all of them. Where they do not come so far it judges its own, and the controller
+  puts together what the hosts say.
 """

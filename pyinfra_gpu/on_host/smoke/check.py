@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from .document import CheckStatus, Result
 from .journal import Journal
-from .options import REHEARSAL_CPU
+from .options import Options
 
 Fact = Mapping[str, Any]
 """What one process wrote down: name -> value."""
@@ -22,6 +22,10 @@ class Judged(Exception):  # noqa: N818 - a warning is none
     def __init__(self, status: CheckStatus, detail: str, rank: int | None = None) -> None:
         super().__init__(detail)
         self.status, self.detail, self.rank = status, detail, rank
+
+    def of(self, check: Check, seconds: float | None = None) -> Result:
+        """Return it as the result of a check."""
+        return Result(check.id, self.status, seconds, self.detail, self.rank)
 
 
 def fail(detail: str, rank: int | None = None) -> NoReturn:
@@ -45,24 +49,16 @@ def unknown(detail: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class Want:
-    """What is known before any rank runs.
+class Want(Options):
+    """What is asked of a test, and what is known before any rank runs.
 
-    + torch_path: where torch is to be imported from; gpus: how many the caller declares
+    + torch_path: where torch is to be imported from
     + gpu_host: what is known of the GPUs before torch is imported; kinds: what sound ones show
-    + compile: whether programs on this host are meant to use torch.compile
-    + hosts: of a step across hosts: host -> the number of its ranks
     """
 
-    ranks: int
-    allreduce_mib: int
-    mode: str = REHEARSAL_CPU
     torch_path: str = ""
-    gpus: int = 0
     gpu_host: Mapping[str, Any] = field(default_factory=dict)
     kinds: Sequence[Mapping[str, Any]] = ()
-    compile: bool = True
-    hosts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,18 +88,18 @@ _WORST: tuple[CheckStatus, ...] = ("fail", "unknown", "warn", "skip", "pass")
 
 
 def decide(
-    checks: Iterable[Check],
+    checks: Sequence[Check],
     want: Want,
     own: Journal,
     ranks: Mapping[int, Journal],
-    *,
-    ended: bool = False,
+    end: Judged | None = None,
 ) -> Results:
     """Return the results of those of `checks` that can be decided.
 
     + own: the host's facts; ranks: rank -> its facts
-    + ended: the ranks are over: then also what fails on the facts of some of them. A rank that
-      saw wrong data says more than its peer's lost connection.
+    + end: how the ranks ended, None while they run. At the end also counts what fails on the facts
+      of some ranks: one that saw wrong data says more than its peer's lost connection. If nothing
+      failed, the end itself is the result of the first check that cannot be decided.
 
     Nothing of a later stage is decided once a check has failed, except what looks back (S5).
     """
@@ -115,13 +111,14 @@ def decide(
         asked, count = ({0: own}, 1) if check.of_host else (ranks, want.ranks)
         needs = check.needs.split()
         ready = {n: each for n, each in sorted(asked.items()) if each.has(needs)}
-        if len(ready) >= count or (ended and check.each and ready):
-            result = judged(check, want, {n: each.facts for n, each in ready.items()})
-            if len(ready) >= count or result.status == "fail":
+        if len(ready) >= count or (end and check.each and ready):
+            found = judged(check, want, {n: each.facts for n, each in ready.items()})
+            if len(ready) >= count or found.status == "fail":
                 seconds = max(each.seconds.get(needs[-1], 0.0) for each in ready.values())
-                results[check.id] = Result(
-                    check.id, result.status, seconds, result.detail, result.rank
-                )
+                results[check.id] = found.of(check, seconds)
+    undecided = [check for check in checks if check.id not in results]
+    if end and end.status != "pass" and undecided and not first_failed(results):
+        results[undecided[0].id] = end.of(undecided[0])
     return results
 
 
@@ -143,24 +140,6 @@ def first_failed(results: Results) -> Result | None:
     """Return the first failure, or else the first that is unknown; None where neither is."""
     wrong = [each for each in results.values() if each.status in ("fail", "unknown")]
     return min(wrong, key=lambda each: _WORST.index(each.status), default=None)
-
-
-def blame(
-    checks: Iterable[Check],
-    results: Results,
-    detail: str = "nothing was recorded of it",
-    rank: int | None = None,
-    *,
-    known: bool = True,
-) -> None:
-    """Give the first of `checks` that is not decided the blame, if nothing else has it.
-
-    + known: whether it failed; else nothing is known of it
-    """
-    undecided = next((check for check in checks if check.id not in results), None)
-    if undecided and first_failed(results) is None:
-        status: CheckStatus = "fail" if known else "unknown"
-        results[undecided.id] = Result(undecided.id, status, None, detail, rank)
 
 
 def complete(checks: Iterable[Check], results: Results) -> tuple[Result, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .check import Fact, Facts, Want, fail, warn
-from .gpus import kind_of
+from .gpus import kind_of, tested
 from .lazy import torch
 from .precision import PLAIN, product
 
@@ -135,13 +135,12 @@ def covers(archs: list[str], capability: tuple[int, int]) -> str | None:
 def cuda(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether torch's GPU n is nvidia-smi's, and whether torch has code for it."""
     cuda, device, index = mine["cuda"], mine["device"], mine["identity"]["rank"]
-    listed = want.gpu_host.get("gpus", [])
-    host: Mapping[str, Any] = next((each for each in listed if each["index"] == index), {})
+    host = tested(want).get(index, {})
     if cuda["devices"] < want.gpus:
         built = f"torch, built for CUDA {cuda['built_for']},"
         fail(f"{built} sees {cuda['devices']} GPUs, {want.gpus} are declared")
     # Of a GPU that is divided torch names the part that it may use, nvidia-smi the whole.
-    if host.get("mig") != "Enabled" and host.get("uuid") != device["uuid"]:
+    if host.get("mig.mode.current") != "Enabled" and host.get("uuid") != device["uuid"]:
         fail(f"torch sees {device['uuid']} there, nvidia-smi {host.get('uuid')}")
     major, minor = device["capability"]
     name, listed = f"sm_{major}{minor}", " ".join(cuda["archs"])

@@ -7,18 +7,13 @@ dataclasses for both, with what pydantic is to make of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 Mode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
-Number = float | Literal["nan", "inf", "-inf"]
-"""JSON has no words for the three."""
-VERSION = 6
-PASSED = ("pass", "warn")
-"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
+VERSION = 7
 
 
 class Part:
@@ -46,48 +41,6 @@ class Result(Part):
 
 
 @dataclass(frozen=True)
-class Software(Part):
-    """Which Python, torch and kernel the verdict is about; None: no torch was found."""
-
-    python: str
-    torch: str | None
-    torch_path: str | None
-    kernel: str
-
-
-@dataclass(frozen=True)
-class Listens(Part):
-    """Who could connect to what the test listened at, as it found out by trying; `how` says by
-    what others were kept out, or why they were not.
-    """
-
-    to: Literal["itself", "group", "anyone"]
-    how: str
-
-
-@dataclass(frozen=True)
-class Gpu(Part):
-    """One GPU, as nvidia-smi lists it."""
-
-    index: int
-    uuid: str | None
-    name: str
-    driver: str | None
-    memory_mib: int | None
-
-
-@dataclass(frozen=True)
-class Rank(Part):
-    """What became of one rank; `log` is the file on its host with what it printed."""
-
-    rank: int
-    host: str
-    finished: bool
-    last_step: str
-    log: str | None
-
-
-@dataclass(frozen=True)
 class AllReduce(Part):
     """How fast all ranks reduced so many bytes: the best repeat, by its slowest rank."""
 
@@ -103,39 +56,30 @@ class AllReduce(Part):
 
 
 @dataclass(frozen=True)
-class Metrics(Part):
-    """What is drawn and compared, as far as the run has come: the decrease of the loss by that
-    which the gradient predicts, and the all-reduces. All other figures are in the checks' words.
-    """
-
-    taylor_ratio: Number | None = None
-    allreduce: tuple[AllReduce, ...] = ()
-
-
-@dataclass(frozen=True)
 class Failed(Part):
-    """The first check that failed; rank, host, log and the log's last lines (`tail`) as far as one
-    alone is to be looked at.
+    """The first check that failed; the rank, as far as one alone is to be looked at, and the last
+    lines of its log (`tail`).
     """
 
     id: str
     sentence: str
     rank: int | None
-    log: str | None
     tail: tuple[str, ...]
-    host: str | None
 
 
 @dataclass(frozen=True)
 class Verdict(Part):
-    """The verdict of the smoke test on one host, or of one step that several hosts took.
+    """The verdict of the smoke test on one host, or of its part in a step of several hosts.
 
     + proof: whether this run proves that a GPU host works
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
+    + ranks: how many took part; hosts: those of a step of several, the first one served the store
+    + gpus: their names; torch, kernel: their versions; without a torch None
+    + others_kept_out: whether nobody else could connect to what the test listened at, as it found
+      out by trying
     + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
       None on a pass, or where it could not be written
     + rerun_command: runs this test again by hand, on the host; empty for a step of several
-    + hosts: those of a step of several, the first is the one at which they met
     """
 
     schema_version: int
@@ -145,23 +89,24 @@ class Verdict(Part):
     host: str
     finished: str
     duration_s: float
-    ranks: tuple[Rank, ...]
+    ranks: int
     checks: tuple[Result, ...]
-    metrics: Metrics
+    allreduce: tuple[AllReduce, ...]
     failed: Failed | None
     logs: str
     fingerprint: str | None
-    software: Software
-    listens: Listens
-    gpus: tuple[Gpu, ...]
+    torch: str | None
+    kernel: str
+    others_kept_out: bool
+    gpus: tuple[str, ...]
     evidence: str | None
     rerun_command: str
     hosts: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether the test passed, with or without warnings."""
-        return self.status in PASSED
+        """Whether the test passed, with or without warnings: both leave a stamp."""
+        return self.status in ("pass", "warn")
 
     def check(self, check_id: str) -> Result | None:
         """Return the check of this id, None where there is none."""
@@ -184,33 +129,14 @@ class Verdict(Part):
 
 
 @dataclass(frozen=True)
-class AcrossStamp(Part):
-    """What a host's stamp says of a step across hosts that passed.
-
-    + hosts: host -> what its own test had passed with
-    """
-
-    hosts: Mapping[str, str]
-    mode: Mode
-
-
-@dataclass(frozen=True)
 class Stamp(Part):
-    """The stamp of the last pass: what it stands for, and with whom one step was trained.
+    """What root notes on a host whose test has passed; without one, none has.
 
-    + verdict: SHA-256 of the verdict's text
-    + driver: the version that was loaded; it stays when the stamp is withdrawn
+    + verdict: SHA-256 of the verdict's text, by which one that somebody edited is known
+    + across: the hosts that have trained one step together since; empty where none have
     """
 
-    fingerprint: str | None
-    status: Status
+    fingerprint: str
     mode: Mode
-    finished: str
-    verdict: str | None = None
-    driver: str | None = None
-    across: AcrossStamp | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether it is the stamp of a pass, with or without warnings."""
-        return self.status in PASSED
+    verdict: str | None
+    across: tuple[str, ...] = ()

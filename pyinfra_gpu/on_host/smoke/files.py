@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 
-def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace `path` by `document`, as `write_text` does."""
-    write_text(path, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` so that no reader, and no power cut, ever shows half of it.
+def write(path: Path, document: object) -> None:
+    """Replace `path` by `document`, so that no reader, and no power cut, ever shows half of it.
 
     Raises OSError if that is not possible; `path` is then what it was. The temporary file has a
     fixed name, so that one left behind by a killed run is overwritten by the next.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        _write_durably(temporary, text.encode())
+        with temporary.open("w") as file:
+            file.write(json.dumps(document, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -34,21 +29,3 @@ def write_text(path: Path, text: str) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def finite(value: Any) -> Any:
-    """Return `value` with numbers that JSON has no word for as strings ("nan", "inf")."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import nvidia_smi
 from .check import Fact, Facts, Want, fail, unknown, warn
-from .nvidia_smi import Run, integer, known
+from .nvidia_smi import Row, Run, integer
 
 KINDS_FILE = "kinds.json"
 """Beside this file, in the bundle: what sound GPUs show, see `stacks.bundle.gpu_kinds`."""
@@ -18,20 +18,11 @@ _NEEDED_MIB = 6 * 1024
 """Free GPU memory for one process: 1 GiB pattern, 2 GiB to copy, 256 MiB reduced, CUDA itself."""
 _DESKTOP = "C+G"
 """A type of process that draws and may compute: a desktop's programs, not somebody's work."""
-_GPU: nvidia_smi.Fields = {
-    "index": ("index", integer),
-    "uuid": ("uuid", known),
-    "name": ("name", lambda text: known(text) or "unnamed GPU"),
-    "driver": ("driver_version", known),
-    "memory_mib": ("memory.total", integer),
-    "memory_used_mib": ("memory.used", integer),
-    "mig": ("mig.mode.current", known),
-    "ecc_uncorrected": ("ecc.errors.uncorrected.volatile.total", integer),
-    "remap_failure": ("remapped_rows.failure", known),
-    "gen_max": ("pcie.link.gen.max", integer),
-    "width_max": ("pcie.link.width.max", integer),
-}
-"""A fact of a GPU, nvidia-smi's field for it, and how that is read; None where it is not told."""
+_FIELDS = (
+    *("index", "uuid", "name", "memory.total", "memory.used"),
+    *("mig.mode.current", "ecc.errors.uncorrected.volatile.total", "remapped_rows.failure"),
+    *("pcie.link.gen.max", "pcie.link.width.max"),
+)
 _PROCESS = re.compile(r"Process ID\s*: (\d+)\s+Type\s*: (\S+)\s+Name\s*: (.*)")
 
 
@@ -51,10 +42,10 @@ def read(run: Run = nvidia_smi.run) -> dict[str, Any]:
 
     + run: how nvidia-smi is called
     """
-    found, error = nvidia_smi.read(run, _GPU)
+    found, error = nvidia_smi.read(run, _FIELDS)
     using = run(["nvidia-smi", "-q", "-d", "PIDS"]) if found else None
     return {
-        "gpus": [gpu for gpu in found if gpu["index"] is not None],
+        "gpus": [gpu for gpu in found if gpu["index"]],
         "error": error,
         # [pid, type, name] of each process with a CUDA context
         "processes": [each for each in _PROCESS.findall(using.text) if "C" in each[1]]
@@ -63,9 +54,10 @@ def read(run: Run = nvidia_smi.run) -> dict[str, Any]:
     }
 
 
-def tested(want: Want) -> list[Mapping[str, Any]]:
-    """Return the GPUs that this test uses, as nvidia-smi lists them."""
-    return [gpu for gpu in want.gpu_host.get("gpus", []) if gpu["index"] < max(want.gpus, 1)]
+def tested(want: Want) -> dict[int, Row]:
+    """Return the GPUs that this test uses, as nvidia-smi lists them, by index."""
+    gpus = {integer(gpu["index"]) or 0: gpu for gpu in want.gpu_host.get("gpus", [])}
+    return {index: gpu for index, gpu in gpus.items() if index < max(want.gpus, 1)}
 
 
 # -- S0
@@ -73,30 +65,30 @@ def tested(want: Want) -> list[Mapping[str, Any]]:
 
 def listed(mine: Fact, want: Want, _: Facts) -> str:
     """Judge whether nvidia-smi lists the GPUs that are declared, in a state to compute."""
-    names = [gpu["name"] for gpu in mine["gpu_host"]["gpus"]]
+    names = [gpu["name"] or "unnamed GPU" for gpu in mine["gpu_host"]["gpus"]]
     counted = f"nvidia-smi lists {len(names)} GPUs"
     if error := mine["gpu_host"]["error"]:
         fail(f"nvidia-smi: {error}")
     if len(names) < want.gpus or not names:
         fail(f"{counted}, {want.gpus} are declared")
-    for gpu in tested(want):
+    for index, gpu in tested(want).items():
         if sentence := _unfit(gpu, want.ranks):
-            fail(f"GPU {gpu['index']} {sentence}", gpu["index"])
+            fail(f"GPU {index} {sentence}", index)
     if len(names) > want.gpus:
         warn(f"{counted}, only {want.gpus} declared and tested")
     return ", ".join(sorted(set(names)))
 
 
-def _unfit(gpu: Mapping[str, Any], ranks: int) -> str | None:
-    total, used = gpu["memory_mib"], gpu["memory_used_mib"]
-    if gpu["mig"] == "Enabled" and ranks > 1:
+def _unfit(gpu: Row, ranks: int) -> str | None:
+    total, used = integer(gpu["memory.total"]), integer(gpu["memory.used"])
+    if gpu["mig.mode.current"] == "Enabled" and ranks > 1:
         at = f"nvidia-smi -i {gpu['index']} -mig 0"
         return f"is divided (MIG), and ranks need whole GPUs: {at}"
-    if gpu["remap_failure"] == "Yes":
+    if gpu["remapped_rows.failure"] == "Yes":
         return "has failed rows of memory that cannot be replaced: exchange it"
-    if count := gpu["ecc_uncorrected"]:
+    if count := integer(gpu["ecc.errors.uncorrected.volatile.total"]):
         return f"had {count} uncorrected memory errors since its last reset: reset it"
-    if None not in (total, used) and total - used < _NEEDED_MIB:
+    if total is not None and used is not None and total - used < _NEEDED_MIB:
         return f"has {total - used} MiB of {total} MiB free, the test needs {_NEEDED_MIB}"
     return None
 

@@ -88,16 +88,15 @@ Attempt = Callable[[Variables, float], Result]
 """Try the all-reduce until a moment on the monotonic clock; return how that ended."""
 
 
-def locate(layers: Layers, attempt: Attempt, until: float, stopped: Callable[[], bool]) -> str:
+def locate(layers: Layers, attempt: Attempt, until: float) -> str:
     """Repeat the all-reduce, changing one thing at a time, until it passes; return in one sentence
     what that shows. Only what passes after the unchanged one hung shows anything.
 
     + until: when all must have ended, on the monotonic clock
-    + stopped: whether the test was asked to end
     """
     for variables, layer in ({}, ""), *layers:
         began = time.monotonic()
-        if until - began < 1 or stopped():
+        if until - began < 1:
             return "there was no time left for further tries"
         result = attempt(variables, min(until, began + _EACH_S))
         if result == "passed" and not variables:

@@ -64,20 +64,16 @@ class Writer:
 
 @dataclass
 class Journal:
-    """What is known of one process.
-
-    + host: which host it is on, empty for this one
-    """
+    """What is known of one process."""
 
     rank: int
-    host: str = ""
     pid: int = 0
     local_rank: int = 0
     steps: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     error: str | None = None
-    error_time: float | None = None
+    error_time: float = 0.0
     finished: bool = False
     read: int = 0
 

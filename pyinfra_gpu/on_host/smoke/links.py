@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from .check import Fact, Facts, Want, fail, skip, warn
 from .device import median_seconds, synchronize
 from .gpus import tested
 from .lazy import dist, torch
-from .nvidia_smi import integer, reasons
+from .nvidia_smi import Row, integer, reasons
 
 if TYPE_CHECKING:
     from .worker import Rank
@@ -26,12 +26,9 @@ _MIB = 256
 _SAMPLES = 4
 """So often the links are looked at under load; nvidia-smi takes 0.1 s for it."""
 _ROUND_SECONDS, _LARGEST_ROUND = 1.0, 1000
-_FIELDS: nvidia_smi.Fields = {
-    "index": ("index", str),
-    "gen": ("pcie.link.gen.current", integer),
-    "width": ("pcie.link.width.current", integer),
-    "throttle": ("clocks_event_reasons.active", integer),
-}
+_GEN, _WIDTH, _REASONS = (
+    *("pcie.link.gen.current", "pcie.link.width.current", "clocks_event_reasons.active"),
+)
 LINK_WARN, LINK_FAIL = 0.25, 0.10
 """Fractions of the loaded PCIe link's one-way rate for all-reduce bus bandwidth. No figure is
 published for two stock RTX 5090; through host memory 0.35 to 0.6 is expected (derived)."""
@@ -64,12 +61,13 @@ def measure(it: Rank) -> None:
         slowest = torch.tensor([median_seconds(it.device, work, warm_ups=5)], device=it.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         count = min(_LARGEST_ROUND, math.ceil(_ROUND_SECONDS / max(float(slowest), 1e-6)))
-        samples, error = [], None
+        samples: list[Row] = []
+        error = None
         for _ in range(_SAMPLES):
             for _ in range(count):
                 work()
             if it.rank == 0:  # on a GPU, the work goes on while nvidia-smi is asked
-                found, why = nvidia_smi.read(nvidia_smi.run, _FIELDS)
+                found, why = nvidia_smi.read(nvidia_smi.run, ("index", _GEN, _WIDTH, _REASONS))
                 samples += found
                 error = error or why
             synchronize(it.device)
@@ -80,16 +78,16 @@ def measure(it: Rank) -> None:
         value["busbw_gb_s"] = round(size / float(slowest) * factor / 1e9, 3)
 
 
-def summary(samples: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def summary(samples: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Return per GPU index the largest of what was seen, since a link only falls back where there
     is a pause; `throttle` are all reasons seen. None: not told by this driver.
     """
     found: dict[str, dict[str, Any]] = {}
     for gpu in samples:
-        best = found.setdefault(gpu["index"], {"gen": None, "width": None, "throttle": []})
-        for key in ("gen", "width"):
-            best[key] = max(filter(None, (best[key], gpu[key])), default=None)
-        best["throttle"] = sorted({*best["throttle"], *reasons(gpu["throttle"] or 0)})
+        best = found.setdefault(str(gpu["index"]), {"gen": None, "width": None, "throttle": []})
+        for key, field in ("gen", _GEN), ("width", _WIDTH):
+            best[key] = max(filter(None, (best[key], integer(gpu[field]))), default=None)
+        best["throttle"] = sorted({*best["throttle"], *reasons(integer(gpu[_REASONS]) or 0)})
     return found
 
 
@@ -114,16 +112,16 @@ def _shown(link: Mapping[str, Any]) -> str:
 def link(mine: Fact, want: Want, _: Facts) -> str:
     """Judge GPUs and their PCIe links under load; idle ones are slowed down to save power."""
     found = mine["bandwidth"]
-    for gpu in tested(want):
-        index, seen = gpu["index"], found["link"].get(str(gpu["index"]), {})
+    for index, gpu in tested(want).items():
+        seen = found["link"].get(str(index), {})
         if None in (seen.get("gen"), seen.get("width")):
             why = found["link_error"] or "nvidia-smi does not tell"
             warn(f"GPU {index}: its loaded link was not seen ({why})", index)
         if bad := [name for name in seen["throttle"] if name in _HARMFUL]:
             reasons = f"{', '.join(bad)}: look at cooling and power cables"
             warn(f"GPU {index} is slowed down under load by {reasons}", index)
-        best = {"gen": gpu["gen_max"], "width": gpu["width_max"]}
-        if None not in best.values() and any(seen[key] < best[key] for key in best):
+        best = {key: integer(gpu[f"pcie.link.{key}.max"]) for key in ("gen", "width")}
+        if any(seen[key] < (most or 0) for key, most in best.items()):
             could = f"it could at {_shown(best)}: slot, riser or shared lanes"
             warn(f"GPU {index} runs at {_shown(seen)} under load, {could}", index)
     return ", ".join(sorted({*map(_shown, found["link"].values())}))

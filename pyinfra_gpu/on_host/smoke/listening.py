@@ -1,8 +1,9 @@
-"""Who can connect to what a test listens at: found out by trying.
+"""Who can connect to what a test listens at: found out by trying; and this host's own addresses.
 
 torchrun's stores listen on every address of a host and take what anybody sends them; no option of
 its binds them elsewhere. So root starts the test in a unit of systemd's that lets the addresses
-which take part pass, and no others. Without root there is no such limit, and the test says so.
+which take part pass, and no others. Without root there is no such limit; the test finds that out
+by trying, and says so.
 """
 
 from __future__ import annotations
@@ -10,34 +11,18 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from typing import Final, Literal
-
-from .document import Listens
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 ALLOWED_LOOPBACK = ("127.0.0.0/9", "::1")
 """What may pass beside the addresses that take part; not all of 127.0.0.0/8, so that it shows."""
 _KEPT_OUT = "127.128.0.1"
-ITSELF: Final = "itself"
-GROUP: Final = "group"
-ANYONE: Final = "anyone"
 
 
-def to_whom(limited: Literal["itself", "group"]) -> Listens:
-    """Return who can connect to this process, and by what others are kept out, or why they are not.
-
-    + limited: ITSELF or GROUP, whom the limit lets pass where there is one
-    """
+def others_are_kept_out() -> bool:
+    """Return whether only the addresses that take part can connect to this process."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        if not _connects("127.0.0.1", port):
-            return Listens(ANYONE, "whether there is a limit could not be tried")
-        if _connects(_KEPT_OUT, port):
-            return Listens(
-                ANYONE,
-                "no address limit is set, which takes root and BPF",
-            )
-    return Listens(limited, "systemd lets the addresses that take part pass alone")
+        return _connects("127.0.0.1", port) and not _connects(_KEPT_OUT, port)
 
 
 def _connects(source: str, port: int) -> bool:

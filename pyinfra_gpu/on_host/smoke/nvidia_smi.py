@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 _LIMIT = 20.0
 """Seconds; without persistence a driver first initialises every GPU, which takes some each."""
@@ -37,21 +36,15 @@ class Answer:
 
 Run = Callable[[Sequence[str]], Answer]
 """How a command is run; tests hand in their own."""
-Fields = Mapping[str, tuple[str, Callable[[str | None], Any]]]
-"""A fact's name -> nvidia-smi's field for it, and how that is read."""
+Row = Mapping[str, str | None]
+"""nvidia-smi's fields of one GPU or process -> their text, None where it is not told."""
 
 
-def run(
-    command: Sequence[str], limit: float = _LIMIT, environment: Mapping[str, str] | None = None
-) -> Answer:
-    """Run `command` for at most so many seconds. Never raises: the reason becomes the text.
-
-    + environment: None: that of this process
-    """
+def run(command: Sequence[str], limit: float = _LIMIT) -> Answer:
+    """Run `command` for at most so many seconds. Never raises: the reason becomes the text."""
     try:
         done = subprocess.run(
             command,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -65,28 +58,27 @@ def run(
     return Answer(done.returncode, done.stdout.decode(errors="replace"))
 
 
-def read(run: Run, fields: Fields, what: str = "gpu") -> tuple[list[dict[str, Any]], str | None]:
-    """Return the facts of each GPU (or process), and what else nvidia-smi said.
+def read(run: Run, fields: Sequence[str], what: str = "gpu") -> tuple[list[Row], str | None]:
+    """Return these fields of each GPU (or process), and what else nvidia-smi said.
 
     + what: "gpu" or "compute-apps"
     """
-    asked = [field for field, _ in fields.values()]
-    arguments = [f"--query-{what}={','.join(asked)}", "--format=csv,noheader,nounits"]
+    arguments = [f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
     answer = run(["nvidia-smi", *arguments])
     lines = [line.strip() for line in answer.text.splitlines() if line.strip()]
     if not answer.ok:
         return [], next(iter(lines), f"nvidia-smi ended with {answer.code}")
-    facts, errors = [], []
+    rows: list[Row] = []
+    errors = []
     for line in lines:
         values = [value.strip() for value in line.split(",")]
-        if len(values) == len(asked):
-            told = zip(fields.items(), values, strict=True)
-            facts.append({name: how(value) for (name, (_, how)), value in told})
+        if len(values) == len(fields):
+            rows.append(dict(zip(fields, map(known, values), strict=True)))
             broken = [value.strip("[]") for value in values if _BROKEN.fullmatch(value)]
             errors += [f"GPU {values[0]}: {each}" for each in broken]
         elif "no running" not in line.lower():
             errors.append(line)  # somebody's message, an error about one GPU, say
-    return facts, next(iter(errors), None)
+    return rows, next(iter(errors), None)
 
 
 def known(value: str | None) -> str | None:

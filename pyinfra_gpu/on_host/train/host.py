@@ -175,14 +175,13 @@ def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
 
 
 def _query(run: nvidia_smi.Run, what: str, *fields: str) -> list[dict[str, str]]:
-    known = {name: (name, lambda text: text or "") for name in fields}
-    rows, error = nvidia_smi.read(run, known, what)
+    rows, error = nvidia_smi.read(run, fields, what)
     if error and "version mismatch" in error:
         updated = "the driver was updated, and its old kernel module is still loaded"
         raise TrainError(f"{updated} ({error}): {AGAIN}, or reboot it")
     if error:
         raise TrainError(error)
-    return rows
+    return [{name: text or "" for name, text in row.items()} for row in rows]
 
 
 def above(path: Path) -> Path:
@@ -211,18 +210,12 @@ def unproven(site: Site) -> str:
     return f"since the smoke test passed, changed: {', '.join(changed)}" if changed else ""
 
 
-def versions(site: Site) -> dict[str, str]:
-    """Return what a run is made with, as far as it is known without importing torch."""
-    torch, names = _torch(site), {"torch": "__version__", "commit": "git_version", "cuda": "cuda"}
-    own = {"kernel": platform.release(), "python": platform.python_version()}
-    return {**{name: torch.get(key, "") for name, key in names.items()}, **own, "driver": _driver()}
-
-
 def packages(site: Site) -> str:
-    """Return what is installed, a line each."""
+    """Return what a run is made with, a line each."""
     folders = Path(site.python).parents[1].glob("lib/python3*/site-packages/*.dist-info")
     names = (path.name.removesuffix(".dist-info").rpartition("-") for path in folders)
-    return "".join(f"{name}=={version}\n" for name, _, version in sorted(names))
+    system = f"# kernel {platform.release()}, driver {_driver()}\n"
+    return system + "".join(f"{name}=={version}\n" for name, _, version in sorted(names))
 
 
 def _torch(site: Site) -> dict[str, str]:

@@ -29,7 +29,6 @@ NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.AS
 WORKTREE = "code"
 """In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
-_BEGINNING_S = 90  # between `run.json` and a unit that is on
 _REBOOT_WAIT_S = 86400.0  # in which a host is proven after a boot
 
 
@@ -56,7 +55,7 @@ class Run:
     + code: [path, HEAD, commit] of the repository and its submodules
     + devices: those that it may have; + gpus: those that it has
     + part: of a run of several hosts, see `starting.Part`
-    + waits: {"for": why, "until": time}, after a failure that mostly passes
+    + waits: until when, and for what, after a failure that mostly passes
     + boot_id: of the boot on which it was started last
     + after_reboot: whether it goes on by itself after one that cut it off
     + refused: why its supervisor did not begin; + damaged: why there is no record, never written
@@ -72,12 +71,11 @@ class Run:
     command: list[str] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     commit: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
     unproven: bool = False
     retries: int = 0
     trial: bool = False
     created: str = ""
-    waits: dict[str, str] | None = None
+    waits: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     spec: dict[str, Any] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
@@ -299,13 +297,11 @@ def _with_states(known: list[Run]) -> list[Run]:
         if run.damaged:
             run.state = "running" if run.run in on else "damaged"
             continue
-        changed = (run.folder / "run.json").stat().st_mtime
-        begins = run.state == "starting" and time.time() - changed < _BEGINNING_S
-        if not (run.over or run.run in on or begins):
+        if not (run.over or run.run in on):
             run = known[place] = record(run.folder)  # it may have ended since
             if not run.over and run.last is not None and run.last.outcome is None:
                 run.last.outcome, run.last.ended = "lost", _last_sign(run.folder)
-            run.state, run.waits = "damaged" if run.damaged else "ended", None
+            run.state, run.waits = "damaged" if run.damaged else "ended", ""
     return known
 
 

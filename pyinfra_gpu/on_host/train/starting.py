@@ -25,7 +25,6 @@ from .runs import Run
 PROVE = "run `pyinfra INVENTORY tasks/smoke.py` for this host"
 _GIB = 1 << 30
 _LOGS_GIB = 1.0
-_STARTS_S = 300  # a worktree may be large
 _BESIDE_S = 60  # that systemd may take, beside the grace
 Problems = Iterator[tuple[str, str]]
 Part = dict[str, Any]
@@ -214,8 +213,8 @@ def _planned(
 
 
 def _launch(site: Site, run: Run, point: Path | None = None) -> None:
-    """Write a run down and start its unit; of a new run that is refused nothing is left."""
-    new, failed, until = not run.created, "", time.monotonic() + _STARTS_S
+    """Write a run down and start its unit; of a new run that does not start nothing is left."""
+    new, see = not run.created, "journalctl --user -u"
     run.after_reboot = run.settings.resume_after_reboot and not run.across
     units.ensure(site, run.after_reboot)
     try:
@@ -231,19 +230,11 @@ def _launch(site: Site, run: Run, point: Path | None = None) -> None:
     try:
         units.start(run.run)
     except TrainError as error:
-        failed = str(error)
-    while (after := runs.record(run.folder)).state == "starting" and not failed:
-        failed = "it does not begin" if time.monotonic() > until else ""
-        time.sleep(0.1)
-    if not failed and not after.refused:
-        return
-    if after.refused and new:
-        shutil.rmtree(run.folder, ignore_errors=True)
-    elif after.state == "starting":
-        after.state = "ended"
-        after.save()
-    see = f"journalctl --user -u {units.unit(run.run)}"
-    raise TrainError(after.refused or f"the run did not start ({failed}): see `{see}`")
+        what = f"the run did not start ({error}): see `{see} {units.unit(run.run)}`"
+        refused = runs.record(run.folder).refused
+        if new:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise TrainError(refused or what) from None
 
 
 def _make(site: Site, run: Run) -> None:
@@ -253,7 +244,6 @@ def _make(site: Site, run: Run) -> None:
     run.run, run.created = run.folder.name, now()
     run.code = run.code or code.snapshot(Path(site.checkout))
     run.commit = run.code[0][1]
-    run.versions = host.versions(site)
     (run.folder / "packages.txt").write_text(host.packages(site), encoding="utf-8")
 
 
@@ -335,7 +325,7 @@ def _continued(site: Site, run: Run, *, gpus: str | None, **more: Any) -> Run:
     """Return the run as it goes on; raise TrainError where something is in its way."""
     may_have, _ = devices(site, replace(run.settings, ranks=run.ranks), gpus)
     given = {name: each for name, each in more.items() if each is not None}
-    given |= {"state": "starting", "waits": None, "retried": 0, "refused": ""}
+    given |= {"state": "starting", "waits": "", "retried": 0, "refused": ""}
     continued = replace(run, devices=may_have, **given)
     refuse(site, continued)
     return continued
@@ -387,7 +377,7 @@ def end(site: Site, run: Run, who: str) -> str:
     killed = was_on and run.outcome == "lost"  # its supervisor was killed too
     if was_on and run.last and run.last.outcome in ("lost", "stopped"):
         run.last.outcome, run.last.stopped_by = "stopped", who
-    run.state, run.waits, run.after_reboot = "ended", None, False
+    run.state, run.waits, run.after_reboot = "ended", "", False
     with contextlib.suppress(OSError):  # on a full disk it has ended all the same
         run.save()
     return f"{run.outcome}, by SIGKILL" if killed else run.outcome

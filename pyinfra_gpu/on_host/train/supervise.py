@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..smoke.listening import interface_of, seen_by
-from . import claims, code, host, presets, runs, starting, views
+from . import claims, code, host, presets, runs, starting, units, views
 from .host import Site, TrainError, now
 from .metrics import Metrics
 from .runs import Attempt, Run, tail_of
@@ -98,7 +98,7 @@ class Supervisor:
         if self.run.retried:
             self.run.begin_from(self.site, self.run.resumable())
         if (held := self._claim()) is None:
-            self.change(state="ended", waits=None)
+            self.change(state="ended", waits="")
             return 0
         try:
             return self._attempt(held.devices)
@@ -120,6 +120,7 @@ class Supervisor:
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 if run.state != "queued":
                     self.change(state="queued")
+                    units.ready()
                 self.sleep(1)
         finally:
             place.release()
@@ -134,7 +135,8 @@ class Supervisor:
         code.lay_out(Path(self.site.checkout), run.folder / runs.WORKTREE, run.run, run.code)
         attempt = Attempt(number=number, started=now(), resumed_from=run.resumed_from)
         changes = {"gpus": devices, "attempts": [*run.attempts, attempt]}
-        self.change(state="running", waits=None, **changes)
+        self.change(state="running", waits="", **changes)
+        units.ready()
         self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
         if number > 1:
@@ -232,24 +234,20 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt) -> int:
         """Write down how it ended; after a failure that mostly passes, it begins again."""
-        run, found = self.run, self._explained() if attempt.outcome == "failed" else None
-        attempt.cause = found.id if found else None
-        again = found is not None and found.passing and run.retried < run.retries
-        waits = None
-        if again:
+        run, found, waits = self.run, None, ""
+        if attempt.outcome == "failed":
+            try:
+                found = views.explain(self.site, run)
+                attempt.cause = found.id
+            except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
+                self.launcher(f"train: why it failed is not known: {error!r}")
+        if found and found.passing and run.retried < run.retries:
             run.retried += 1
-            why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
-            waits = {"for": why, "until": now(self.site.retry_wait_s)}
-        self.change(state="waiting" if again else "ended", waits=waits)
+            waits = f"until {now(self.site.retry_wait_s)}, for retry {run.retried} of {run.retries}"
+            waits += f" after {attempt.cause}, which mostly passes"
+        self.change(state="waiting" if waits else "ended", waits=waits)
         self.notify(str(attempt.outcome), found.cause if found else None)
-        return AGAIN if again else 0
-
-    def _explained(self) -> views.Explanation | None:
-        try:
-            return views.explain(self.site, self.run)
-        except (TrainError, OSError, ValueError, KeyError, TypeError) as error:
-            self.launcher(f"train: why it failed is not known: {error!r}")
-            return None
+        return AGAIN if waits else 0
 
     def notify(self, event: str, why: str | None = None) -> None:
         """Tell the declared command how the run goes, which never waits for it."""

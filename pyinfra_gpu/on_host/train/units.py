@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .host import Site, TrainError, call
 
+_STARTS_S = 320  # a worktree may be large, so the unit has 300
 _ON = "--state=active,activating,deactivating,reloading"
 
 
@@ -51,8 +52,13 @@ def on() -> set[str]:
 
 
 def start(run: str) -> None:
-    """Start a run."""
-    _systemctl("start", unit(run))
+    """Start a run; return when its program is on, or waits for its turn."""
+    _systemctl("start", unit(run), seconds=_STARTS_S)
+
+
+def ready() -> None:
+    """Tell systemd so, as the main process of a unit."""
+    call("systemd-notify", "--ready")
 
 
 def stop(run: str, seconds: float) -> None:

@@ -84,8 +84,7 @@ def rows_of(run: Run) -> Iterator[tuple[str, str]]:
     """Yield (name, words) of what is known of a run, for a line or a screen."""
     known, history = run.history.last, run.history
     if run.waits:
-        until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
-        yield "waits", f"until {until} for {run.waits.get('for')}"
+        yield "waits", run.waits
     for name, text in words(known).items():
         if name == "step" and known.get("steps"):
             text += f" ({min(1.0, known['step'] / known['steps']):.1%})"

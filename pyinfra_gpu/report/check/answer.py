@@ -12,7 +12,6 @@ from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke
 from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
-from pyinfra_gpu.drift.history import as_since, what, who
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.host_names import natural
@@ -241,13 +240,8 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
     """Return a finding, with what the package manager's log knows of it."""
     names = ("found", "expected", "effect", "action", "command")
     values = {name: getattr(finding, name) for name in names}
-    return {"id": finding.id.value, **values, "since": as_since(finding.since)}
-
-
-def change_of(change: PackageChange) -> str:
-    """Say what was done and by whom: "dkms 3.0.10 removed, by ada: apt remove dkms"."""
-    author = who(change)
-    return f"{what(change)}, by {author}" if author else what(change)
+    since = finding.since.as_json() if finding.since else None
+    return {"id": finding.id.value, **values, "since": since}
 
 
 def versions(record: Record) -> dict[str, Any]:

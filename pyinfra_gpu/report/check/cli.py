@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.drift.history import moment
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report import screen
@@ -21,7 +20,6 @@ from pyinfra_gpu.report.check.answer import (
     Answer,
     HostAnswer,
     Verdict,
-    change_of,
     found_in,
     verdict_of,
 )
@@ -183,8 +181,8 @@ def _about(finding: Finding) -> Iterator[screen.Row]:
     yield screen.Row(label="found", text=finding.found, indent=4)
     yield screen.Row(label="expected", text=finding.expected, indent=4)
     if since := finding.since:
-        text = f"{screen.VARIES}: {change_of(since)}"
-        yield screen.Row(label="since", text=text, varies=moment(since), indent=4)
+        text = f"{screen.VARIES}: {since}"
+        yield screen.Row(label="since", text=text, varies=since.moment, indent=4)
     yield screen.Row(label="next deploy", text=finding.next_run, indent=4)
     if finding.command:
         yield screen.Row(label="command", text=finding.command, indent=4)

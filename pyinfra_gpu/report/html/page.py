@@ -15,7 +15,6 @@ from markupsafe import Markup
 from pyinfra_gpu import __version__
 from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id, Stage
-from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
@@ -23,7 +22,6 @@ from pyinfra_gpu.report.check.answer import (
     WORDS,
     Answer,
     HostAnswer,
-    change_of,
     found_in,
     verdict_of,
 )
@@ -107,7 +105,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (moment, what, who, change_of, figures, told_of, code, value)
+    filters = (figures, told_of, code, value)
     environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}

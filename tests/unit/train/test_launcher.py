@@ -309,10 +309,7 @@ def test_a_run_that_no_unit_runs_is_lost_and_looking_does_not_write_it(
     assert run.state == "running"
     run.save()
     assert runs.read(run.folder) == run
-    begins = written(site, f"{NAME}-2", state="starting", attempts=[])
-    assert begins.state == "starting"
-    os.utime(begins.folder / "run.json", (0, 0))
-    assert runs.read(begins.folder).outcome == "not started"
+    assert written(site, f"{NAME}-2", state="starting", attempts=[]).outcome == "not started"
 
 
 DAMAGED = {
@@ -394,20 +391,23 @@ def test_a_start_ends_when_the_run_is_on_and_of_a_refused_one_nothing_is_left(
     monkeypatch.setattr(host, "load", lambda: changed(site, accelerator="cpu"))
     monkeypatch.setattr(starting, "refuse", lambda *_: None)
     monkeypatch.setattr(units, "ensure", lambda *_: None)
-    becomes = {"state": "running"}
+    refused: dict[str, str] = {}
 
     def begin(name: str) -> None:
-        record = site.runs / name / "run.json"
-        record.write_text(json.dumps({**json.loads(record.read_text()), **becomes}))
+        run = runs.record(site.runs / name)
+        vars(run).update(state="running", **refused)
+        run.save()
         on.add(name)
+        if refused:
+            raise TrainError("`systemctl --user start` failed")
 
     monkeypatch.setattr(units, "start", begin)
     assert cli.main(["start", "tiny"]) == 0
     (name,) = runs.names(site)
     assert f"{name} started, 2 ranks" in capsys.readouterr().out
-    becomes |= {"state": "ended", "refused": "git failed"}
+    refused["refused"] = "git failed"
     assert cli.main(["start", "big"]) == 1
-    assert "git failed" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("\ngit failed\n")
     assert [path.name for path in site.runs.iterdir()] == [name]
 
 
@@ -470,10 +470,9 @@ def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
     assert second.words == "GPU 1 0.5/31.8 GiB 71 °C 561 W sw power cap"
     users = host.gpu_users(smi("GPU-a, 712, /usr/bin/python\n"))
     assert users == {"GPU-a": ["pid 712 (python)"]}
+    updated = Answer(18, "Failed to initialize NVML: Driver/library version mismatch")
     with pytest.raises(TrainError, match=r"^the driver was updated.*NVML.*run `pyinfra INVENTORY"):
-        host.gpus(
-            lambda _: Answer(18, "Failed to initialize NVML: Driver/library version mismatch")
-        )
+        host.gpus(lambda _: updated)
     with pytest.raises(TrainError, match="GPU is lost"):
         host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0x0\n"))
 

@@ -11,6 +11,7 @@
 # transaction to another version may help. What was on hold stays so.
 set -u
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+modules=$2
 set_up() { dpkg --force-confold --configure -a; }
 
 # forgotten removes what DKMS had half built for a kernel when it was cut off, and tells whether there
@@ -18,41 +19,34 @@ set_up() { dpkg --force-confold --configure -a; }
 # `dkms add` fails each time: "You cannot add the same module/version combo more than once" (3.0.10,
 # remove_module and is_module_built). `dkms status` calls that module added, not built.
 forgotten() {
-	command -v dkms >/dev/null || return 1
 	any=1
-	for source in "$1"/*/*/source; do
-		[ -h "$source" ] || continue
-		tree=${source%/source}
-		version=${tree##*/} name=${tree%/*}
-		name=${name##*/}
-		for made in "$tree"/[0-9]*/*; do
-			kernel=${made%/*}
-			if [ -h "$made" ] || [ -h "$kernel" ] || [ ! -d "$made" ]; then continue; fi
-			case $(dkms status -m "$name" -v "$version" -k "${kernel##*/}" -a "${made##*/}") in
-			*': built'* | *': installed'*) continue ;;
-			esac
-			echo "DKMS had half built $name $version for ${kernel##*/}: that is built anew"
-			rm -rf -- "$made" && any=0
-			rmdir -- "$kernel" 2>/dev/null
-		done
+	for made in "$modules"/*/*/[0-9]*/*; do
+		kernel=${made%/*} tree=${made%/*/*}
+		if [ -h "$made" ] || [ -h "$kernel" ] || [ ! -h "$tree/source" ]; then continue; fi
+		name=${tree%/*}
+		case $(dkms status -m "${name##*/}" -v "${tree##*/}" -k "${kernel##*/}" -a "${made##*/}") in
+		*': built'* | *': installed'*) continue ;;
+		esac
+		echo "DKMS had half built ${tree#"$modules"/} for ${kernel##*/}: that is built anew"
+		rm -rf -- "$made" && any=0
+		rmdir -- "$kernel" 2>/dev/null
 	done
 	return $any
 }
-modules=$2
-configured() { set_up || { forgotten "$modules" && set_up; }; }
 
 states=$(dpkg-query -W -f '${db:Status-Abbrev}|${binary:Package}=${Version}\n')
 cut_off=$(echo "$states" | sed -n 's/^[ih]\(H.\|.R\)|//p')
 held=$(echo "$states" | sed -n 's/^h\(H.\|.R\)|\(.*\)=.*/\2/p')
-[ "$cut_off" ] || { configured; exit; }
-folder=$(mktemp -d "$1/pyinfra-gpu-apt.XXXXXX") && cd "$folder" || exit 1
-trap 'rm -rf "$folder"' EXIT
-for package in $cut_off; do
-	apt-get -q download "$package" || echo "$package was cut off and cannot be fetched again" >&2
-done
-set -- *.deb
-[ ! -e "$1" ] || dpkg --force-confold --unpack "$@"
-configured
+if [ "$cut_off" ]; then
+	folder=$(mktemp -d "$1/pyinfra-gpu-apt.XXXXXX") && cd "$folder" || exit 1
+	trap 'rm -rf "$folder"' EXIT
+	for package in $cut_off; do
+		apt-get -q download "$package" || echo "$package was cut off and cannot be fetched again" >&2
+	done
+	set -- *.deb
+	[ ! -e "$1" ] || dpkg --force-confold --unpack "$@"
+fi
+set_up || { command -v dkms >/dev/null && forgotten && set_up; }
 status=$?
 [ ! "$held" ] || apt-mark hold $held >/dev/null
 exit $status
