@@ -14,6 +14,7 @@ HOLD_SECRETS = ("environment_variables", "training_notify", "training_presets")
 """Keys of whose values nothing is shown: any text in them may be a secret."""
 HIDDEN = object()
 """Stands for a value that is not to be shown."""
+_NOT_SHOWN = "(not shown, it may be a secret)"
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
@@ -40,16 +41,15 @@ def shown(key: object, value: object) -> str:
     Values that look like a secret, by the key's name or by the value's form, are not shown, nor
     are environment variables, commands and presets.
     """
-    if value is HIDDEN or (key in HOLD_SECRETS and value is not None):
-        return "(not shown, it may hold secrets)"
-    if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
-        return "(not shown, it may be a secret)"
+    secret = key in HOLD_SECRETS or (SECRET_NAME.search(str(key)) and not isinstance(value, bool))
+    if value is HIDDEN or (secret and value is not None):
+        return _NOT_SHOWN
     if isinstance(value, Mapping):
         text = "{" + ", ".join(f"{k!r}: {shown(k, v)}" for k, v in value.items()) + "}"
     else:
         text = repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
-        return "(not shown, it looks like a secret)"
+        return _NOT_SHOWN
     text = one_line(masked(text))
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 

@@ -131,7 +131,6 @@ def check(arguments: Sequence[str]) -> None:
 
     + arguments: pyinfra's command line without the program name
     """
-    ensure_ssh_folder()
     errors = problems(arguments)
     for error in errors:
         click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
@@ -150,11 +149,6 @@ def require_folder(deploy_file: str) -> None:
     home = Path(deploy_file).resolve().parent
     if Path.cwd().resolve() != home:
         raise DeployError(f"run pyinfra in {home} (cd there, or add --chdir {home})")
-
-
-def ensure_ssh_folder() -> None:
-    """Make ~/.ssh where it is missing, as ssh itself does before it stores a host's key."""
-    Path("~/.ssh").expanduser().mkdir(mode=0o700, exist_ok=True)
 
 
 def problems(arguments: Sequence[str]) -> list[str]:

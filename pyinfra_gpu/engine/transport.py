@@ -112,6 +112,8 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 " once by `ssh`, and compare the key it shows with the one on the host's console"
             )
         file = client._host_keys_filename = self._user[0] if self._user else None
+        if file:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
         if file and file.is_file() and file.read_bytes()[-1:] not in (b"", b"\n"):
             with file.open("a", encoding="ascii") as opened:  # a key has a line of its own
                 opened.write("\n")

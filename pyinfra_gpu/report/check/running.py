@@ -124,7 +124,6 @@ def ask(
     with ended, never_asking(), line, _run(request) as state:
         if not Path(DEPLOY).is_file():
             return {}, (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
-        command_line.ensure_ssh_folder()
         if problems := command_line.problems(request.arguments):
             return {}, tuple(problems)
         inventory, hosts = command_line.selected(request.arguments)
