@@ -30,8 +30,9 @@ from pyinfra_gpu.engine.ask import Answer, TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.facts.parse import Answer as Told
-from pyinfra_gpu.facts.probe import COMMAND, asked_by, text_of
+from pyinfra_gpu.facts.probe import COMMAND, asked_by
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host import probe_program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened
 
@@ -112,7 +113,7 @@ def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
     + compare_s: seconds for comparing the environment's files; None: as few as a check has
     """
     more = {"compare_s": compare_s} if compare_s else {}
-    return text_of(asked_by(spec, packages=needed(spec), **more))
+    return probe_program("look", asked_by(spec, packages=needed(spec), **more))
 
 
 def answer(

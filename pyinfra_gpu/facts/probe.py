@@ -1,12 +1,11 @@
 """The one command that looks at a host.
 
-`asked_by` says where to look, `text_of` joins it with the programs of `on_host/probe`, and
-`COMMAND` runs that. What a host answers is read by `pyinfra_gpu.facts.parse`.
+`asked_by` says where to look, `on_host.probe_program` joins it with the programs of the probe,
+and `COMMAND` runs that. What a host answers is read by `pyinfra_gpu.facts.parse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu import on_host
@@ -16,9 +15,6 @@ from pyinfra_gpu.spec import system_files
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec, Paths
 
-
-# What is looked for when nobody says more; a deploy asks for what its stages need.
-PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
 BOOTSTRAP = on_host.text("probe/bootstrap.sh").strip()
 """Runs the program that comes on standard input; says so where there is no Python to run it."""
@@ -76,7 +72,7 @@ def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[s
         "verdict": paths.verdict,
         "build": "",  # where torch is built from source
         "entries": _entries(paths, nvidia=nvidia),  # whose kind, mode, owner and digest are asked
-        "packages": PACKAGES,  # whose installed version is asked
+        "packages": (),  # whose installed version is asked
         "nvidia": nvidia,
         "cuda_release": "",  # of the declared toolkit, e.g. "13.0"
         "compiler": "",  # the declared host compiler
@@ -101,8 +97,3 @@ def _entries(paths: Paths, *, nvidia: bool) -> tuple[str, ...]:
     )
     systems = (paths.proofs, *system_files.ALL, *apt_files.ALL) if nvidia else ()
     return (*(getattr(paths, name) for name in names), *systems)
-
-
-def text_of(asked: Mapping[str, object]) -> str:
-    """The program that looks at a host as it is asked, for Python's standard input."""
-    return on_host.probe_program("look", asked)

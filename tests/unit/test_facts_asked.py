@@ -12,8 +12,9 @@ import pytest
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.parse import Answer, parse
-from pyinfra_gpu.facts.probe import COMMAND, asked_by, asked_of, text_of
+from pyinfra_gpu.facts.probe import COMMAND, asked_by, asked_of
 from pyinfra_gpu.facts.record import hidden
+from pyinfra_gpu.on_host import probe_program
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 
@@ -70,7 +71,7 @@ def test_the_program_carries_every_value_as_it_is(tmp_path: Path) -> None:
     prefix = f'{tmp_path}/it\'s; rm -rf $HOME `x` "y"'
     Path(prefix, "env").mkdir(parents=True)
     Path(prefix, "env/training.env").write_text("A=1\n")
-    text = text_of(asked_of(Paths(prefix=prefix, name="training")))
+    text = probe_program("look", asked_of(Paths(prefix=prefix, name="training")))
     told = {"input": text, "capture_output": True, "text": True, "check": True}
     done = subprocess.run(["sh", "-c", COMMAND], **told)  # type: ignore[call-overload]
     assert parse(done.stdout.splitlines()).environment.text == hidden("A=1\n")

@@ -20,10 +20,10 @@ from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F
 from recorded import unknowns
 
 from pyinfra_gpu.facts.parse import Answer
-from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of, text_of
+from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of
 from pyinfra_gpu.facts.record import Entry, hidden
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
-from pyinfra_gpu.on_host import probe
+from pyinfra_gpu.on_host import probe, probe_program
 from pyinfra_gpu.on_host.probe import storage
 from pyinfra_gpu.on_host.probe.frame import Host
 from pyinfra_gpu.on_host.probe.look import Owner
@@ -126,7 +126,7 @@ def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree) -> None:
 
 
 def test_what_travels_is_ascii_and_one_argument_at_most() -> None:
-    text = text_of(asked_of(Paths(prefix="/opt/pyinfra-gpu", name="training")))
+    text = probe_program("look", asked_of(Paths(prefix="/opt/pyinfra-gpu", name="training")))
     assert text.isascii()
     assert len(text) < 69_000, "one argument of a command may have 131,071 (execve(2))"
 
