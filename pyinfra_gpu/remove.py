@@ -11,8 +11,8 @@ import click
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.layout import ROOT, owner_name
+from pyinfra_gpu.drift.rules import running
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
@@ -121,7 +121,7 @@ def _at_work(spec: HostSpec, record: Record) -> str:
     """Return who works on the host, or why nobody can tell; empty where nobody does."""
     if spec.training is not None and isinstance(record.launcher.runs, Unknown):
         return f"cannot tell whether a run is at work: {record.launcher.runs.reason}"
-    if runs := deferred_by(record):
+    if runs := running(record):
         return f"{runs} at work: wait, or stop it with `train stop`, and run again"
     if isinstance(record.build.state, BuildState) and record.build.state.running:
         return "torch is being built: wait until that has ended, and run again"

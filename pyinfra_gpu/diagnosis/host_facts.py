@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
 
 _FULL_DISK, _FULL_SHM, _SMALL_SHM, _LITTLE_RAM = 256, 64, 1024, 16 << 10  # MiB
-_FEW_INODES = 100
 _SHOWN = 3  # processes, folders
 
 FACTS = (
@@ -82,8 +81,6 @@ def _room(record: Record) -> Iterator[tuple[str, str]]:
         yield "shm-full", f"{SHARED_MEMORY} has {room.shm_free_mib} MiB free"
     places = {"the prefix": room.free_mib, "/usr": room.usr_mib, "/var": room.var_mib}
     full = [f"{name} has {n} MiB free" for name, n in places.items() if _below(_FULL_DISK, n)]
-    inodes = _known(room.inodes, {}).items()
-    full += [f"{path} has {n} inodes free" for path, n in inodes if n < _FEW_INODES]
     if full:
         yield "disk-full", some(full, _SHOWN)
     if _below(_LITTLE_RAM, ram):

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from pyinfra_gpu.drift.driver_inventory import of_gpus
 from pyinfra_gpu.drift.files import lost_files
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop, unless_root
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
+from pyinfra_gpu.facts.record import NvidiaPackage, Record
+from pyinfra_gpu.facts.stamps import outdated
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
@@ -27,8 +27,6 @@ PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 
 _NVCC = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
-_NAMED = 3  # so many files are named
-_FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
 _CONFIGURES = re.compile(r"cuda-toolkit-(\d+-){0,2}config-common")
 """The packages that tell the loader where a toolkit's libraries are."""
 
@@ -54,6 +52,16 @@ def package(spec: HostSpec) -> str:
     return catalogue().toolkit_package(str(spec.cuda.release))
 
 
+def compiler(spec: HostSpec) -> str:
+    """Return the C++ compiler that nvcc uses: the declared one's, else the distribution's."""
+    return (spec.cuda.host_compiler or "gcc").replace("gcc", "g++").replace("clang", "clang++")
+
+
+def architectures(spec: HostSpec) -> str:
+    """Name what nvcc has to compile for, e.g. "sm_90, sm_120"."""
+    return ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
+
+
 # -- the toolkit and its packages
 
 
@@ -68,15 +76,6 @@ def _parts(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
     return [each for each in packages if each.name.partition(":")[0].endswith(_ending(spec))]
 
 
-def _half(spec: HostSpec, record: Record) -> list[str]:
-    return [each.name for each in _parts(spec, record) if not each.complete]
-
-
-def _lost(spec: HostSpec, record: Record) -> tuple[LostFile, ...]:
-    ending = _ending(spec)
-    return lost_files(record, lambda name: name.endswith(ending) or bool(_CONFIGURES.match(name)))
-
-
 def _lacks_package(spec: HostSpec, record: Record) -> bool:
     """Tell whether the toolkit's own package is missing, or of another version than declared.
 
@@ -86,20 +85,23 @@ def _lacks_package(spec: HostSpec, record: Record) -> bool:
     return main is None or wanted not in (None, re.split(r"[-+~]", main.version)[0])
 
 
-def _broken(spec: HostSpec, record: Record) -> str | None:
-    """Say what is missing of an installed toolkit; parts alone, e.g. the runtime, are none."""
-    missing, nvcc = known(record.cuda.missing), known(record.cuda.nvcc)
-    if half := _half(spec, record):
-        return f"{', '.join(half)} not completely installed"
-    if record.nvidia.package(package(spec)) is None:
-        return None
-    if missing:
-        return f"{', '.join(missing)} missing in {home(spec)}"
-    if lost := _lost(spec, record):
-        return some([str(each) for each in lost], _NAMED)
-    if nvcc not in (None, spec.cuda.release):
-        return f"the nvcc in {home(spec)} is of release {nvcc}"
-    return None
+def _damaged(spec: HostSpec, record: Record) -> dict[str, str]:
+    """Return the toolkit's packages that are to be installed again -> what is wrong.
+
+    A part of nvcc that was forced off leaves the toolkit's package there, a dependency unmet. Of
+    parts without that package, e.g. the runtime alone, nothing is missing.
+    """
+    ending, parts = _ending(spec), _parts(spec, record)
+    missing = known(record.cuda.missing)
+    half = {e.name: f"{e.name} not completely installed" for e in parts if not e.complete}
+    if half or record.nvidia.package(package(spec)) is None:
+        return half
+    lost = lost_files(record, lambda name: name.endswith(ending) or bool(_CONFIGURES.match(name)))
+    if lost or not missing:
+        return {each.package: str(each) for each in lost}
+    of_nvcc = [each.name for each in parts if _NVCC.fullmatch(each.name)]
+    said = f"{', '.join(missing)} missing in {home(spec)}"
+    return dict.fromkeys((f"cuda-nvcc{ending}", *of_nvcc), said)
 
 
 def _surely_declared(spec: HostSpec, record: Record) -> bool:
@@ -108,28 +110,21 @@ def _surely_declared(spec: HostSpec, record: Record) -> bool:
 
 
 def to_install(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages that are missing, as apt is asked for them: compilers and toolkit.
+    """Return the toolkit's package where it is missing, as apt is asked for it.
 
-    Only the toolkit's own package: `cuda` and `cuda-13-0` bring a driver of their choice.
+    Only its own one: `cuda` and `cuda-13-0` bring a driver of their choice.
     """
-    names, version = missing_compilers(spec, record), spec.cuda.version
+    version = spec.cuda.version
     lacks = _surely_declared(spec, record) and _lacks_package(spec, record)
     there = if_known(record.cuda.toolkits, ())  # of no package: it is left alone
-    if lacks and (_parts(spec, record) or spec.cuda.release not in there):
-        names.append(f"{package(spec)}={version}-*" if version else package(spec))
-    return names
+    if not lacks or (spec.cuda.release in there and not _parts(spec, record)):
+        return []
+    return [f"{package(spec)}={version}-*" if version else package(spec)]
 
 
 def to_reinstall(spec: HostSpec, record: Record) -> list[str]:
-    """Return the toolkit's packages that lost files or are half installed; else those of nvcc.
-
-    A part of nvcc that was forced off leaves the toolkit's package there, a dependency unmet.
-    """
-    if not _surely_declared(spec, record) or not _broken(spec, record):
-        return []
-    damaged = [*(each.package for each in _lost(spec, record)), *_half(spec, record)]
-    parts = [each.name for each in _parts(spec, record) if _NVCC.fullmatch(each.name)]
-    return [*dict.fromkeys(damaged or (f"cuda-nvcc{_ending(spec)}", *parts))]
+    """Return the toolkit's packages that are to be installed again."""
+    return [*_damaged(spec, record)] if _surely_declared(spec, record) else []
 
 
 def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -143,15 +138,14 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
     main, id_, found = record.nvidia.package(own), Id.CUDA_TOOLKIT_DIFFERS, ""
     if not parts and release in toolkits:
         missing = bool(known(record.cuda.missing))
-        found = f"{home(spec)} is {'incomplete, and ' if missing else ''}of no package"
+        found = f"{home(spec)} is {'incomplete, and ' * missing}of no package"
         action = "left alone, since installing over it would replace somebody's files; to get the"
         action, command = f"{action} package's, move it away", f"sudo mv {home(spec)} {home(spec)}"
-        yield report(
-            id_, found, f"the toolkit of {own}", action, f"{command}.before", stops=missing
-        )
+        command, expected = f"{command}.before", f"the toolkit of {own}"
+        yield report(id_, found, expected, action, command, stops=missing)
         return
-    if parts and (wrong := _broken(spec, record)):
-        found, action = wrong, "reinstall its packages"
+    if damaged := _damaged(spec, record) if parts else {}:
+        found, action = some([*dict.fromkeys(damaged.values())], 3), "reinstall its packages"
     elif main is None:
         found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else ""
         found = found or f"no CUDA toolkit {release}"
@@ -166,47 +160,12 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the owner can use the toolkit; one made under umask 077 is root's alone."""
-    if known(record.cuda.nvcc) is None and _parts(spec, record) and not _broken(spec, record):
+    if known(record.cuda.nvcc) is None and _parts(spec, record) and not _damaged(spec, record):
         found = f"{owner_name(spec, record)} cannot run {home(spec)}/bin/nvcc, which is there"
         expected = "a toolkit that everybody may read and run"
         action = "left alone, since somebody may have chosen those modes: open them"
-        yield stop(
-            Id.CUDA_TOOLKIT_DIFFERS, found, expected, action, f"sudo chmod -R a+rX {home(spec)}"
-        )
-
-
-# -- the compiler
-
-
-def compiler_name(spec: HostSpec) -> str:
-    """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
-    name, _, major = (spec.cuda.host_compiler or "").partition("-")
-    return f"{'clang++' if name == 'clang' else 'g++'}-{major}" if name else "g++"
-
-
-def missing_compilers(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages of the compilers that are missing; [] where none is."""
-    cuda, compiler, wanted = record.cuda, spec.cuda.host_compiler, list[str]()
-    if spec.cuda.toolkit and compiler is not None and cuda.compiler is None:
-        wanted += [compiler] if compiler.startswith("clang") else [compiler, compiler_name(spec)]
-    if spec.cuda.toolkit and cuda.gxx is False:
-        wanted.append("g++")
-    elif cuda.gcc is None:
-        wanted.append("gcc")  # Triton and torch.compile need one at run time
-    return wanted
-
-
-def _compilers(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge whether they are there; a version that nvcc refuses is preflight's to find."""
-    cuda = record.cuda
-    for each in (cuda.gcc, cuda.compiler, cuda.gxx) if spec.privilege == "sudo" else ():
-        known(each)
-    if wanted := missing_compilers(spec, record):
-        names = ", ".join(wanted)
-        expected, packages = f"{names} for nvcc and torch.compile", (*wanted, "gcc", "g++")
-        action, id_ = f"install {names}", Id.CUDA_COMPILER_DIFFERS
-        missing = repair(id_, f"no {wanted[0]}", expected, action, packages)
-        yield unless_root(spec, missing, f"sudo apt-get install {' '.join(wanted)}")
+        command = f"sudo chmod -R a+rX {home(spec)}"
+        yield stop(Id.CUDA_TOOLKIT_DIFFERS, found, expected, action, command)
 
 
 # -- the paths on which programs find it
@@ -218,26 +177,20 @@ def _plain_path(spec: HostSpec, record: Record) -> Iterator[Finding]:
     Where there is none, and no toolkit of that release either, the link comes with the toolkit.
     """
     wanted, chosen = home(spec), known(record.cuda.alternative)
-    link, id_, found = known(record.cuda.link), Id.CUDA_LINK_DIFFERS, ""
-    expected, action = f"{wanted} by update-alternatives", f"choose {wanted}"
-    if link == PLAIN:
-        action = "left alone, since what is in it may be somebody's only copy; move it away"
-        found, command = f"{PLAIN} is a folder", f"sudo mv {PLAIN} {PLAIN}.before"
-        yield stop(id_, found, f"a link to {expected}", action, command)
-        return
-    if link_by_hand(record):
-        found = f"{PLAIN} is a link to {link} that somebody made"
-        action = f"keep that link under another name and {action}"
+    link, found, action = known(record.cuda.link), "", f"choose {wanted}"
+    if made_by_hand(record):
+        found = f"{PLAIN} is a folder" if link == PLAIN else f"{PLAIN} is a link to {link}"
+        action, found = f"keep that under another name and {action}", f"{found} that somebody made"
     elif chosen is not None and chosen.rstrip("/") != wanted:
         found = f"{PLAIN} is {chosen}"
     elif link is None and str(spec.cuda.release) in known(record.cuda.toolkits):
         found = f"there is no {PLAIN}"
     if found:
-        action = f"{action} by update-alternatives"
-        yield repair(id_, found, expected, action, ("cuda-toolkit-*",))
+        action, expected = f"{action} by update-alternatives", f"{wanted} by update-alternatives"
+        yield repair(Id.CUDA_LINK_DIFFERS, found, expected, action, ("cuda-toolkit-*",))
 
 
-def link_by_hand(record: Record) -> bool:
+def made_by_hand(record: Record) -> bool:
     """Tell whether somebody made /usr/local/cuda: it leads elsewhere than the alternative."""
     link, chosen = record.cuda.link, record.cuda.alternative
     if not isinstance(link, str) or isinstance(chosen, Unknown):
@@ -255,33 +208,14 @@ def _first_nvcc(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(id_, found, f"{expected}/bin", action, f"dpkg -S {path}", packages)
 
 
-def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what login shells set: a program there would not get the CUDA that was verified.
-
-    LD_LIBRARY_PATH comes before the libraries that torch brings, whichever CUDA it names.
-    """
-
-    def misleads(line: str) -> bool:
-        named = {folder[1] for folder in _FOLDER.finditer(line)} - {None, spec.cuda.release}
-        return "LD_LIBRARY_PATH" in line or (bool(named) and spec.cuda.toolkit)
-
-    rows = (row.partition(":") for row in if_known(record.cuda.shell_lines, ()))
-    for file, _, line in [row for row in rows if misleads(row[2])][:1]:
-        found = f"login shells get another CUDA from {file}: {line.strip()}"
-        expected = "no folder of another CUDA in a path, and none in LD_LIBRARY_PATH"
-        action = "left alone, since somebody wrote that; take the line out, and log in again"
-        yield report(Id.CUDA_SHELL_PATH, found, expected, action, f"grep -n cuda {file}")
-
-
 # -- the proof
 
 
 def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if unproven := outdated(record.cuda.proof, state(spec, record)):
-        archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
-        expected = f"a kernel compiled for {archs} with what is installed now"
-        found = f"not verified that nvcc works: {unproven}"
-        yield repair(Id.CUDA_UNPROVEN, found, expected, f"compile for {archs}")
+        expected = f"a kernel compiled for {architectures(spec)} with what is installed now"
+        found, action = "not verified that nvcc works", f"compile for {architectures(spec)}"
+        yield repair(Id.CUDA_UNPROVEN, f"{found}: {unproven}", expected, action)
 
 
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
@@ -289,7 +223,7 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
     return {
         "the toolkit": sorted(f"{each.name} {each.version}" for each in _parts(spec, record)),
         "nvcc": str(record.cuda.nvcc),
-        "cuda_host_compiler": compiler_name(spec),
+        "cuda_host_compiler": compiler(spec),
         "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         "cuda_archs": list(spec.cuda.archs),
         "rehearsal": spec.rehearsal,
@@ -298,7 +232,5 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
 
 
 judge = Rules(
-    *where(declared, _toolkit, _closed),
-    *where(of_gpus, _compilers, _shells),
-    *where(declared, _plain_path, _first_nvcc, _unproven),
+    *where(declared, _toolkit, _closed, _plain_path, _first_nvcc, _unproven),
 )

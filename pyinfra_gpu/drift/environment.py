@@ -18,8 +18,6 @@ from pyinfra_gpu.text import some
 
 STAGE = Stage.ENVIRONMENT
 
-_NAMED = 3  # so many variables are named
-
 
 def declared(spec: HostSpec, owner: str | None) -> tuple[File, File]:
     """Return the files that this stage keeps: root's, where there is root.
@@ -66,25 +64,20 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _for_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what every login gets of what no env file may hold; `train` has nothing of a login."""
     of_gpus = () if spec.accelerator == "nvidia" else ("CUDA_VISIBLE_DEVICES",)
-    of_cuda = if_known(record.cuda.shell_lines, ())
-    rows = dict.fromkeys(if_known(record.environment.for_all, ()))
-    pairs = [
-        (file, name)
-        for file, _, name in (row.partition(" ") for row in rows)
-        if name in FORBIDDEN
-        and name not in of_gpus
-        and not any(row.startswith(f"{file}:") and name in row for row in of_cuda)
-    ]
-    if not pairs:
-        return
-    yield report(
-        Id.ENVIRONMENT_SET_FOR_ALL,
-        "every login gets " + some([f"{name} from {place}" for place, name in pairs], _NAMED),
-        f"none: {FORBIDDEN[pairs[0][1]]}",
-        "left alone, since somebody wrote that, and what is started by hand runs with it:"
-        " take the line out, and log in again",
-        f"grep -nE '{'|'.join(dict.fromkeys(name for _, name in pairs))}' {pairs[0][0]}",
+    rows = (
+        each.rpartition(" ") for each in dict.fromkeys(if_known(record.environment.for_all, ()))
     )
+    found = [(file, name) for file, _, name in rows if name in FORBIDDEN and name not in of_gpus]
+    if found:
+        file, name = found[0]
+        yield report(
+            Id.ENVIRONMENT_SET_FOR_ALL,
+            "every login gets " + some([f"{name} from {place}" for place, name in found], 3),
+            f"none: {FORBIDDEN[name]}",
+            "left alone, since somebody wrote that, and what is started by hand runs with it:"
+            " take the line out, and log in again",
+            f"grep -nE '{'|'.join(dict.fromkeys(name for _, name in found))}' {file}",
+        )
 
 
 judge = Rules(_files, _for_all)

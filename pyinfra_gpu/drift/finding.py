@@ -40,7 +40,6 @@ class Id(StrEnum):
     PREFLIGHT_MOUNT_UNFIT = "preflight.mount-unfit"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_SHARED_MEMORY_UNFIT = "preflight.shared-memory-unfit"
-    PREFLIGHT_PRELOADED = "preflight.preloaded"
     PREFLIGHT_KEYS_IGNORED = "preflight.keys-ignored"
     PREFLIGHT_GPUS_DIFFER = "preflight.gpus-differ"
     PREFLIGHT_OTHER_DRIVER = "preflight.other-driver"
@@ -74,7 +73,6 @@ class Id(StrEnum):
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
     CUDA_TOOLKIT_DIFFERS = "cuda.toolkit-differs"
-    CUDA_COMPILER_DIFFERS = "cuda.compiler-differs"
     CUDA_SHELL_PATH = "cuda.shell-path"
     CUDA_LINK_DIFFERS = "cuda.link-differs"
     CUDA_UNPROVEN = "cuda.unproven"
@@ -137,6 +135,7 @@ class Finding:
       "note": worth knowing and no drift, e.g. a proof from before the last reboot
     + stops: the run stops here on this host: what comes after could not work
     + since: the package action that explains it, by the package manager's own log
+    + deferred: it waits for a training run to end
     + repeats: what is no failure of a run that leaves it, and for which the next one works again
     """
 
@@ -150,6 +149,7 @@ class Finding:
     effect: Effect = "report"
     stops: bool = False
     since: PackageChange | None = None
+    deferred: bool = False
     repeats: bool = False
 
     @property

@@ -26,7 +26,7 @@ def fingerprint(spec: HostSpec, record: Record, bundle_sha256: str) -> str:
         str(record.system.boot_id),
         str(record.system.kernel),
         [str(record.driver.loaded), str(record.driver.libcuda)],
-        sorted(f"{gpu.address} {gpu.device}" for gpu in if_known(record.gpus.devices, ())),
+        sorted(f"{gpu.address} {gpu.pci_id}" for gpu in if_known(record.gpus.devices, ())),
         str(record.torch.python),
         [spec.pytorch.full_version, str(record.torch.git_version)],
         [*sorted(installed.items()), *([("the lock", lock.requirements)] if lock else [])],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Protocol
 
 from pyinfra_gpu.drift import (
     cuda,
@@ -19,29 +21,37 @@ from pyinfra_gpu.drift import (
     smoke,
     training,
 )
-from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
-from pyinfra_gpu.drift.finding import Findings, Stage
+from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
+from pyinfra_gpu.drift.rules import Rules, if_known, running
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.packages.model import PackageChange, explain
 from pyinfra_gpu.spec import HostSpec
 
+_USED_BY_RUNS = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
+_OF_THE_CHECKOUT = (*training.CHECKOUT, Id.TRAINING_REQUIREMENTS_DIFFER)
+
+
+class Concern(Protocol):
+    """A module that judges: the twin of the module in `operations/` that acts on what it finds."""
+
+    @property
+    def STAGE(self) -> Stage:  # noqa: N802 - a module's constant
+        """The stage it belongs to."""
+
+    def summary(self, spec: HostSpec, record: Record) -> str:
+        """Say in a few words what there is, where nothing differs; empty where nothing is ours."""
+
+    @property
+    def judge(self) -> Rules:
+        """In what the host is not as declared, in the order in which it is repaired."""
+
+
 CONCERNS: tuple[Concern, ...] = (
-    preflight,
-    driver,
-    packages,
-    layout,
-    cuda,
-    libcuda,
-    pytorch,
-    pytorch_build,
-    environment,
-    training,
-    launcher,
-    smoke,
+    *(preflight, driver, packages, layout, cuda, libcuda),
+    *(pytorch, pytorch_build, environment, training, launcher, smoke),
 )
 """In the order of the deploy."""
-
-REFUSED_TOO = (Stage.DRIVER, Stage.CUDA, Stage.LIBCUDA)
-"""Stages that are shown even of a host that preflight refuses: usually they say why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,16 +78,59 @@ def judge(spec: HostSpec, record: Record) -> list[StageJudgement]:
     found: list[StageJudgement] = []
     history = history_of(record)
     for stage, group in groupby(CONCERNS, key=lambda each: each.STAGE):
-        stopped = any(each.stops for each in found)
-        if stopped and not (found[0].stops and stage in REFUSED_TOO):
-            continue
         concerns = [*group]
         judgement = StageJudgement(
             stage=stage,
             summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
             findings=Findings(x for each in concerns for x in judged(each, spec, record, history)),
-            unread=tuple(x for each in concerns for x in unread(each, spec, record, planning=True)),
+            unread=tuple(x for each in concerns for x in unread(each, spec, record)),
         )
-        if judgement.findings or not stopped:
-            found.append(judgement)
+        found.append(judgement)
+        if judgement.stops:
+            break
     return found
+
+
+def unread(concern: Concern, spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return what could not be read of a host and has to be known, a clause each."""
+    reasons, runs = [*concern.judge.unread(spec, record)], record.launcher.runs
+    if spec.training and concern.STAGE in _USED_BY_RUNS and isinstance(runs, Unknown):
+        reasons.append(f"cannot tell whether a training run is running: {runs.reason}")
+    return tuple(dict.fromkeys(reasons))
+
+
+def judged(
+    concern: Concern, spec: HostSpec, record: Record, history: Sequence[PackageChange]
+) -> Findings:
+    """Return the findings of one concern, each with the package action that explains it.
+
+    + history: what the package manager's log has, newest last
+
+    What would touch what a training run uses is left until it has ended.
+    """
+    runs = running(record)
+    found = (replace(x, since=explain(x.packages, history)) for x in concern.judge(spec, record))
+    return Findings(_deferred(each, runs) if runs and _waits(each) else each for each in found)
+
+
+def _waits(each: Finding) -> bool:
+    if each.id in _OF_THE_CHECKOUT:
+        return each.acts or each.stops
+    return each.stage in _USED_BY_RUNS and each.acts and not each.stops
+
+
+def _deferred(each: Finding, runs: str) -> Finding:
+    return replace(
+        each,
+        effect="note" if each.effect == "note" else "report",
+        action=f"waits for {runs}, which uses it: run again when that has ended",
+        command=None,
+        repeats=False,
+        stops=False,
+        deferred=True,
+    )
+
+
+def history_of(record: Record) -> tuple[PackageChange, ...]:
+    """Return what the package manager's log on a host has, newest last; nothing if unreadable."""
+    return if_known(record.nvidia.history, ())

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair
 from pyinfra_gpu.drift.launcher_files import declared
-from pyinfra_gpu.drift.rules import Rules, known
+from pyinfra_gpu.drift.rules import Rules, known, running
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 
@@ -54,7 +53,8 @@ def _manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _runs(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if spec.training and (runs := deferred_by(record)):
+    del spec
+    if runs := running(record):
         found = f"{runs} {'are' if runs.startswith('runs ') else 'is'} running"
         action = "nothing that it uses is changed until it has ended"
         yield note(Id.TRAINING_RUN_ON, found, "to go on", action)

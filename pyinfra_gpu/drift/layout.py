@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, stop
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Entry, Record
@@ -57,20 +57,6 @@ def summary(spec: HostSpec, record: Record) -> str:
     return "as declared"
 
 
-def _mode(record: Record, path: str) -> int | None:
-    """Return the mode of the directory at a path; None where none is known to be there."""
-    entry = record.layout.entry(path)
-    if isinstance(entry, Unknown) or entry.kind != "dir":
-        return None
-    return int(str(entry.mode), 8)
-
-
-def shut(spec: HostSpec, record: Record) -> bool:
-    """Tell whether a directory of root's keeps the owner out, until its mode is repaired."""
-    modes = (_mode(record, path) for path in roots(spec))
-    return spec.privilege == "sudo" and any(each is not None and not each & 1 for each in modes)
-
-
 def _places(spec: HostSpec, record: Record) -> Iterator[tuple[str, str, str | None, str | None]]:
     """Yield path, kind, owner and mode of what is ours.
 
@@ -113,23 +99,11 @@ def _wrong(
     if there.kind == "absent" or (mode is None and there.kind != kind):
         return ("missing", "our directories and lock", "create") if mode else None
     if there.kind != kind or whose not in (None, there.owner):
-        action = f"set aside and create for {whose}"
-        if whose == ROOT:
-            action = "give to root, and recreate what root reads or runs there"
+        action = f"make {whose}'s, and set aside what somebody else's folder holds"
         return f"owner {there.owner}", f"owner {whose}", action
     if mode not in (None, there.mode):
         return f"mode {there.mode}", f"mode {mode}", f"set mode {mode}"
     return None
 
 
-def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge who may exchange what the owner runs; a group may, where each user has one alone."""
-    path = spec.paths.venv
-    if (mode := _mode(record, path)) is not None and mode & 0o002:
-        found = f"{path} has mode {mode:04o}: every user can replace its content"
-        expected = f"{owner_name(spec, record)} alone to write there"
-        action = "left alone, since what is in it is the owner's, and may be exchanged already"
-        yield report(Id.LAYOUT_DIRECTORY_DIFFERS, found, expected, action, f"chmod o-w {path}")
-
-
-judge = Rules(_differing, _open_to_all)
+judge = Rules(_differing)

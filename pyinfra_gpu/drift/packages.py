@@ -37,6 +37,9 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
         names.add("git")
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
         names |= {"git", "g++", "python3-dev", "ccache"}
+    if spec.accelerator == "nvidia":
+        nvccs = spec.cuda.host_compiler or "g++"
+        names |= {"g++", nvccs, nvccs.replace("gcc", "g++")}
     if spec.environment.dynamo:
         named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
         own = named == "3" or f"{system_python}.".startswith(f"{named}.")

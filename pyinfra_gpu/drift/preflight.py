@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 
 from pyinfra_gpu.compatibility import Due, HostFacts, check_host
-from pyinfra_gpu.drift import cuda, driver, layout, packages, pytorch, pytorch_build
+from pyinfra_gpu.drift import cuda, driver, layout, libcuda, packages, pytorch, pytorch_build
 from pyinfra_gpu.drift import preflight_driver as of_driver
 from pyinfra_gpu.drift.driver_inventory import ours as driver_is_ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, report, stop
 from pyinfra_gpu.drift.rules import Rules, if_known, known, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import SHARED_MEMORY, Record
-from pyinfra_gpu.on_host.build import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
@@ -25,26 +24,27 @@ _NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,5}", re.ASCII)
 
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
-
-_VAR_MIB = 102.4
+_BRINGS: dict[Due, set[Id]] = {
+    "driver": of_driver.INSTALLS,
+    "toolkit": {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS},
+}
+"""What comes from NVIDIA's repository, which may not carry any more what is there."""
 _RANK_SHM_MIB = 128  # of /dev/shm, for a rank of a training run and its data loaders
+_VAR_MIB = 102.4
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
-_NAMED = 3  # so many names are told
-_BOOT, _INSTALLED = "/boot", " for what is to be installed"
 _TMP = "/tmp"  # noqa: S108 - nothing of ours is written there
-_ANOTHER = "let another host build, by `pytorch_builder`"
 
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say in a few words what kind of machine this is."""
     del spec
-    system = record.system
-    ram, gpus = if_known(system.ram_mib, 0), if_known(record.gpus.devices, ())
-    memory = f"{ram / 1024:.0f} GiB" if ram else "unknown RAM"
-    count = f"{len(gpus)} NVIDIA GPU{'s' if len(gpus) != 1 else ''}"
-    count = "GPUs unknown" if isinstance(record.gpus.devices, Unknown) else count
-    return f"{system.os_name}, {system.cpu_count} CPUs, {memory}, {count}"
+    system, gpus = record.system, record.gpus.devices
+    ram = if_known(system.ram_mib, 0)
+    memory = f"{ram / 1024:.0f} GiB" if ram else "unknown memory"
+    count = "unknown" if isinstance(gpus, Unknown) else len(gpus)
+    cpus = f"{system.os_name}, {system.cpu_count} CPUs"
+    return f"{cpus}, {memory}, {count} NVIDIA GPU{'s' * (count != 1)}"
 
 
 def _rooted(spec: HostSpec) -> bool:
@@ -63,12 +63,14 @@ def _operating_system(spec: HostSpec, record: Record) -> Iterator[Finding]:
         known_ones = ", ".join(f"{name} {'/'.join(each)}" for name, each in supported.items())
         expected = f"one of the supported: {known_ones}"
         yield stop(id_, f"runs {system.os_name}", expected, "install one of them")
+    # Nothing is written where nobody knows what is installed.
+    known(record.packages.installed, "which packages are installed")
 
 
 def _ignored(spec: HostSpec, record: Record) -> Iterator[Finding]:
     del record
     if spec.ignored:
-        found = f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs"
+        found = f"{some(spec.ignored, 3)} of its data is for hosts with GPUs"
         expected = f"nothing that the stack {spec.stack} does not read"
         action = "left alone, as in a default for all hosts"
         yield note(Id.PREFLIGHT_KEYS_IGNORED, found, expected, action)
@@ -104,50 +106,29 @@ def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge how file systems are mounted; memory in place of a disk is a note.
-
-    A kernel that finds a disk's errors forbids writing. Hosts that get their root over the network
-    at each boot are meant so.
-    """
-    storage, prefix, id_ = record.storage, spec.paths.prefix, Id.PREFLIGHT_MOUNT_UNFIT
-    place = if_known(storage.noexec, None)
+    """Judge how file systems are mounted; a kernel that finds a disk's errors forbids writing."""
+    prefix, id_ = spec.paths.prefix, Id.PREFLIGHT_MOUNT_UNFIT
+    place = if_known(record.storage.noexec, None)
     if place == _TMP and spec.environment.dynamo and "TMPDIR" not in spec.environment.variables:
         found, expected = f"{_TMP} is mounted noexec", "one from which built code can be loaded"
         action = "left alone: torch.compile and Triton would fail, so mount it otherwise, or give"
         action += " them another folder by `environment_variables`, as TMPDIR"
         yield report(id_, found, expected, action, f"sudo mount -o remount,exec {_TMP}")
     elif place not in (None, _TMP):
-        yield stop(
-            id_,
-            f"no program can be started below {place}: it is mounted noexec",
-            f"a prefix whose programs can be started, and {prefix} is declared",
-            f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or choose"
-            " another `prefix`",
-        )
-    place = if_known(storage.readonly, None)
-    if place and (place != _BOOT or of_driver.makes_initramfs(spec, record)):
-        yield stop(
-            id_,
-            f"{place} is mounted read-only",
-            f"file systems that can be written, below {prefix} too",
-            "see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after an"
-            f" error of the disk; if not, run `mount -o remount,rw {place}` and look at /etc/fstab",
-        )
-    if place := if_known(storage.volatile, None):
-        yield note(
-            id_,
-            f"{place} is a file system in memory, which a reboot empties",
-            f"disks, below {prefix} too",
-            "left alone: what is written there uses memory, and a reboot loses all of it, with"
-            f" runs and checkpoints; choose a `prefix` on a disk, or mount a disk at {place}",
-        )
+        found, expected = f"{place} is mounted noexec", f"programs that can start below {prefix}"
+        action = f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or"
+        yield stop(id_, found, expected, f"{action} choose another `prefix`")
+    if place := if_known(record.storage.readonly, None):
+        expected = f"file systems that can be written, below {prefix} too"
+        action = "see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after"
+        action += f" an error of the disk; if not, run `mount -o remount,rw {place}` and look at"
+        yield stop(id_, f"{place} is mounted read-only", expected, f"{action} /etc/fstab")
 
 
-def _package_manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Nothing is written where nobody knows what is installed."""
-    del spec
-    known(record.packages.installed, "which packages are installed")
-    yield from ()
+def installing(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return what is found in the stages that install packages."""
+    parts = (driver, packages, cuda, libcuda)
+    return [each for part in parts for each in part.judge(spec, record)]
 
 
 def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -156,32 +137,26 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
     The package manager checks none of it beforehand: a full /usr leaves packages half installed, a
     full /boot a kernel that may not boot.
     """
-    judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
-    acting, fresh = any(each.acts for each in judged), record.torch.version is None
+    judged = installing(spec, record)
     due = {each.id for each in judged} & set(_TAKES_GIB)
-    storage, prefix, least = record.storage, str(spec.paths.prefix), spec.preflight.min_disk_gib
     usr, var = (sum(_TAKES_GIB[each][column] for each in due) * 1024 for column in (0, 1))
-    largest = if_known(storage.initrd_mib, None)
-    makes = of_driver.makes_initramfs(spec, record)
-    boot = largest + _SPARE_MIB if largest and makes else 0
+    var = max(var, _VAR_MIB * any(each.acts for each in judged))
+    storage, least = record.storage, spec.preflight.min_disk_gib
+    fresh, largest = record.torch.version is None, if_known(storage.initrd_mib, None)
     built = min(least, catalogue().build_disk_gib) if not fresh and builds(spec, record) else 0
-    there = "free some space there"
-    there += ", or without a toolkit declare `cuda_toolkit = False`" * (
-        Id.CUDA_NOT_INSTALLED in due
-    )
-    clean = "" if due else ": `journalctl --vacuum-size=100M` and the package manager's cache are"
-    clean = clean and f"{clean} the usual places"
-    lower = "or lower `preflight_min_disk_gib` if you know better"
-    elsewhere = "free some space, choose another `prefix`"
+    boot = largest + _SPARE_MIB if largest and of_driver.makes_initramfs(spec, record) else 0
+    ours = "free some space there, choose another `prefix`, or lower `preflight_min_disk_gib`"
+    elsewhere = f"{ours}, or let another host build, by `pytorch_builder`"
+    system = "free some space there; `journalctl --vacuum-size=100M` and `apt-get clean` help"
+    toolkit = ", or without a toolkit declare `cuda_toolkit = False`"
+    system += toolkit * (Id.CUDA_NOT_INSTALLED in due)
+    kernels = "remove old kernels' packages, as by `apt-get autoremove --purge`"
     for place, free_mib, need, what, action in (
-        (prefix, storage.free_mib, least * 1024 * fresh, "", f"{elsewhere}, {lower}"),
-        (
-            *(spec.paths.build, storage.free_mib, built * 1024, " for a build of torch"),
-            f"{elsewhere}, {_ANOTHER}, {lower}",
-        ),
-        ("/usr", storage.usr_mib, usr, _INSTALLED, there),
-        ("/var", storage.var_mib, max(var, _VAR_MIB * acting), _INSTALLED, f"{there}{clean}"),
-        (_BOOT, storage.boot_mib, boot, ", for another initramfs", _of_boot(record)),
+        (spec.paths.prefix, storage.free_mib, least * 1024 * fresh, "", ours),
+        (spec.paths.build, storage.free_mib, built * 1024, " for a build of torch", elsewhere),
+        ("/usr", storage.usr_mib, usr, " for what is to be installed", system),
+        ("/var", storage.var_mib, var, " for what is to be installed", system),
+        ("/boot", storage.boot_mib, boot, ", for another initramfs", kernels),
     ):
         free = known(free_mib, f"the free disk space at {place}") if need else None
         if free is not None and free < need:
@@ -191,13 +166,6 @@ def _room(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _size(mib: float) -> str:
     return f"{mib / 1024:.1f} GiB".replace(".0 ", " ") if mib >= 1024 else f"{mib:.0f} MiB"
-
-
-def _of_boot(record: Record) -> str:
-    used = (record.system.kernel, record.kernel.newest)
-    old = [each for each in if_known(record.kernel.installed, ()) if each not in used]
-    what = f"the packages of kernel {some(old, 3)}, which is not used" if old else "files there"
-    return f"remove {what}, or make it larger"
 
 
 def builds(spec: HostSpec, record: Record) -> bool:
@@ -212,76 +180,25 @@ def builds(spec: HostSpec, record: Record) -> bool:
 
 def _memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
     ram, need = known(record.system.ram_mib, "the amount of memory"), spec.preflight.min_ram_gib
-    id_, has = Id.PREFLIGHT_MEMORY_TOO_SMALL, f"has {ram / 1024:.1f} GiB of memory"
     # The kernel keeps some of what is installed for itself, so a "32 GiB" host shows about 31.
     if ram < need * 1024 * 0.9:
-        action = "lower `preflight_min_ram_gib` if you know better"
-        yield stop(id_, has, f"{need:g} GiB", action)
-    building = spec.pytorch.building
-    if building is None or not builds(spec, record):
-        return
-    usable, declared = pytorch_build.memory_mib(spec, record), building.memory_gib
-    least = MIB_PER_FLASH_JOB if building.cuda else MIB_PER_JOB
-    if declared is not None and usable > ram:
-        found = f"{has}, and `pytorch_build_memory_gib` = {declared:g}"
-        expected = "a build that may use no more than there is"
-        action = f"set `pytorch_build_memory_gib` = {max(1, ram * 4 // 5 // 1024)}, or None for"
-        yield stop(id_, found, expected, f"{action} four fifths of the host's")
-    elif usable < least:
-        found = f"a build of torch may use {usable / 1024:.1f} GiB of memory here"
-        expected = f"{least / 1024:g} GiB, which one compiler alone may take"
-        action = f"raise `pytorch_build_memory_gib`, {_ANOTHER}, or declare"
-        yield stop(id_, found, expected, f"{action} `pytorch_source` = 'wheel'")
+        found, action = f"has {ram / 1024:.1f} GiB of memory", "or lower `preflight_min_ram_gib`"
+        yield stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found, f"{need:g} GiB", f"add memory, {action}")
 
 
 def _shared_memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge where ranks and data loaders hand each other data: large enough, and the owner's.
-
-    It has to have what the smoke test tries to get, or the launcher asks for.
-    """
+    """Judge where ranks and data loaders hand each other data: as the smoke test and `train` do."""
     smoke = shm_trial_mib(spec.smoke.mode) if spec.smoke.run != "skip" else 0
     need = max(smoke, _RANK_SHM_MIB * spec.smoke.ranks if spec.training else 0)
-    size, id_ = if_known(record.storage.shm_mib, None), Id.PREFLIGHT_SHARED_MEMORY_UNFIT
-    if need and record.storage.shm_closed is True:
+    size, gib = if_known(record.storage.shm_mib, None), max(1, -(-need // 1024))
+    if size is not None and size < need:
         yield stop(
-            id_,
-            f"{layout.owner_name(spec, record)} may not write in {SHARED_MEMORY}",
-            "a file system that everybody may write in: ranks and data loaders hand each"
-            " other data there",
-            f"run `mount -o remount,rw,mode=1777 {SHARED_MEMORY}`, and correct its line in"
-            " /etc/fstab where there is one",
-        )
-    elif need and size is not None and size < need:
-        wished = max(1, -(-need // 1024))
-        yield stop(
-            id_,
+            Id.PREFLIGHT_SHARED_MEMORY_UNFIT,
             f"{SHARED_MEMORY} has {size} MiB",
             f"{need} MiB, for {spec.smoke.ranks} ranks and their data loaders",
-            f"run `mount -o remount,size={wished}G {SHARED_MEMORY}`, and for good put"
-            f" `tmpfs {SHARED_MEMORY} tmpfs size={wished}G 0 0` into /etc/fstab; a container gets"
-            f" it by --shm-size={wished}g",
-        )
-
-
-def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge what the loader puts into every program, e.g. an agent that watches the host."""
-    del spec
-    rows = if_known(record.system.preload, ())
-    problem = if_known(record.system.preload_problem, None) if rows else None
-    if problem:
-        yield stop(
-            Id.PREFLIGHT_PRELOADED,
-            f"/etc/ld.so.preload has every program load what cannot be loaded: {problem}",
-            "libraries that are there: until then every program says so, in front of all that it"
-            " says",
-            "take its line out of /etc/ld.so.preload, or install again what wrote it",
-        )
-    elif rows:
-        yield note(
-            Id.PREFLIGHT_PRELOADED,
-            f"every program loads {some(rows, _NAMED)}, by /etc/ld.so.preload",
-            "nothing but what a program asks for",
-            "left alone: keep it in mind if programs misbehave",
+            f"run `mount -o remount,size={gib}G {SHARED_MEMORY}`, and for good put"
+            f" `tmpfs {SHARED_MEMORY} tmpfs size={gib}G 0 0` into /etc/fstab; a container gets it"
+            f" by --shm-size={gib}g",
         )
 
 
@@ -290,17 +207,11 @@ def _interpreter(spec: HostSpec, record: Record) -> Iterator[Finding]:
     path, own = spec.pytorch.interpreter, if_known(record.system.python3, None)
     name = path.rpartition("/")[2]
     brought = any(each.startswith(name) for each in spec.packages.extra)  # python3.12-venv, too
-    if (
-        not path
-        or brought
-        or spec.pytorch.downloads_python
-        or not pytorch.environment_problem(spec, record)
-    ):
+    if not path or brought or spec.pytorch.downloads_python:
         return
-    if known(record.torch.declared, "which Python is declared") is None:
-        mirror = (
-            ", give a mirror as `pytorch_python_url`" if spec.pytorch.python[0].isdigit() else ""
-        )
+    made = not pytorch.environment_problem(spec, record)
+    if not made and known(record.torch.declared, "which Python is declared") is None:
+        mirror = ", give a mirror as `pytorch_python_url`" * spec.pytorch.python[0].isdigit()
         yield stop(
             Id.PREFLIGHT_INCOMPATIBLE,
             f"there is no {path}",
@@ -321,7 +232,10 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
 
     The driver that is loaded says nothing while the driver stage is still to bring another.
     """
-    stays = not (driver_is_ours(spec) and driver_moves(spec, record))
+    found = driver.judge(spec, record)
+    moves = any(each.effect == "restart" or each.id in of_driver.BUILDS for each in found)
+    stays = not (driver_is_ours(spec) and moves)
+    ids = {each.id for each in (*found, *cuda.judge(spec, record))}
     open_modules = if_known(record.driver.open_modules, None)
     gcc = if_known(record.cuda.gcc, None) if spec.cuda.toolkit else None
     return HostFacts(
@@ -332,7 +246,7 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         compute_capabilities=of_driver.capabilities(spec, record),
         open_modules=open_modules if stays else None,
         distribution=f"{record.system.os_id} {record.system.os_version}",
-        due=_due(spec, record),
+        due=frozenset(name for name, repaired in _BRINGS.items() if repaired & ids),
     )
 
 
@@ -341,30 +255,11 @@ def _numbers(value: str | Unknown | None) -> str | None:
     return found[0] if found else None
 
 
-def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
-    """Return what is to come from NVIDIA's repository; what is there may have left it since."""
-    toolkit = {each.id for each in cuda.judge(spec, record)}
-    due: set[Due] = set()
-    if of_driver.due(spec, record) & of_driver.INSTALLS:
-        due.add("driver")
-    if toolkit & {Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS}:
-        due.add("toolkit")
-    return frozenset(due)
-
-
-def driver_moves(spec: HostSpec, record: Record) -> bool:
-    """Tell whether the next run replaces, builds or reloads the driver."""
-    restarts = any(each.effect == "restart" for each in driver.judge(spec, record))
-    return restarts or bool(of_driver.due(spec, record) & of_driver.BUILDS)
-
-
 judge = Rules(
     *where(_rooted, _operating_system),
     _ignored,
     *where(_rooted, _prefix, _owner),
-    _mounts,
-    *where(_rooted, _package_manager),
-    *(_room, _memory, _shared_memory, _preloads),
+    *(_mounts, _room, _memory, _shared_memory),
     *of_driver.RULES,
     *(_interpreter, _incompatible),
 )

@@ -17,7 +17,7 @@ from pyinfra_gpu.drift.driver_inventory import (
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.finding import Finding, Id, stop
-from pyinfra_gpu.drift.rules import if_known, known, where
+from pyinfra_gpu.drift.rules import if_known, known, running, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import files
@@ -81,26 +81,22 @@ def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
     ids = catalogue().gpus[wanted].pci_ids if wanted else ()
     for each in there:
         name = _model(each)
-        if wanted and _pci_id(each) not in ids and (ids or name):
-            found = f"{each.address} is {_pci_id(each)}{f', {name}' if name else ''}"
+        if wanted and each.pci_id not in ids and (ids or name):
+            found = f"{each.address} is {each.pci_id}{f', {name}' if name else ''}"
             expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
             action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
             yield stop(id_, found, expected, action)
             break
-    if without_window := [each.address for each in there if each.bar1_mib is None]:
+    if without_window := [each.address for each in there if each.bar1 is False]:
         found = f"{', '.join(without_window)} has no BAR1 aperture"
         action = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
         yield stop(id_, found, "one, or the driver finds no device", action)
 
 
-def _pci_id(device: PciGpu) -> str:
-    return f"{device.vendor}:{device.device}".replace("0x", "")
-
-
 def _model(device: PciGpu) -> str | None:
     """Return the model of which a device has a PCI id, if it is a known one."""
     rows = catalogue().gpus.items()
-    return next((name for name, each in rows if _pci_id(device) in each.pci_ids), None)
+    return next((name for name, each in rows if device.pci_id in each.pci_ids), None)
 
 
 def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -219,14 +215,19 @@ def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Other libraries under a running job: it goes on, and whatever it starts next fails."""
+    """Other libraries under a running job: it goes on, and whatever it starts next fails.
+
+    Under a training run the driver stage waits, and says so itself.
+    """
     moving = [each for each in driver.judge(spec, record) if each.id in INSTALLS]
+    moving = [] if running(record) else moving
     who = users(record) if moving else ()
     if at_work := known(who, "who uses the GPUs, and the driver has to move"):
         found = f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and"
         found += f" the GPUs are used by {some(at_work, 4)}"
         expected, action = "no work on the GPUs during the repair", "run again when they are done"
-        yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action)
+        named = moving[0].packages
+        yield stop(Id.PREFLIGHT_GPUS_IN_USE, found, expected, action, packages=named)
 
 
 RULES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyinfra_gpu.drift import pytorch_build, pytorch_lock
@@ -167,28 +167,17 @@ def damaged(spec: HostSpec, record: Record) -> list[str]:
 
     That is what the lock names, torch needs, or the training asked for.
     """
-    lock, noted = (
-        lock_of(spec, record),
-        TrainingStamp.read(if_known(record.training.stamp_text, None)),
-    )
+    lock = lock_of(spec, record)
+    noted = TrainingStamp.read(if_known(record.training.stamp_text, None))
     asked = noted.distributions if isinstance(noted, TrainingStamp) else {}
     ours = {*(lock.lines if lock else ()), *if_known(record.torch.needs, ()), *asked}
     return [name for name in if_known(record.torch.damaged_others, {}) if name in ours]
 
 
-def requirements(record: Record, names: list[str]) -> list[str]:
-    """Return what asks for distributions in the very versions that are there.
-
-    Of one that is there twice, in the last whose own metadata is whole; the installer removes the
-    other.
-    """
-    versions, broken = _versions(record), if_known(record.torch.damaged_others, {})
-    asked = []
-    for name in (each for each in names if each in versions):
-        several = versions[name].split(" and ")
-        whole = [each for each in several if f"-{each}.dist-info" not in broken.get(name, "")]
-        asked.append(f"{name}=={(whole or several)[-1]}")
-    return asked
+def requirements(record: Record, names: Sequence[str]) -> list[str]:
+    """Return what asks for distributions in the versions that are there; of two in the last."""
+    versions = _versions(record)
+    return [f"{n}=={versions[n].rpartition(' and ')[2]}" for n in names if n in versions]
 
 
 def unlisted(spec: HostSpec, record: Record) -> list[str]:

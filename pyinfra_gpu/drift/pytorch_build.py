@@ -24,9 +24,6 @@ UNIT = "pyinfra-gpu-build.service"
 _LEFT_MIB = 1024
 """Of a host's memory that a build leaves alone, however little there is."""
 
-_RECIPE = 2
-"""Of our own steps: raised where a wheel that they made before is not what they make now."""
-
 
 def building(spec: HostSpec) -> BuildSpec:
     """Return what is declared of the build, where one is."""
@@ -137,18 +134,7 @@ def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
     glibc and the compiler's minor number from the platform. An update of these is no reason to
     build for hours.
     """
-    system, platform = record.system, platform_of(spec, record)
-    return {
-        "the recipe": _RECIPE,
-        **declared(spec),
-        "Python": None if platform is None else platform.python,
-        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
-    }
-
-
-def declared(spec: HostSpec) -> dict[str, Any]:
-    """Return the ingredients that data alone decides."""
-    build = building(spec)
+    system, platform, build = record.system, platform_of(spec, record), building(spec)
     return {
         "the source": build.commit,
         "the version": spec.pytorch.full_version,
@@ -157,6 +143,8 @@ def declared(spec: HostSpec) -> dict[str, Any]:
         "CUDA": spec.cuda.release if build.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
         "rehearsal": spec.rehearsal,  # then nothing is proven that only PyTorch has
+        "Python": None if platform is None else platform.python,
+        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
     }
 
 

@@ -40,9 +40,9 @@ def platform_of(spec: HostSpec, record: Record) -> Platform | None:
 
 def lock_of(spec: HostSpec, record: Record) -> Lock | None:
     """Return the lock that a host's environment is installed from; None where there is none."""
-    wanted = (platform_of(spec, record), spec.pytorch.uv_version)
-    locks = spec.pytorch.locks
-    return next((one for one in locks if (one.platform, one.installer_version) == wanted), None)
+    wanted, uv = platform_of(spec, record), f"uv=={spec.pytorch.uv_version} "
+    its = (x for x in spec.pytorch.locks if x.platform == wanted and x.installer.startswith(uv))
+    return next(its, None)
 
 
 def missing(spec: HostSpec, record: Record) -> Finding | None:

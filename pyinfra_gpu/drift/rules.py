@@ -20,6 +20,7 @@ from pyinfra_gpu.drift.finding import CannotTell, Finding
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.text import some
 
 Rule = Callable[["HostSpec", "Record"], Iterable[Finding]]
 """In what a host differs in one respect; raises `CannotTell` where a fact for it is not known."""
@@ -44,6 +45,12 @@ def if_known(value: T | Unknown, otherwise: T) -> T:
     return otherwise if isinstance(value, Unknown) else value
 
 
+def running(record: Record) -> str:
+    """Name the training runs that are running; empty where none is known."""
+    runs = if_known(record.launcher.runs, ())
+    return f"run{'s' * (len(runs) > 1)} {some(runs, 3)}" if runs else ""
+
+
 def where(applies: Callable[[HostSpec], bool], *rules: Rule) -> tuple[Rule, ...]:
     """Return rules that are asked only of hosts of which something is declared.
 
@@ -64,30 +71,26 @@ class Rules:
 
     def __init__(self, *rules: Rule) -> None:
         self._rules = rules
-        # A look is known by being the very same two values, which never change: to compare all
-        # that is in them would take longer than to judge again.
-        self._asked: tuple[HostSpec, Record] | None = None
-        self._found: tuple[Finding, ...] = ()
-        self._unread: tuple[str, ...] = ()
+        self._last: tuple[HostSpec, Record, list[Finding], tuple[str, ...]] | None = None
 
     def __call__(self, spec: HostSpec, record: Record) -> list[Finding]:
         """Return in what the host is not as declared, as far as it could be looked at."""
-        self._ask(spec, record)
-        return list(self._found)
+        return [*self._judged(spec, record)[0]]
 
     def unread(self, spec: HostSpec, record: Record) -> tuple[str, ...]:
         """Return what could not be read and has to be known, a clause each."""
-        self._ask(spec, record)
-        return self._unread
+        return self._judged(spec, record)[1]
 
-    def _ask(self, spec: HostSpec, record: Record) -> None:
-        if self._asked and self._asked[0] is spec and self._asked[1] is record:
-            return
-        found: list[Finding] = []
-        unread: list[str] = []
-        for rule in self._rules:
-            try:
-                found.extend(rule(spec, record))
-            except CannotTell as reason:
-                unread.append(str(reason))
-        self._asked, self._found, self._unread = (spec, record), tuple(found), tuple(unread)
+    def _judged(self, spec: HostSpec, record: Record) -> tuple[list[Finding], tuple[str, ...]]:
+        # A look is known by being the very same two values, which never change: to compare all
+        # that is in them would take longer than to judge again.
+        if self._last is None or self._last[0] is not spec or self._last[1] is not record:
+            found: list[Finding] = []
+            unread: list[str] = []
+            for rule in self._rules:
+                try:
+                    found.extend(rule(spec, record))
+                except CannotTell as reason:
+                    unread.append(str(reason))
+            self._last = spec, record, found, tuple(unread)
+        return self._last[2:]

@@ -19,9 +19,8 @@ from pyinfra.api.host import Host
 from pyinfra.api.operation import OperationMeta
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
-from pyinfra_gpu.drift.host import CONCERNS
+from pyinfra_gpu.drift.host import CONCERNS, Concern, history_of, judged, unread
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.meeting import executing
@@ -186,7 +185,7 @@ def note_findings(stage: Stage, spec: HostSpec, found: Findings) -> None:
     """Put findings into the journal, and what of them needs a person's attention."""
     for each in found:
         journal.found(stage, each)
-        if not each.acts and not each.stops:
+        if not (each.acts or each.stops or each.deferred):
             journal.warn(stage, each.sentence(spec.host))
 
 
@@ -194,7 +193,7 @@ def refused(
     concern: Concern, spec: HostSpec, record: Record, found: Findings
 ) -> PyinfraCommand | None:
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
-    unknown = unread(concern, spec, record, planning=not executing())
+    unknown = unread(concern, spec, record)
     if unknown:
         journal.entry(concern.STAGE).unreadable = True
     sentences = [f"{spec.host}: {text}" for text in unknown]

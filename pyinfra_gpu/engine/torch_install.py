@@ -12,9 +12,9 @@ from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.drift.pytorch_lock import lock_of, platform_of
+from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal, wheels
-from pyinfra_gpu.engine.converge import Commands
+from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import last_of
 from pyinfra_gpu.engine.meeting import executing
@@ -35,43 +35,40 @@ def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) 
     + damaged: names of other distributions, which are installed again as they are
     """
     torch, files, lock = spec.pytorch, list[str](), lock_of(spec, record)
-    what = f"install torch {torch.full_version}"
+    what, wanted = f"install torch {torch.full_version}", [torch.requirement]
+    if lock is None and torch.lock == "required":  # for a Python that was not known before
+        yield refuse(STAGE, no_lock(spec, platform_of(spec, record)).sentence(spec.host))
+        return
     if torch.source != "wheel" and wrong:
         yield FunctionCommand(bring, (spec, record, files), {})
         if executing() and not files:
-            if not drift.has_fallback(spec, record):
-                command = _unlocked(spec, record, torch.fallback_from, ["torch"])
-                what = f"install the fallback torch {torch.full_fallback}"
-                yield long_step(spec, record, what, command)
-            return
+            what, lock = f"install the fallback torch {torch.full_fallback}", None
+            wanted = [*torch.fallback_from]
+            wrong = "" if drift.has_fallback(spec, record) else wrong
+            if not wrong and not damaged:
+                return
     again = [*(["torch"] if wrong and drift.is_there(record) else []), *damaged]
     if lock is not None:
         file = File(path=new_lock(spec), content=lock.requirements.encode())
         yield write(STAGE, file, as_owner(spec, record))
         there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-        command = locked_install(spec, there=there)
-        what += f" by {lock.path}"
-    elif wrong:
-        command = _unlocked(spec, record, files or [torch.requirement], again)
+        command, what = locked_install(spec, there=there), f"{what} by {lock.path}"
     else:
-        command = _unlocked(spec, record, ["--no-deps"], again)
-        what = f"reinstall {', '.join(damaged)}"
+        what = what if wrong else f"reinstall {', '.join(damaged)}"
+        words = [*(files or wanted)] if wrong else ["--no-deps"]
+        words += [word for name in again for word in ("--reinstall-package", name)]
+        words += drift.requirements(record, damaged)
+        after = quoted("rm", "-f", spec.paths.torch_lock)
+        if torch.building is not None and files:
+            after = f"{after} && {_noted(spec, record)}"
+            command = marked(spec, install_command(spec, *words), after=after)
+            command = f"{_as_proven(spec, record)} && {{ {command}; }}"
+        else:
+            command = marked(spec, install_command(spec, *words), after=after)
     if record.torch.installing is True:
         # Another run may have been at work when we looked, and have finished meanwhile.
         command = f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
     yield long_step(spec, record, f"{what} ({wrong})" if wrong else what, command)
-
-
-def _unlocked(spec: HostSpec, record: Record, wanted: Sequence[str], again: Sequence[str]) -> str:
-    """Return the command that installs what is wanted, and distributions again that are there."""
-    words = [word for name in again for word in ("--reinstall-package", name)]
-    words += drift.requirements(record, [name for name in again if name != "torch"])
-    after = quoted("rm", "-f", spec.paths.torch_lock)
-    if spec.pytorch.building is None:
-        return marked(spec, install_command(spec, *wanted, *words), after=after)
-    after = f"{after} && {_noted(spec, record)}"
-    command = marked(spec, install_command(spec, *wanted, *words), after=after)
-    return f"{_as_proven(spec, record)} && {{ {command}; }}"
 
 
 def _noted(spec: HostSpec, record: Record) -> str:

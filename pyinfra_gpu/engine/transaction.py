@@ -323,10 +323,7 @@ def offered(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 # --- why a command failed
 
-_GUARD, _ONLY_DEPENDS = "E: pyinfra-gpu: ", "dependency problems - leaving unconfigured"
-_BEGINS_A_PACKAGE = re.compile(r"(?m)^(?=(?:Preparing to unpack|Unpacking|Setting up|Removing) )")
-_FAILED = re.compile(r"(?ms).*?^dpkg: error processing [^\n]*(?:\n [^\n]*)*")
-_TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
+_ERROR = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
 # What apt adds where the error itself stands in another line, or where there is none.
 _SUMS_UP = re.compile(
     r"\w+: (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download|Download Failed"
@@ -336,26 +333,14 @@ _SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script su
 
 
 def why(answer: Answer) -> str:
-    """Return why a command of apt's or dpkg's failed, in one clause."""
-    return answer.lines[-1] if answer.lost else reason(errors_in(answer.lines), said_by="apt")
+    """Return why a command of apt's or dpkg's failed, in one clause.
 
-
-def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
-    """Read what a failed command printed: the lines that say why; all where none is known to.
-
-    Errors come behind warnings. Of a package that dpkg could not install: all that was printed
-    about the first that does not only depend on another. What the lines mean is for the diagnosis.
+    Of what dpkg says of a package every line counts; else those with which apt tells an error.
     """
-    lines = [line.rstrip() for line in lines if line.strip()]
-    parts = _BEGINS_A_PACKAGE.split("\n".join(lines))
-    failed = [each for part in parts for each in _FAILED.findall(part)]
-    if guard := [line for line in lines if line.startswith(_GUARD)]:
-        return tuple(guard)
-    if failed:
-        own = [each for each in failed if _ONLY_DEPENDS not in each]
-        return tuple((own or failed)[0].strip("\n").split("\n"))
-    found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
-    return tuple(sorted(found, key=lambda line: not line.startswith("W")) or lines)
+    lines = [line for line in answer.lines if line.strip() and not _SUMS_UP.match(line)]
+    if not any(line.startswith("dpkg: error") for line in lines):
+        lines = [line for line in lines if _ERROR.match(line)] or lines
+    return answer.lines[-1] if answer.lost else reason(lines, said_by="apt")
 
 
 def says_script_failed(lines: Sequence[str]) -> bool:

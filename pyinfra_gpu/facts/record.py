@@ -82,8 +82,6 @@ class SystemRecord:
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
-    preload: Rows  # what the loader loads into every program, by /etc/ld.so.preload
-    preload_problem: Text  # what the loader says where it cannot, to the owner
 
     @property
     def libdir(self) -> str:
@@ -97,12 +95,9 @@ class PciGpu:
     """One controller."""
 
     address: Str  # e.g. "0000:01:00.0"
-    # vendor, device, class_: as the kernel prints them ("0x10de")
-    vendor: Str
-    device: Str
-    class_: Str
+    pci_id: Str  # e.g. "10de:2b85"
     driver: Text  # name of the kernel driver bound to it
-    bar1_mib: MaybeCount  # window onto the GPU's memory, None if the firmware assigned none
+    bar1: Flag  # whether the firmware gave it a window onto the GPU's memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,12 +223,8 @@ class CudaRecord:
     link: Text = None
     alternative: Text = None  # what /etc/alternatives/cuda points at
     nvcc_on_path: Text = None  # the file behind the first nvcc where a login shell looks
-    # rows "FILE:LINE" of what login shells read that name a folder of CUDA's in a path, at most 9
-    # of a file; comments are not among them
-    shell_lines: Rows = ()
     gcc: Version | Unknown | None = None
     compiler: Version | Unknown | None = None  # version of the declared host compiler
-    gxx: Flag = False  # whether g++ is there, which nvcc links C++ with
     proof: Whole | Unknown | None = None  # what the last proof of the toolkit left
 
 
@@ -264,7 +255,6 @@ class LibcudaRecord:
     # what stands at libdir's libcuda.so, libcuda.so.1 and libnvidia-ml.so.1, and at the declared
     # toolkit's lib64/libcuda.so
     links: Mapping[Str, Link] | Unknown = field(default_factory=dict)
-    files: Rows = ()  # the regular files libdir/libcuda.so.*
     # folders that the loader is told to search and that hold a toolkit's stubs or compat libraries,
     # as "FILE: FOLDER"
     loader_paths: Rows = ()
@@ -300,15 +290,10 @@ class StorageRecord:
     boot_mib: MaybeCount = None
     initrd_mib: MaybeCount = None  # size of the largest initramfs there; 0 where there is none
     readonly: Text  # where a file system is mounted read-only that has to be written
-    volatile: Text  # where a file system in memory is mounted that a reboot must not empty
     # shm_mib, shm_free_mib: size and room of the file system that holds /dev/shm
     shm_mib: MaybeCount
     shm_free_mib: MaybeCount
-    shm_closed: Flag  # whether the owner may not write there
     noexec: Text  # where a file system is mounted from which nothing of ours can be started
-    # how many are free where the prefix is, or will be, by `prefix`, and at /usr and /var; without
-    # file systems that have no fixed number
-    inodes: Mapping[Str, int] | Unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -387,7 +372,7 @@ class EnvironmentRecord:
     # content of its file, which may hold secrets and is shown as names alone; None where there is
     # no such file (the layout tells what else may stand at that path, e.g. a folder)
     text: Annotated[Hidden | Unknown | None, _made(hidden)]
-    # rows "FILE NAME" of the system's files that set variables for every login; never a value
+    # rows "FILE NAME" of variables that logins get by files of the system's; never a value
     for_all: Rows
 
 

@@ -9,7 +9,7 @@ from pyinfra.api.state import State
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, transaction
-from pyinfra_gpu.engine.converge import Commands, converging, fresh
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
@@ -26,16 +26,12 @@ _NO_REPOSITORY = (
 
 @converging(
     drift,
-    repairs=(
-        *(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS),
-        *(Id.CUDA_COMPILER_DIFFERS, Id.CUDA_SHELL_PATH),
-    ),
+    repairs=(Id.CUDA_NOT_INSTALLED, Id.CUDA_TOOLKIT_DIFFERS, Id.CUDA_SHELL_PATH),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the declared toolkit and a compiler for it are installed, and whole.
+    """Ensure that the declared toolkit is installed, and whole.
 
-    Other toolkits beside it stay. Files that are gone come back with their packages. A compiler
-    that nvcc refuses fails this host with the one to install.
+    Other toolkits beside it stay. Files that are gone come back with their packages.
     """
     del found
     if wanted := drift.to_install(spec, record):
@@ -49,23 +45,21 @@ def _again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
     if (record := look(spec)) is None:
         return True  # which is said when the host is judged again
-    names = [*drift.missing_compilers(spec, record), *drift.to_reinstall(spec, record)]
-    return transaction.again(state, host, STAGE, spec, names)
+    return transaction.again(state, host, STAGE, spec, drift.to_reinstall(spec, record))
 
 
 @converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))
 def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
-    A link that somebody made by hand is kept under another name; a folder there is left alone and
-    fails this host.
+    A link, or a folder, that somebody made there is kept under another name.
     """
     del found
     wanted, link = drift.home(spec), drift.PLAIN
     # 130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses by itself,
     # as long as nobody has set one.
     priority = str(spec.cuda.release).replace(".", "")
-    by_hand = "1" if drift.link_by_hand(record) else ""
+    by_hand = "1" if drift.made_by_hand(record) else ""
     uses = ("files/set_aside.sh",)
     command = program("cuda/choose.sh", link, wanted, priority, by_hand, uses=uses)
     what, seconds = f"choose {wanted} for {link}", deadlines.PLAIN
@@ -80,15 +74,8 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     same there is nothing to do.
     """
     del found
-    record = fresh(spec, record)
-    yield from proof.run(
-        "cuda",
-        spec,
-        record,
-        f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}",
-        drift.state(spec, record),
-        toolkit=drift.home(spec),
-        release=str(spec.cuda.release),
-        compiler=drift.compiler_name(spec),
-        archs=list(spec.cuda.archs),
-    )
+    cuda, archs = spec.cuda, [*spec.cuda.archs]
+    asked = {"toolkit": drift.home(spec), "release": cuda.release, "archs": archs}
+    what, compiler = f"compile for {drift.architectures(spec)}", drift.compiler(spec)
+    state = drift.state(spec, record)
+    yield from proof.run("cuda", spec, record, what, state, compiler=compiler, **asked)

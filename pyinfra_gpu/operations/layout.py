@@ -22,7 +22,7 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     What root runs, writes or believes is in directories in which root alone can put anything; the
     owner has the virtual environment, the cache, the training checkouts and a directory for what
     programs write that run as the owner. What belongs to somebody else is set aside under the
-    name ``NAME.before-pyinfra-gpu``, or, where nothing in it is run or believed, taken over.
+    name ``NAME.before-pyinfra-gpu``.
 
     Something that is not a directory at one of these paths is somebody's; it is named and left.
     """
@@ -39,14 +39,10 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def command(spec: HostSpec, record: Record) -> str:
     """Return the shell command that makes them, to be run as `as_root` says."""
-    paths = spec.paths
-    # In these nothing is run or believed that root has not written: they are taken over.
-    kept = (paths.bin, paths.env_dir)
-    whose = {path: "root" if path in kept else "new" for path in drift.roots(spec)[1:]}
-    whose |= dict.fromkeys(drift.owners(spec), "owner") | {paths.venv: "present"}
+    whose = dict.fromkeys(drift.roots(spec)[1:], "root")
+    whose |= dict.fromkeys(drift.owners(spec), "owner") | {spec.paths.venv: "present"}
     words = [word for path, kind in whose.items() for word in (basename(path), kind)]
+    words = [spec.paths.prefix, made_for(spec, record), *words]
     return program(
-        "layout/directories.sh",
-        *(paths.prefix, made_for(spec, record), *words),
-        uses=("files/root_only.sh", "files/set_aside.sh"),
+        "layout/directories.sh", *words, uses=("files/root_only.sh", "files/set_aside.sh")
     )

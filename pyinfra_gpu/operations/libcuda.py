@@ -9,7 +9,7 @@ from pyinfra.api.state import State
 from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, transaction
-from pyinfra_gpu.engine.converge import Commands, converging, fresh
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.facts.record import Record
@@ -35,7 +35,7 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
         command = program("libcuda/set_aside.sh", *in_the_way)
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.PLAIN, stream=True)
     if of_packages := [path for path in wrong if path != inside]:
-        packages = [] if drift.has_files(record) else drift.library_packages(record)
+        packages = [] if drift.has_library(record) else drift.library_packages(record)
         yield FunctionCommand(_reinstall, (spec, of_packages, packages), {})
     soname = drift.path(record, drift.SONAME)
     targets = {drift.path(record, drift.DEV): drift.SONAME, inside: soname}
@@ -70,14 +70,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     is the loaded module's. The proof is kept with library, links and cache.
     """
     del found
-    record = fresh(spec, record)
-    yield from proof.run(
-        "libcuda",
-        spec,
-        record,
-        "compile and run programs that load libcuda",
-        drift.state(spec, record),
-        version=str(record.driver.loaded),
-        owned=spec.driver.source != "present",
-        compiler="gcc",
-    )
+    what = "compile and run programs that load libcuda"
+    version, owned = str(record.driver.loaded), spec.driver.source != "present"
+    asked = {"version": version, "owned": owned, "compiler": "gcc"}
+    yield from proof.run("libcuda", spec, record, what, drift.state(spec, record), **asked)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift import host as whole_host
 from pyinfra_gpu.drift import preflight as drift
-from pyinfra_gpu.drift.finding import Findings, Id, Stage
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.meeting import executing
@@ -18,7 +16,6 @@ from pyinfra_gpu.operations.training import unreachable
 from pyinfra_gpu.spec import HostSpec
 
 _IDS = Id.of(drift.STAGE)
-_INSTALLING = (Stage.PACKAGES, *whole_host.REFUSED_TOO)
 
 
 @looking(drift.STAGE, claims=_IDS)
@@ -33,23 +30,13 @@ def ready(spec: HostSpec, record: Record) -> Commands:
     """
     held = executing() and isinstance(record.packages.lock_holder, str)
     # Where we install nothing, somebody else may.
-    if held and any(each.effect != "report" for each in _later(spec, record)):
+    if held and any(each.effect != "report" for each in drift.installing(spec, record)):
         yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
         record = look(spec) or record
     found = note(drift, spec, record, _IDS)
-    refusal = refused(drift, spec, record, found)
-    if not refusal and (sentence := unreachable(spec, record)):
-        refusal = refuse(drift.STAGE, sentence)
-    if refusal:
-        # The later stages do not get to judge a refused host, and a plan is to tell it all.
-        for each in _later(spec, record):
-            journal.found(each.stage, each)
+    if refusal := refused(drift, spec, record, found):
         yield refusal
-        return
-    host.noop(f"can become what is declared: {drift.summary(spec, record)}")
-
-
-def _later(spec: HostSpec, record: Record) -> Findings:
-    """Return what `check` finds in the stages that install packages."""
-    stages = [each for each in whole_host.judge(spec, record) if each.stage in _INSTALLING]
-    return Findings(finding for each in stages for finding in each.findings)
+    elif sentence := unreachable(spec, record):
+        yield refuse(drift.STAGE, sentence)
+    else:
+        host.noop(f"can become what is declared: {drift.summary(spec, record)}")

@@ -9,10 +9,10 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_build import has_wheel
-from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
+from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
-from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
+from pyinfra_gpu.engine.converge import Commands, converging, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
 from pyinfra_gpu.engine.steps import quoted, step
@@ -66,9 +66,6 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
     yield from _make(new, record, "--relocatable")
     if (there := look(new)) is None:
         yield unreadable(STAGE)
-        return
-    if refusal := _without_lock(new, there):
-        yield refusal
         return
     if spec.pytorch.building is None or has_wheel(new, there):  # else it is built with that Python
         yield from install(new, there, why, ())
@@ -131,9 +128,6 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     training stand on is compared in the same way, and installed again by itself, in the version
     that is there.
     """
-    if refusal := _without_lock(spec, record):
-        yield refusal
-        return
     wrong = "; ".join(each.found for each in drift.of_torch(spec, record))
     for again in (False, True):
         names = drift.damaged(spec, record)
@@ -153,10 +147,3 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         wrong = ", ".join(f"damaged: {each}" for each in if_known(record.torch.damaged, ())[:1])
         if not wrong and not drift.damaged(spec, record):
             return
-
-
-def _without_lock(spec: HostSpec, record: Record) -> PyinfraCommand | None:
-    """Refuse a host whose Python was not known before there was an environment."""
-    if lock_of(spec, record) is not None or spec.pytorch.lock != "required":
-        return None
-    return refuse(STAGE, no_lock(spec, platform_of(spec, record)).sentence(spec.host))

@@ -24,7 +24,6 @@ from pyinfra_gpu.engine.steps import failed, reason, step
 from pyinfra_gpu.engine.torch_install import given_up, sources
 from pyinfra_gpu.engine.wheels import cached
 from pyinfra_gpu.engine.write import File, write
-from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program, source
 from pyinfra_gpu.on_host.build import FAILED, PRINTED, SAYS, Plan
@@ -52,7 +51,14 @@ def built(spec: HostSpec, record: Record) -> Commands:
     elif executing() and (elsewhere := _elsewhere(spec, drift.fingerprint(spec, record))):
         host.noop(f"torch is not built here: its wheel comes from {elsewhere}")
     else:
-        yield from _start(spec, record)
+        paths, name = spec.paths, f"have torch {spec.pytorch.full_version} built in the background"
+        own = File(path=paths.build_program, content=source("build.py"))
+        yield write(STAGE, own, as_root(spec))
+        planned = File(path=f"{paths.build}/plan.json", content=plan(spec, record).text.encode())
+        yield write(STAGE, planned, as_owner(spec, record))
+        where = (paths.build_program, paths.build, str(drift.memory_mib(spec, record)))
+        start = program("pytorch/build.sh", drift.UNIT, made_for(spec, record), *where)
+        yield step(STAGE, name, start, run_as=as_root(spec), seconds=deadlines.SERVICE)
         yield FunctionCommand(_followed, (spec, record), {})
         yield verify(drift, spec, *found.acting.ids)
 
@@ -74,27 +80,6 @@ def _elsewhere(spec: HostSpec, mine: str) -> str:
                 has[each.name] = drift.has_wheel(its, there)
         builder = min(has, key=lambda name: not has[name])
     return builder if builder != host.name else ""
-
-
-def _start(spec: HostSpec, record: Record) -> Commands:
-    """Start the build, where it is not at work already."""
-    paths, text = spec.paths, plan(spec, record).text
-    # As with `--dry -v`; first, since a plan ends at the first command.
-    if not executing() and state.print_noop_info:
-        for line in text.splitlines():
-            host.log(line)
-    yield write(STAGE, File(path=paths.build_program, content=source("build.py")), as_root(spec))
-    file = File(path=f"{paths.build}/plan.json", content=text.encode())
-    yield write(STAGE, file, as_owner(spec, record))
-    memory = str(drift.memory_mib(spec, record))
-    where = (paths.build_program, paths.build, memory)
-    yield step(
-        STAGE,
-        f"have torch {spec.pytorch.full_version} built in the background",
-        program("pytorch/build.sh", drift.UNIT, made_for(spec, record), *where),
-        run_as=as_root(spec),
-        seconds=deadlines.SERVICE,
-    )
 
 
 def plan(spec: HostSpec, record: Record) -> Plan:
@@ -133,14 +118,14 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     after = look(spec)
     if after is not None and drift.has_wheel(spec, after):
         return True
-    why = no_wheel(answer.stdout, after)
+    why = no_wheel(answer.stdout)
     return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
 
 
-def no_wheel(lines: Sequence[str], record: Record | None) -> str:
+def no_wheel(lines: Sequence[str]) -> str:
     """Return why a build left no wheel, with the first error: a clause.
 
-    + lines: what it said; record: of the host afterwards
+    + lines: what it said
     """
     said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
     printed = [line.removeprefix(PRINTED) for line in said if line.startswith(PRINTED)]
@@ -148,6 +133,5 @@ def no_wheel(lines: Sequence[str], record: Record | None) -> str:
     if ended:
         explained = explain_lines(printed or ended)
         return ": ".join([*ended, *([explained.rstrip(".")] if explained else printed[:1])])
-    state = record.build.state if record is not None else None
-    phase = f" in {state.phase}" if isinstance(state, BuildState) else ""
-    return f"was killed{phase}, or its journal cannot be read: run again, and it goes on"
+    phases = [f" in {line}" for line in said if line.isalpha()]
+    return f"was killed{''.join(phases[-1:])}: run again, and it goes on"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,10 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
 from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
-from pyinfra_gpu.drift.concern import deferred_by
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
-from pyinfra_gpu.drift.rules import if_known
+from pyinfra_gpu.drift.rules import if_known, running
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
@@ -44,6 +42,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.on_host.smoke.document import EVIDENCE
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import Options
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
@@ -179,45 +178,51 @@ def _check_verdict(
     record = look(spec)
     if record is None:
         return failed(host, STAGE, f"{spec.host}: after the test it {unanswered()}")
-    verdict = record.smoke.verdict
-    current = fingerprint(spec, record, smoke_digest())
-    if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
-        return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
-    if verdict.failed:
-        evidence = _evidence(state, host, spec, record, verdict)
-        journal.verdict(explained(verdict, record, evidence))
-        sentence = f"{verdict.failed.id}: {verdict.failed.sentence}"
-        return failed(host, STAGE, f"{host.name}: the smoke test failed at {sentence}")
-    journal.verdict(Explained(verdict))
+    verdict, current = record.smoke.verdict, fingerprint(spec, record, smoke_digest())
+    found = None if verdict == before else verdict
+    status, why = _end(state, host, spec, record, found, current)
+    if status != "pass" or not isinstance(found, Verdict):
+        return failed(host, STAGE, f"{host.name}: the smoke test failed: {why}")
     # The digest of its text, by which one that somebody edits later is known.
     digest = if_known(record.smoke.verdict_sha256, None)
-    stamp = _stamp_file(spec, Stamp(current, verdict.mode, digest))
+    stamp = _stamp_file(spec, Stamp(current, found.mode, digest))
     return written(state, host, STAGE, stamp, as_root(spec))
+
+
+def _end(
+    state: State,
+    host: Host,
+    spec: HostSpec,
+    record: Record,
+    found: Verdict | Unknown | None,
+    fingerprint: str | None,
+) -> tuple[str, str]:
+    """Return how a test ended, and what failed in one sentence; note both for the report.
+
+    + found: the verdict that it left; fingerprint: what this very test was to write into it
+    """
+    if not isinstance(found, Verdict) or found.fingerprint != fingerprint:
+        why = f" ({found.reason})" if isinstance(found, Unknown) else ""
+        return "fail", (
+            f"it ended without a verdict for what is installed now{why}; run it again, or look at"
+            f" {spec.paths.state} there"
+        )
+    note = journal.across if found.hosts else journal.verdict
+    if not found.failed:
+        note(Explained(found))
+        return "pass", ""
+    own = spec.paths.across_verdict if found.hosts else spec.paths.verdict
+    path = f"{own}.logs/{EVIDENCE}"  # not where the verdict says: that may be any file
+    command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
+    answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
+    note(explained(found, record, "\n".join(answer.stdout) if answer.ok else ""))
+    return found.status, f"{found.failed.id}: {found.failed.sentence}"
 
 
 def _stamp_file(spec: HostSpec, stamp: Stamp) -> File:
     """Return the stamp as the file in which root keeps it."""
     text = json.dumps(stamp.as_json(), indent=1, sort_keys=True) + "\n"
     return File(path=spec.paths.stamp, content=text.encode())
-
-
-def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict: Verdict) -> str:
-    """Fetch what a failed test has left on the host, as far as it can be read."""
-    path = posixpath.normpath(verdict.evidence or "")
-    if not path.startswith(f"{spec.paths.state}/"):
-        return ""  # the verdict names a file, and not just any file belongs into a report
-    command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
-    answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
-    return "\n".join(answer.stdout) if answer.ok else ""
-
-
-def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
-    """Say that this very test wrote nothing down that counts."""
-    why = f" ({found.reason})" if isinstance(found, Unknown) else ""
-    return (
-        f"the smoke test ended without a verdict for what is installed now{why};"
-        f" run it again, or look at {spec.paths.state} there"
-    )
 
 
 # -- with the other hosts of the group
@@ -261,7 +266,7 @@ def _with_others(spec: HostSpec, record: Record) -> Commands:
     """Take part if any host of the group finds that the step has to be made."""
     mode = "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
     mine = drift.why_across(spec, record)
-    told = {"why": mine, "mode": mode, "runs": deferred_by(record)}
+    told = {"why": mine, "mode": mode, "runs": running(record)}
     said, missing = _heard(spec, "step", told)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])
@@ -400,20 +405,12 @@ def _check_step(state: State, host: Host, spec: HostSpec, asked: Options, own: S
     that failed by itself is the cause, or else one of which nothing is heard any more.
     """
     forget()
-    record, verdict = look(spec), None
+    record, mine = look(spec), ("fail", unanswered())
     if record is not None:
         command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", asked.output)
         answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
         verdict = Verdict.read("\n".join(answer.stdout) if answer.ok else None)
-    if not isinstance(verdict, Verdict) or verdict.fingerprint != asked.fingerprint:
-        mine = ("fail", _without_verdict(spec, verdict) if record else unanswered())
-    elif record and verdict.failed:
-        evidence = _evidence(state, host, spec, record, verdict)
-        journal.across(explained(verdict, record, evidence))
-        mine = (verdict.status, f"{verdict.failed.id}: {verdict.failed.sentence}")
-    else:
-        journal.across(Explained(verdict))
-        mine = ("pass", "")
+        mine = _end(state, host, spec, record, verdict, asked.fingerprint)
     said, missing = _heard(spec, "end", {"mine": mine}, asked.deadline_s + _PATIENCE_S)
     ends = {name: each["mine"] for name, each in said.items()}
     ends |= dict.fromkeys(missing, ("lost", "it was lost in the middle of the step"))

@@ -9,8 +9,8 @@ from pyinfra.api.command import PyinfraCommand
 
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
-from pyinfra_gpu.drift.concern import judged
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify

@@ -74,10 +74,7 @@ class HostRun:
 
     def ended(self, entry: Entry) -> bool:
         """Whether all was done that a stage was to do; of another one nobody knows how much."""
-        # Of a host that preflight refused, some later stages are judged too, and none is begun.
-        first = self.entries[0]
-        refused = first.stage == Stage.PREFLIGHT and first.problem
-        return not (entry.problem or refused or self._is_cut_off(entry))
+        return not (entry.problem or self._is_cut_off(entry))
 
     def _is_cut_off(self, entry: Entry) -> bool:
         return self.status == "cut off" and entry is self.entries[-1]
@@ -88,8 +85,6 @@ class HostRun:
             return "REFUSED" if self.dry else "FAILED"
         if self._is_cut_off(entry):
             return "CUT OFF"
-        if entry.actions and not self.ended(entry):
-            return "not reached"
         return _brief(entry.actions) or ("left alone" if _left_alone(entry) else "")
 
     def shown(self, *, whole: bool) -> screen.Shown:

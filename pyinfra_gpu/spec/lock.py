@@ -57,11 +57,6 @@ class Lock:
         return {name: _version(line) for name, line in self.lines.items()}
 
     @property
-    def installer_version(self) -> str:
-        """The locked version of uv."""
-        return _version(self.installer)
-
-    @property
     def requirements(self) -> str:
         """The requirements file that is sent to hosts, and compared there."""
         return "".join(f"{line}\n" for line in self.lines.values())

@@ -61,8 +61,6 @@ FACTS: dict[str, Any] = {
     "driver.nova": False,
     "storage.free_mib": 225235,
     "storage.shm_mib": 31584,
-    "storage.shm_closed": False,
-    "storage.inodes": {"/opt/pyinfra-gpu": 16216947},
     "packages.installed": {
         "g++": "4:12.2.0-3",
         "ccache": "4.7.5-1",
@@ -86,14 +84,14 @@ FACTS: dict[str, Any] = {
     **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
     **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
     **dict.fromkeys(("driver.on_disk_open", "driver.libcuda", "driver.libml")),
-    **dict.fromkeys(("storage.noexec", "storage.volatile", "layout.open", "layout.owner_problem")),
+    **dict.fromkeys(("storage.noexec", "layout.open", "layout.owner_problem")),
     **dict.fromkeys(("packages.lock_holder", "system.secure_boot")),
-    **dict.fromkeys(("system.preload_problem", "training.lfs", "training.damaged")),
+    **dict.fromkeys(("training.lfs", "training.damaged")),
     **dict.fromkeys(
         (
             *("gpus.devices", "packages.half_configured", "torch.damaged", "torch.foreign"),
             *("torch.needs", "training.dirty", "training.submodules"),
-            *("launcher.runs", "system.preload"),
+            "launcher.runs",
             *("driver.closed", "environment.for_all"),
         ),
         (),

@@ -47,11 +47,9 @@ FACTS: dict[str, Any] = {
     "gpus.devices": [
         {
             "address": f"0000:0{n}:00.0",
-            "vendor": "0x10de",
-            "device": "0x2b85",
-            "class_": "0x030000",
+            "pci_id": "10de:2b85",
             "driver": "nvidia",
-            "bar1_mib": 32768,
+            "bar1": True,
         }
         for n in (1, 2)
     ],
@@ -89,7 +87,6 @@ FACTS: dict[str, Any] = {
     "cuda.alternative": "/usr/local/cuda-13.0",
     "cuda.nvcc_on_path": None,
     "cuda.gcc": "12.2.0",
-    "cuda.gxx": True,
     "cuda.compiler": None,
     "cuda.proof": None,
     "libcuda.cache": [
@@ -200,7 +197,6 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         **dict.fromkeys(("nvidia.packages", "nvidia.sources", "cuda.toolkits"), ()),
         **dict.fromkeys(("libcuda.cache", "libcuda.files"), ()),
         "driver.nouveau": True,
-        "cuda.gxx": False,
         "kernel.headers": {KERNEL: False},
         "cuda.missing": ["bin/nvcc"],
         "libcuda.links": [f"absent {LIB}/libcuda.so - -"],

@@ -46,7 +46,6 @@ def test_an_inventory_that_cannot_be_built_is_refused_before_any_host_is_contact
 
 
 FREE = {"storage.free_mib": 20480}  # 20 GiB
-SMALL = {"system.ram_mib": 5120}
 WHEEL = {"torch.version": "2.14.1+cu130", "torch.cuda": "13.0", "torch.git_version": "cf30"}
 
 
@@ -66,17 +65,9 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, told=FREE, bare=True),
         ["20 GiB free at /opt/pyinfra-gpu;", "60 GiB", "`preflight_min_disk_gib`"],
     ),
-    "less memory than the build may use": (
-        gpu(data={"pytorch_build_memory_gib": 128}),
-        ["has 62.8 GiB of memory, and `pytorch_build_memory_gib` = 128", "_memory_gib` = 50"],
-    ),
-    "less memory than one compiler takes": (
-        gpu(told=SMALL),
-        ["may use 4.0 GiB of memory here", "6 GiB, which one compiler", "`pytorch_source` ="],
-    ),
     "a folder that starts no programs": (
         built_host(told={"storage.noexec": "/opt"}),
-        ["below /opt: it is mounted noexec", "another `prefix`", "remount,exec /opt"],
+        ["/opt is mounted noexec", "another `prefix`", "remount,exec /opt"],
     ),
 }  # fmt: skip
 
@@ -96,7 +87,7 @@ def no_obstacle(host: FakeHost) -> bool:
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
-    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, told={**FREE, **SMALL}))
+    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, told=FREE))
     begun = built_host(told=FREE, state="compile ended")
     assert no_obstacle(begun)
     assert not no_obstacle(replace(begun, told={**begun.told, "build.state": None}))

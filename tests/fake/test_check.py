@@ -79,7 +79,7 @@ def upgraded() -> GpuHost:
     def rows(key: str) -> list[str]:
         return [row.replace(VERSION, NEW) for row in FACTS[key]]
 
-    changed = ("nvidia.packages", "libcuda.cache", "libcuda.links", "libcuda.files")
+    changed = ("nvidia.packages", "libcuda.cache", "libcuda.links")
     return proven_host(
         told={
             "driver.on_disk": NEW,

@@ -9,7 +9,9 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
 from proven_host import proven_host
 
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.drift import libcuda as drift
+from pyinfra_gpu.drift.files import File
+from pyinfra_gpu.engine import proof
 from tasks.stages import cuda, libcuda, preflight
 
 INSTALL, CHOOSE, COMPILE = (
@@ -74,12 +76,6 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
-    "a compiler's program is gone, and its package is there": (
-        proven_host(
-            told={"cuda.gxx": False}, responses={"--simulate": {"stdout": ["Done"]}},
-        ),
-        [" g++", "--reinstall g++"],
-    ),
     "the alternative is set": (proven_host(told=MOVED), [f"{CHOSEN} ''"]),
     "a link by hand is kept": (proven_host(told={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
     "a link of ours goes to the soname beside it": (
@@ -107,14 +103,14 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     "the proof of nvcc gets what is to be proven": (
         proven_host(data={"rehearsal": True}, told={"cuda.proof": None}),
         [
-            '"output": "/opt/pyinfra-gpu/state/cuda.json", "kind": "rehearsal"',
-            '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "compiler": "g++"',
-            '"archs": [120]',
+            '"work": "/opt/pyinfra-gpu/state/cuda.work", "compiler": "g++"',
+            '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "archs": [120]',
+            "write.sh /opt/pyinfra-gpu/proofs/cuda.json",
         ],
     ),
     "that of libcuda, too": (
         proven_host(told={"libcuda.proof": None}),
-        ['"kind": "proof"', f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
+        [f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
     ),
 }  # fmt: skip
 
@@ -127,27 +123,25 @@ def test_what_is_run(what: str) -> None:
         place = text.index(part, place)
 
 
-def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
-    assert "set_aside" not in executed(proven_host(told=dev("link libcuda.so.570 => -")))
-
-
-def test_a_refused_host_is_still_told_all_that_is_known_of_it(
+def test_a_proof_is_noted_with_the_state_in_which_it_was_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[tuple[str, str]] = []
-    monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
-    host = proven_host(
-        told={
-            "driver.runfile": True,
-            "driver.persistenced": "failed",
-            "cuda.gxx": False,
-            **dev("absent"),
-        },
-    )
-    run_of(host).prepare()
-    assert ("driver", "driver.persistenced-differs") in told
-    assert ("cuda", "cuda.compiler-differs") in told
-    assert ("libcuda", "libcuda.link-differs") in told
+    host, files = proven_host(), list[File]()
+    spec, record = host.spec(), host.record()
+    monkeypatch.setattr(proof, "write", lambda *words: files.append(words[1]))
+    assert len([*proof.run("libcuda", spec, record, "x", drift.state(spec, record))]) == 2
+    (file,) = files
+    assert file.path == spec.paths.libcuda_proof
+    for gcc, found in (("12.2.0", []), ("13.1.0", [": gcc changed since the last proof"])):
+        told = {"libcuda.proof": file.content.decode(), "cuda.gcc": gcc}
+        judged = drift.judge(spec, proven_host(told=told).record())
+        assert [
+            each.found.removeprefix("not verified that programs load libcuda") for each in judged
+        ] == found
+
+
+def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
+    assert "set_aside" not in executed(proven_host(told=dev("link libcuda.so.570 => -")))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
-from gpu_host import GpuHost
 
 from pyinfra_gpu.drift import environment, pytorch
 
@@ -65,15 +64,6 @@ def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
     assert [each.effect for each in findings] == ["report"] * bool(words)
     assert words in "".join(each.found for each in findings)
     assert FakeRun(host).prepare().changing("ws1") == []
-
-
-def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
-    rows = [f"{FILE} CUDA_VISIBLE_DEVICES", "/etc/profile.d/cuda.sh LD_LIBRARY_PATH"]
-    shells = ["/etc/profile.d/cuda.sh:export LD_LIBRARY_PATH=/usr/local/cuda/lib64"]
-    host = GpuHost(told={"environment.for_all": rows, "cuda.shell_lines": shells})
-    record = host.record()
-    found = [each.found for each in environment.judge(host.spec(), record)]
-    assert found == [f"every login gets CUDA_VISIBLE_DEVICES from {FILE}"]
 
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:

@@ -9,6 +9,7 @@ from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
+from pyinfra_gpu.engine import journal
 from tasks.stages import driver, preflight
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -67,7 +68,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
         host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
         (owed,) = smoke.judge(host.spec(), host.record())
         assert owed.effect == "note"
-        assert owed.found.endswith("; `train start` refuses until it has passed") is trains
+        assert ("; `train start` refuses until" in owed.found) is trains
 
 
 # What differs -> whether it waits for the run.
@@ -135,3 +136,14 @@ def test_a_driver_update_waits_for_the_run_and_stops_nothing() -> None:
     assert waiting.changing("ws1") == []
     found = effects(gpu_host([RUN]))
     assert found[Id.DRIVER_MODULE_DIFFERS] == "report"
+
+
+def test_what_waits_for_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a finding of preflight's too, and a warning beside the note that names the run."""
+    warned: list[tuple[str, str]] = []
+    monkeypatch.setattr(journal, "warn", lambda *words: warned.append(words))
+    host = gpu_host([RUN])
+    host.told["nvidia.packages"][0] = f"{DRIVER_PACKAGES[0]} 580.95.05-1 1 1"
+    assert next(iter(effects(host))) is Id.DRIVER_VERSION_DIFFERS
+    GpuRun(host, tasks=(preflight, driver)).prepare()
+    assert warned == []

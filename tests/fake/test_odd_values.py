@@ -44,10 +44,10 @@ TRAINING = """
     torch.distributions training.commit training.dirty_count training.requirements_sha256
     training.stamp_text training.submodules"""
 GPUS = """
-    cuda.alternative cuda.compiler cuda.gcc cuda.gxx cuda.link cuda.missing cuda.nvcc cuda.toolkits
+    cuda.alternative cuda.link cuda.missing cuda.nvcc cuda.toolkits
     driver.loaded driver.module driver.nouveau driver.nova driver.on_disk driver.persistenced
     driver.persistenced_enabled gpus.devices kernel.headers kernel.initramfs kernel.installed
-    kernel.modules libcuda.cache libcuda.files libcuda.links libcuda.loader_paths nvidia.packages
+    kernel.modules libcuda.cache libcuda.links libcuda.loader_paths nvidia.packages
     nvidia.sources system.kernel system.os_id"""
 ANEW = {
     *(Id.CUDA_UNPROVEN, Id.LIBCUDA_UNPROVEN, Id.SMOKE_UNPROVEN, Id.SMOKE_PROOF_BEFORE_BOOT),

@@ -98,7 +98,7 @@ UNKNOWN = verdicts.across(**OF_RUN, status="unknown", failed=LOST)
         ((UNKNOWN, FAIL), "@fake/ws2: S6.import: too much"),
         ((PASS, FAIL), "@fake/ws2: S6.import: too much"),
         ((UNKNOWN, UNKNOWN), "@fake/ws1: S6.import: rank 0 lost another"),
-        ((PASS, {**PASS, "fingerprint": "another run"}), "@fake/ws2: the smoke test ended without"),
+        ((PASS, {**PASS, "fingerprint": "another run"}), "@fake/ws2: it ended without"),
     ],
 )
 def test_a_step_counts_where_it_passed_on_all_hosts_and_one_cause_is_named(

@@ -10,7 +10,7 @@ import verdicts
 from fake_host import FACTS, FakeHost, FakeRun, entry
 
 from pyinfra_gpu.drift import environment, layout
-from pyinfra_gpu.drift.concern import unread
+from pyinfra_gpu.drift.host import unread
 
 PREFIX = "/opt/pyinfra-gpu"
 
@@ -87,16 +87,6 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         [INSTALL, CHECK_OUT],
     ),
     "the prefix is a user's": (at("", "dir", "0700", "ubuntu"), [MAKE]),
-    "the prefix keeps the owner out": (
-        FakeHost(
-            entries={PREFIX: entry("dir", "0700")},
-            told=dict.fromkeys(
-                ("torch.python", "torch.installing", "training.commit", "training.stamp_text"),
-                f"?no permission to look at {PREFIX}",
-            ),
-        ),
-        [MAKE],
-    ),
     "a directory of root's is a user's": (at("/env", "dir", "0755", "ubuntu"), [MAKE]),
     "a directory of the owner's is root's": (at("/cache", "dir", "0755"), [MAKE]),
     "the environment is root's": (at("/venv", "dir", "0755"), [MAKE]),
@@ -181,8 +171,8 @@ def test_a_plan_says_once_that_a_host_cannot_be_looked_at() -> None:
 @pytest.mark.parametrize(
     ("data", "entries", "words"),
     [
-        ({"owner": "alice"}, {}, "alice tools new bin root env root smoke new"),
-        ({"privilege": "none"}, {"state": None, ".lock": None}, "'' tools new bin root env root"),
+        ({"owner": "alice"}, {}, "alice tools root bin root env root smoke root"),
+        ({"privilege": "none"}, {"state": None, ".lock": None}, "'' tools root bin root env root"),
     ],
 )
 def test_directories_are_made_for_the_owner_and_nothing_is_given_away_below_them(
@@ -243,15 +233,6 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
         f"{PREFIX}/state: missing",
     ]
     assert FakeRun(host).prepare().changing("ws1") == [MAKE, FILES, TRAIN]
-
-
-@pytest.mark.parametrize(
-    ("mode", "seen"), [("0777", True), ("0757", True), ("0775", False), ("0755", False)]
-)
-def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen: bool) -> None:
-    host = at("/venv", "dir", mode, "ubuntu")
-    found = layout.judge(host.spec(), host.record())
-    assert [each.command for each in found] == [f"chmod o-w {PREFIX}/venv"] * seen
 
 
 def test_further_packages_are_installed_by_exactly_their_names() -> None:

@@ -11,7 +11,7 @@ from proven_host import proven_host
 from test_check import checked, upgraded
 
 from pyinfra_gpu.drift import driver, pytorch
-from pyinfra_gpu.drift.concern import judged
+from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.packages.model import PackageChange
 
 PREFIX = "/opt/pyinfra-gpu"

@@ -19,7 +19,7 @@ def prove(
     proof: proofs.Proof, asked: dict[str, object], **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        proofs.command(proof, {"kind": "proof", "state": {"gcc": 'a"b'}, **asked}),
+        proofs.command(proof, {**asked}),
         capture_output=True,
         text=True,
         check=False,
@@ -31,7 +31,7 @@ def prove_cuda(
     tmp_path: Path, *archs: int, environment: dict[str, str] | None = None, **changes: object
 ) -> subprocess.CompletedProcess[str]:
     asked: dict[str, object] = {
-        "output": str(tmp_path / "cuda.json"),
+        "work": str(tmp_path / "work"),
         "toolkit": str(TOOLKIT),
         "release": "13.0",
         "compiler": "g++",

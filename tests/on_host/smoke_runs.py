@@ -67,8 +67,8 @@ class Run:
         return next(each for each in self.verdict["checks"] if each["id"] == check_id)
 
     def evidence(self) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = json.loads(Path(self.verdict["evidence"]).read_text())
-        return entries
+        path = self.directory / "verdict.json.logs/evidence.json"
+        return list(json.loads(path.read_text()))
 
 
 @dataclass(frozen=True)

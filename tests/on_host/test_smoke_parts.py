@@ -115,7 +115,7 @@ def test_the_first_cause_of_an_end_is_named(row: str) -> None:
     own = Journal(HOST, pid=9, steps=["import"], facts=facts)
     run = Ranks(ASKED, Path("/x"), own=own, journals=journals, code=1)
     found = run.late("5 s") if codes == "late" else run.ending()
-    assert (found.sentence, found.rank) == (sentence, json.loads(named))
+    assert (found.detail, found.rank) == (sentence, json.loads(named))
 
 
 def test_what_only_lost_ranks_of_another_host_does_not_know_why() -> None:
@@ -124,16 +124,16 @@ def test_what_only_lost_ranks_of_another_host_does_not_know_why() -> None:
     own = Journal(HOST, pid=9, facts={"codes": {"0": 1}})
     here = Journal(0, pid=10, steps=["step"], **STATES["lost a peer"])
     run = Ranks(asked, Path("/x"), own=own, journals={0: here}, code=1)
-    assert not run.ending().known
+    assert run.ending().status == "unknown"
     run.options = replace(ASKED, ranks=1)
-    assert run.ending().known
+    assert run.ending().status == "fail"
     run.options, here.error, own.facts["codes"] = asked, None, {"0": -9}
-    assert run.ending().sentence.startswith("rank 0 (pid 10) was ended by signal 9")
-    assert run.ending().known
+    assert run.ending().detail.startswith("rank 0 (pid 10) was ended by signal 9")
+    assert run.ending().status == "fail"
     run.journals.clear()
     own.error = "RendezvousTimeoutError: x"
     met = "a did not meet b at 10.0.0.1 port 29400 of a (RendezvousTimeoutError: x): let TCP"
-    assert run.ending().sentence.startswith(met)
+    assert run.ending().detail.startswith(met)
 
 
 # -- collectives

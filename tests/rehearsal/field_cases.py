@@ -141,14 +141,6 @@ OF_APT: dict[str, Drift] = {
     ),
 }
 
-OF_CUDA: dict[str, Drift] = {
-    "g++ leads to nothing": Case(
-        inject="ln -sfn /nowhere /usr/bin/g++",
-        ids=("cuda.compiler-differs",),
-        holds="quiet g++ --version",
-    ),
-}
-
 _ANEW = ("pytorch.environment-differs", "pytorch.version-differs")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
@@ -244,31 +236,11 @@ OF_THE_HOST: dict[str, Drift] = {
         ids=("environment.set-for-all",),
         undo="sed -i '/CUDA_VISIBLE_DEVICES/d; /PYTHONPATH/d' /etc/environment",
     ),
-    "every program loads what is gone": Case(
-        inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
-        ids=("preflight.preloaded",),
-        refused=True,
-        undo="rm /etc/ld.so.preload",
-    ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
         ids=("preflight.shared-memory-unfit",),
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
-    ),
-    "the repository is on a file system in memory": Case(
-        inject=f"""
-            cp -a {TREE} /var/tmp/kept
-            mount -t tmpfs memory {TREE}
-            cp -a /var/tmp/kept/. {TREE}
-            rm -r /var/tmp/kept
-        """,
-        ids=("preflight.mount-unfit",),
-        undo=f"umount {TREE}",
-    ),
-    "/boot is read-only, and no initramfs is to be made": Case(
-        inject="mount --bind /boot /boot; mount -o remount,bind,ro /boot",
-        undo="umount /boot",
     ),
     "shared memory is mounted noexec, as hardening has it": Case(
         inject="mount -o remount,noexec /dev/shm",
@@ -290,7 +262,6 @@ OF_THE_HOST: dict[str, Drift] = {
 CASES: dict[str, Drift] = {
     **OF_THE_DRIVER,
     **OF_APT,
-    **OF_CUDA,
     **OF_PYTHON,
     **OF_GIT,
     **OF_THE_HOST,

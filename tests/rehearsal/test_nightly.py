@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from pyinfra_gpu_rehearsal import Lab, LabHost
 pytestmark = pytest.mark.rehearsal
 
 DATE, NEXT = "2.16.0.dev20261120", "2.16.0.dev20261122"
-RELEASE = "2.12.0"
-TEXT = "import torch; print(torch.text)"
 ASKED = "import torch, pytorch_triton; print(torch.text, pytorch_triton.text)"
 
 
@@ -67,17 +64,3 @@ def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten
     ]  # fmt: skip
     again = nightly.converge()
     assert (again.changed(first.name), again.changed(second.name)) == ([], [])
-
-    never = replace(nightly, data=(*data, "pytorch_version=2.16.0.dev20261121"))
-    wheel(tmp_path / "w", "torch", f"{RELEASE}+cpu", tag=tag, text=RELEASE)
-    index(tmp_path / "w", served)
-    falling = replace(never, data=(*never.data, f"pytorch_fallback={RELEASE}"))
-    run = falling.converge(limit=first.name)
-    assert f"its fallback, torch {RELEASE}+cpu, takes its place" in run.output
-    text = first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{TEXT}'").stdout
-    assert text.strip() == RELEASE
-    found = falling.check(limit=first.name)
-    said = found.deviations(first.name)["pytorch.fallback"]
-    assert (found.code, said["found"]) == (2, f"torch {RELEASE}+cpu, the fallback")
-    nightly.converge(limit=first.name)  # from the kept files: cured
-    assert nightly.check(limit=first.name).code == 0

@@ -82,8 +82,6 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     builder: Deployer, host: LabHost
 ) -> None:
     other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_MKLDNN":"0"}'))
-    planned = other.run("--dry", "-v", limit=HOST).output
-    assert '"USE_MKLDNN": "0"' in planned
     run = other.start(limit=HOST)
     until(lambda: Build(host).reached("compile", 30), every=0.2)
     run.kill()
@@ -152,6 +150,28 @@ def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
     builder.converge(limit=BESIDE)  # from the controller's cache
     again = builder.converge()
     assert (again.changed(HOST), again.changed(BESIDE)) == ([], [])
+
+
+@pytest.mark.night
+def test_a_full_disk_and_a_lost_connection_are_told_and_the_next_run_builds_on(
+    builder: Deployer, host: LabHost
+) -> None:
+    other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_GLOO":"0"}'))
+    host.run(f"mount -t tmpfs -o size=24m,mode=755,uid=1000 build {BUILD}")
+    (problem,) = other.deploy(limit=HOST).problems(HOST)
+    assert "o space left" in problem, problem
+    host.run(f"mount -o remount,size=1g {BUILD}")
+    run = other.start(limit=HOST)
+    until(lambda: Build(host).reached("compile", 30), every=0.2)
+    host.network("cut")
+    try:
+        said = " ".join(run.communicate(timeout=300)[0].split())
+    finally:
+        host.network("restore")
+    host.run("flock --wait 60 /run/pyinfra-gpu/lease true")  # of the run that was cut off
+    assert "it goes on there, and the next run follows it" in said
+    other.converge(limit=HOST)
+    assert Build(host).finished() == STEPS
 
 
 @pytest.mark.night

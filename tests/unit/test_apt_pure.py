@@ -230,37 +230,33 @@ Errors were encountered while processing:
 E: Sub-process /usr/bin/dpkg returned an error code (1)
 """
 GUARD = "E: pyinfra-gpu: apt would do what it did not simulate: x 1\n"
-FETCH = "E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x\n"
-SIGNATURES = """\
-W: An error occurred during the verification. GPG error: http://x InRelease: it is BADSIG
-Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv
-"""
-UPDATE = f"""\
+UPDATE = """\
 Err:1 http://x InRelease
   The following signatures were invalid: BADSIG 0123456789ABCDEF x
-{FETCH}{SIGNATURES}\
+E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x
+W: An error occurred during the verification. GPG error: http://x InRelease: it is BADSIG
 W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)
 E: Some index files failed to download. They have been ignored, or old ones used instead.
 """
+BUILD = "Error! Bad return status for module build"
 PRINTED = {
-    # what it printed: (the lines that say why, words of the sentence)
-    NOISE + MODULE + TAIL: (MODULE, "Error! Bad return status for module build"),
-    NOISE + OVERWRITTEN + TAIL: (OVERWRITTEN, "which is also in package libcuda1"),
-    DEPENDENT + MODULE + TAIL: (MODULE, "Error! Bad return status for module build"),
-    MODULE + DEPENDENT + TAIL: (MODULE, "Error! Bad return status for module build"),
-    DEPENDENT + TAIL: (DEPENDENT, "nvidia-driver-cuda"),
-    NOISE + MODULE + GUARD + TAIL: (GUARD, "something else than in its simulation"),
-    UPDATE: (SIGNATURES + FETCH, "BADSIG"),
-    "E: broken\n" + TAIL: ("E: broken\n", "apt says: E: broken"),
-    "no error\n \nat all\n": ("no error\nat all\n", "apt says: at all"),
+    # what it printed: words of the sentence
+    NOISE + MODULE + TAIL: BUILD,
+    NOISE + OVERWRITTEN + TAIL: "which is also in package libcuda1",
+    DEPENDENT + MODULE + TAIL: BUILD,
+    MODULE + DEPENDENT + TAIL: BUILD,
+    DEPENDENT + TAIL: "nvidia-driver-cuda",
+    NOISE + GUARD + TAIL: "something else than in its simulation",
+    UPDATE: "cannot verify the signature of a package source",
+    NOISE + "E: broken\n" + TAIL: "apt says: E: broken",
+    "no error\n \nat all\n": "apt says: at all",
 }
 
 
 @pytest.mark.parametrize("printed", PRINTED)
 def test_of_all_that_apt_prints_what_says_why_is_told(printed: str) -> None:
-    lines, words = PRINTED[printed]
-    assert apt.errors_in(printed.splitlines()) == tuple(lines.splitlines())
-    assert words in apt.why(Answer(ok=False, stdout=(), lines=tuple(printed.splitlines())))
+    answer = Answer(ok=False, stdout=(), lines=tuple(printed.splitlines()))
+    assert PRINTED[printed] in apt.why(answer)
 
 
 def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:

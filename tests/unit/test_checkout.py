@@ -322,3 +322,15 @@ def test_a_commit_that_cannot_be_fetched_is_known_before_anything_is_written(
     assert "does not appear to be a git repository" in said(folder, tmp_path / "gone", first)
     assert said(repo, tmp_path / "gone", first) == ""  # it is there
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_changes_that_git_was_told_not_to_look_at_are_changes(place: Place, flag: str) -> None:
+    assert place.check_out(place.first).returncode == 0
+    git(place.folder, "update-index", f"--{flag}", ".gitmodules")
+    (place.folder / ".gitmodules").write_text("mine")
+    seen = place.looked_at()
+    assert (seen.dirty, seen.dirty_count) == (("?? .gitmodules",), 1)
+    done = place.check_out(place.second, stash=True, submodules=False)
+    assert done.returncode == 0, done.stderr
+    assert git(place.folder, "show", "stash@{0}:.gitmodules") == "mine"

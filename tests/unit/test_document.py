@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyinfra_gpu.diagnosis.explained import of_file
-from pyinfra_gpu.drift.proof import outdated
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
+from pyinfra_gpu.facts.stamps import Proof, TrainingStamp, outdated
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 ODD = {

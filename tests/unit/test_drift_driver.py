@@ -182,7 +182,6 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "root alone may open the devices": (
         ["closed report"], {"driver.closed": ["/dev/nvidia0", "/dev/nvidiactl"]},
     ),
-    "the owner may not write in shared memory": ([], {"storage.shm_closed": True}),
     # the kernel's side
     "DKMS has forgotten it": (["module-not-built"], {"kernel.sources": [OLD]}),
     "no headers": (["headers-missing"], {"kernel.headers": {KERNEL: False}}),

@@ -29,13 +29,10 @@ ONE_LINE: dict[str, tuple[str, str | None] | None] = {
     f"deb {NVIDIA} /": (NVIDIA, None),
     f"deb [signed-by=/k.gpg] {NVIDIA} /": (NVIDIA, "/k.gpg"),
     f"deb [ arch=amd64 Signed-By=/k.gpg ] {NVIDIA} /": (NVIDIA, "/k.gpg"),
-    f"deb\t[arch=amd64]\t{NVIDIA}\t/": (NVIDIA, None),
     f"  deb {NVIDIA} / # ours": (NVIDIA, None),
-    f"deb [signed-by=] {NVIDIA} /": (NVIDIA, None),
     f"deb [trusted=yes]{NVIDIA} /": (NVIDIA, None),
     f"deb-src {NVIDIA} /": None,
     f"# deb {NVIDIA} /": None,
-    f"debx {NVIDIA} /": None,
     "deb": None,
     "": None,
 }
@@ -55,10 +52,7 @@ STANZAS: dict[str, list[tuple[str, str | None]]] = {
         (NVIDIA, None),
     ],
     f"Types: deb\nEnabled: no\nURIs: {NVIDIA}": [],
-    f"Types: deb\nEnabled: False\nURIs: {NVIDIA}": [],
-    f"Types: deb\nEnabled: yes\nURIs: {NVIDIA}": [(NVIDIA, None)],
     f"Types: deb-src\nURIs: {NVIDIA}": [],
-    f"URIs: {NVIDIA}": [],
     f"Types: deb\nURIs: http://x/\n\n\nTypes: deb\nURIs: {NVIDIA} http://nvidia.example/b": [
         ("http://x/", None),
         (NVIDIA, None),
@@ -92,13 +86,9 @@ def test_a_password_in_an_address_is_kept_for_comparison_and_not_printed() -> No
 WHEN = "Start-Date: 2026-11-21  06:12:03\n"
 CHANGES = {
     "Upgrade: libcuda1:amd64 (1, 2)": ("Upgrade", "1", "2"),
-    "Downgrade: libcuda1:amd64 (2, 1)": ("Downgrade", "2", "1"),
     "Install: libcuda1:amd64 (1, automatic)": ("Install", None, "1"),
-    "Install: libcuda1:amd64 (1)": ("Install", None, "1"),
     "Remove: libcuda1:amd64 (1)": ("Remove", "1", None),
-    "Purge: libcuda1:amd64 (1)": ("Purge", "1", None),
     "Reinstall: libcuda1:amd64 (1)": ("Reinstall", "1", "1"),
-    "Upgrade: libcuda1:amd64 (1)": ("Upgrade", "1", None),
 }
 
 
@@ -133,27 +123,18 @@ def test_a_damaged_part_of_the_log_is_passed_over(text: str) -> None:
 
 
 PADDING = b"\xca\x03abc"  # a marker-like packet in the new form of header
-READABLE = {
-    "binary": KEY,
-    "other packets": PADDING + KEY + PADDING,
-    "two keys": KEY + KEY,
-}
+READABLE = {KEY: 1, PADDING + KEY + PADDING: 1, KEY + KEY: 2, b"": 0}
 
 
-@pytest.mark.parametrize("name", sorted(READABLE))
-def test_a_keyring_tells_its_fingerprints(name: str) -> None:
-    expected = (FINGERPRINT,) * (2 if name.startswith("tw") else 1)
-    assert fingerprints(READABLE[name]) == expected
+@pytest.mark.parametrize("keyring", READABLE, ids=READABLE.values())
+def test_a_keyring_tells_its_fingerprints(keyring: bytes) -> None:
+    assert fingerprints(keyring) == (FINGERPRINT,) * READABLE[keyring]
 
 
 @pytest.mark.parametrize("header", ["98{:02x}", "99{:04x}", "9a{:08x}", "c6{:02x}", "c6ff{:08x}"])
 def test_a_key_in_each_form_of_header_has_the_same_fingerprint(header: str) -> None:
     body = KEY[2 : 2 + KEY[1]]
     assert fingerprints(bytes.fromhex(header.format(len(body))) + body) == (FINGERPRINT,)
-
-
-def test_an_empty_keyring_trusts_nobody() -> None:
-    assert fingerprints(b"") == ()
 
 
 UNREADABLE = {

@@ -208,7 +208,7 @@ def test_a_prefix_that_was_given_away_is_taken_back_and_nothing_is_lost(place: P
     assert (place.prefix / "state/verdict.json").exists()
     assert list((place.prefix / "smoke").iterdir()) == []
     assert (place.prefix / "tools.before-pyinfra-gpu/bin/uv").exists()
-    assert (place.prefix / "bin/mine").read_text() == "a script of the user's"
+    assert (place.prefix / "bin.before-pyinfra-gpu/mine").read_text() == "a script of the user's"
     assert (place.prefix / "training/training/notes").read_text() == "a person's work"
     assert (place.prefix / "cache/wheel").read_text() == "wheel"
     lock = (place.prefix / ".lock").stat()

@@ -84,10 +84,6 @@ SHOWN: dict[str, tuple[HostAnswer, str]] = {
     "rates": (host("a", smoke=SMOKE), "167772.2"),
     "rates of nothing": (host("a", smoke=explained(NO_RATES)), "All-reduce by size"),
     "the torch that was tested": (host("a", smoke=SMOKE), "torch 2.14.1, 1 of 1 checks"),
-    "a fallback": (
-        host("a", stage("pytorch", finding(Id.PYTORCH_FALLBACK, "report")), smoke=SMOKE),
-        "torch 2.14.1, the fallback, ",
-    ),
     "a toolkit nobody declares": (host("a", stage("cuda", found=NONE_DECLARED)), "not declared"),
     "a skipped test": (host("a", stage("smoke", finding(Id.SMOKE_SKIPPED, "note"))), "skipped"),
 }

@@ -15,7 +15,8 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 import recorded
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.drift.host import judge
+from pyinfra_gpu.drift.host import CONCERNS, unread
+from pyinfra_gpu.drift.host import judged as judge
 
 GOLDEN = Path(__file__).parent / "judged.json"
 GPU = {"gpu_model": "RTX 5090", "gpu_count": 2}
@@ -31,13 +32,14 @@ CASES = [f"{answer}: {name}" for answer in recorded.NAMES for name in DECLARED]
 def judged(case: str) -> list[str]:
     """Name each finding, its effect and whether it stops the run; and what cannot be told."""
     name, _, declared = case.partition(": ")
-    stages = judge(resolve(DECLARED[declared], "ws1"), recorded.record(name))
+    spec, record = resolve(DECLARED[declared], "ws1"), recorded.record(name)
     found = {
         f"{each.id} {each.effect}{' stops' * each.stops}"
-        for stage in stages
-        for each in stage.findings
+        for concern in CONCERNS
+        for each in judge(concern, spec, record, ())
     }
-    return sorted(found | {f"{stage.stage} undetermined" for stage in stages if stage.unread})
+    unknown = (each.STAGE for each in CONCERNS if unread(each, spec, record))
+    return sorted({*found, *(f"{stage} undetermined" for stage in unknown)})
 
 
 @pytest.mark.parametrize("case", CASES)

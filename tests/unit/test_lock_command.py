@@ -62,19 +62,19 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_a_lock_is_written_kept_and_brought_up_to_date(project: Project) -> None:
     done = project.lock(*PLATFORM)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{FILE}: new, 2 packages, for w1.invalid, w2.invalid\n"
+    assert done.stdout == f"{FILE}: 2 packages, for w1.invalid, w2.invalid\n"
     path = project.folder / FILE
     text, lock = path.read_text(), load(path)
     assert sha256(next(project.wheels.glob("torch*.whl"))) in lock.lines["torch"]
-    assert (lock.versions["tiny"], lock.installer_version) == ("1.0", UV_VERSION)
+    assert lock.versions["tiny"] == "1.0" and lock.installer.startswith(f"uv=={UV_VERSION} ")
     assert project.url not in text
 
     wheel(project.wheels, "tiny", "1.1")
     project.serves()
-    assert "unchanged, 2 packages" in project.lock(*PLATFORM).stdout  # what is locked stays
+    assert project.lock(*PLATFORM).returncode == 0  # what is locked stays
     assert path.read_text() == text
 
-    assert "changed, 2 packages" in project.lock(*PLATFORM, "--upgrade").stdout
+    assert project.lock(*PLATFORM, "--upgrade").returncode == 0
     assert load(path).versions["tiny"] == "1.1"
     assert [each.name for each in (project.folder / "locks").iterdir()] == [FILE.name]
 

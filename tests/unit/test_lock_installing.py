@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from wheels import sha256, wheel
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.engine.torch_install import install_command, installing_mark, locked_install
+from pyinfra_gpu.engine.torch_install import installing_mark, locked_install
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock
@@ -133,27 +132,6 @@ def test_what_was_installed_without_its_digest_having_been_asked_is_installed_an
     place.sends(place.lock(tiny=sha256(right)))
     assert place.installs(there=True).returncode == 0
     assert "the right one" in (place.site / "tiny" / "__init__.py").read_text()
-
-
-def test_what_training_adds_has_the_digest_of_the_lock_and_of_its_own_file(place: Place) -> None:
-    """The lock is a constraint there; a requirements file with hashes is asked without more ado."""
-    installed(place)
-    wheel(place.wheels, "extra", "1.0", requires="tiny")
-    right = wheel(place.wheels, "tiny", "1.1")
-    asked = Path(place.spec.paths.prefix, "requirements.txt")
-    options = ("--constraint", place.spec.paths.torch_lock, "--requirement", str(asked))
-    command = shlex.join(install_command(place.spec, *options))
-
-    asked.write_text("extra\n")
-    done = ran(command)
-    assert done.returncode == 0, done.stderr
-    assert (place.site / "extra").is_dir()
-    assert (place.site / "tiny-1.0.dist-info").is_dir()
-
-    asked.write_text(f"tiny==1.1 --hash=sha256:{sha256(right)}\n")
-    done = ran(command)
-    assert done.returncode != 0
-    assert "tiny==1.0" in done.stderr
 
 
 def test_root_takes_uv_from_no_folder_that_somebody_else_can_change(place: Place) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.spec import resolve
 
@@ -20,6 +21,21 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("g++", "python3-venv"),
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("declared", "compiler", "packages"),
+    [
+        (None, "g++", ("g++", "python3-venv")),
+        ("gcc-13", "g++-13", ("g++", "g++-13", "gcc-13", "python3-venv")),
+        ("clang-18", "clang++-18", ("clang-18", "g++", "python3-venv")),
+    ],
+)
+def test_nvcc_needs_its_compiler(
+    declared: str | None, compiler: str, packages: tuple[str, ...]
+) -> None:
+    spec = resolve({"host_compiler": declared, "environment_dynamo": False}, "ws1")
+    assert (cuda.compiler(spec), needed(spec)) == (compiler, packages)
 
 
 @pytest.mark.parametrize("what", CASES)

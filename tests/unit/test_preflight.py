@@ -10,7 +10,8 @@ from fake_host import FakeHost, entry
 from gpu_host import DATA, FACTS, URL, VERSION, GpuHost, bare_gpu_host, sources
 from proven_host import changed, proven_host
 
-from pyinfra_gpu.drift import concern, preflight
+from pyinfra_gpu.drift import host as whole_host
+from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
@@ -37,7 +38,7 @@ def system(name: str, version: str | None, id_: str) -> dict[str, Any]:
 
 def said(host: FakeHost) -> list[str]:
     spec, record = host.spec(), host.record()  # type: ignore[arg-type]
-    unread = [f"{spec.host}: {text}" for text in concern.unread(preflight, spec, record)]
+    unread = [f"{spec.host}: {text}" for text in whole_host.unread(preflight, spec, record)]
     findings = preflight.judge(spec, record)
     assert all(each.stops and each.effect == "report" for each in findings)
     return unread + [each.sentence(spec.host) for each in findings]
@@ -132,7 +133,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("cannot tell what is on the PCI bus: no permission",),
     ),
     "the firmware gives no window": (
-        changed({"gpus.devices": [{**each, "bar1_mib": None} for each in FACTS["gpus.devices"]]}),
+        changed({"gpus.devices": [{**each, "bar1": False} for each in FACTS["gpus.devices"]]}),
         ("no BAR1 aperture", "Above 4G Decoding"),
     ),
     "Blackwell with proprietary modules": (
@@ -217,20 +218,9 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         }, bare=True),
         ("2.2 GiB free at /opt/pyinfra-gpu",),
     ),
-    "the owner may not write in shared memory": (
-        changed({"smoke": "auto", "storage.shm_closed": True}),
-        ("ubuntu may not write in /dev/shm", "mount -o remount,rw,mode=1777 /dev/shm"),
-    ),
     "the shared memory of a container that nobody asked for more": (
         changed({"smoke": "auto", "storage.shm_mib": 64}),
         ("/dev/shm has 64 MiB; expected 256 MiB, for 2 ranks", "size=1G", "--shm-size=1g"),
-    ),
-    "the loader cannot load what it is to load": (
-        changed({
-            "system.preload_problem": "ERROR: ld.so: object 'a.so' cannot be preloaded",
-            "system.preload": ["a.so"],
-        }),
-        ("cannot be loaded: ERROR: ld.so: object 'a.so'", "take its line out of /etc/ld.so."),
     ),
     "/var is full, and a small thing is to be installed": (
         changed({
@@ -277,25 +267,6 @@ def test_a_tmp_from_which_nothing_can_be_loaded_is_told_where_something_would_be
         found = preflight.judge(host.spec(), host.record())
         assert " ".join(f"{each.id} {each.effect}" for each in found) == told
         assert not any(each.stops for each in found)
-
-
-@pytest.mark.parametrize("place", ["/opt", "/", "/var"])
-def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
-    """Not more: hosts that get their root over the network at each boot are meant so."""
-    host = proven_host(told={"storage.volatile": place})
-    (note,) = preflight.judge(host.spec(), host.record())
-    assert (note.id, note.effect, note.stops) == ("preflight.mount-unfit", "note", False)
-    sentence = note.sentence("ws1")
-    assert f"{place} is a file system in memory, which a reboot empties" in sentence
-    assert f"choose a `prefix` on a disk, or mount a disk at {place}" in sentence
-
-
-def test_a_read_only_boot_is_refused_where_another_initramfs_is_to_be_made() -> None:
-    read_only = {"storage.readonly": "/boot"}
-    assert said(proven_host(told=read_only)) == []
-    (sentence,) = said(bare_gpu_host(told=read_only))
-    assert "/boot is mounted read-only" in sentence
-    assert "mount -o remount,rw /boot" in sentence
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -101,18 +101,3 @@ def test_a_log_without_an_older_one_or_none_at_all_is_no_error(gpu_host: Tree) -
     (gpu_host.root / f"{LOG}.1.gz").unlink()
     (gpu_host.root / LOG).unlink()
     assert look(gpu_host).nvidia.history == ()
-
-
-def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree) -> None:
-    text = "".join(
-        f"Start-Date: 2026-11-{day:02}  06:00:00\nCommandline: apt upgrade {day}\nUpgrade: "
-        + ", ".join(f"libnvidia-{n}:amd64 (1, {day}), lib{n}:amd64 (1, 2)" for n in range(30))
-        + "\nEnd-Date: x\n\n"
-        for day in range(1, 21)
-    )
-    write(gpu_host.root / LOG, text)
-    history = look(gpu_host).nvidia.history
-    assert len(history) == 200  # type: ignore[arg-type]
-    assert history[-1].new == "20"  # type: ignore[index,union-attr]
-    assert history[0].when == "2026-11-14T06:00:00"  # type: ignore[index,union-attr]
-    assert {each.action for each in history} == {"Upgrade"}  # type: ignore[union-attr]

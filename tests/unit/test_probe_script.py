@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import verdicts
@@ -24,9 +23,6 @@ from pyinfra_gpu.facts.probe import BOOTSTRAP, asked_of
 from pyinfra_gpu.facts.record import Entry, hidden
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe, probe_program
-from pyinfra_gpu.on_host.probe import storage
-from pyinfra_gpu.on_host.probe.frame import Host
-from pyinfra_gpu.on_host.probe.look import Owner
 from pyinfra_gpu.spec import Paths
 
 
@@ -68,22 +64,6 @@ def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
     assert abs(record.storage.free_mib - free.f_bavail * free.f_frsize // 2**20) < 200
     assert isinstance(record.storage.shm_mib, int)
     assert record.storage.shm_mib > 0
-
-
-@pytest.mark.parametrize(
-    ("every", "free", "found"), [(655360, 0, 0), (655360, 12, 12), (0, 0, None), (5, 2**64 - 1, -1)]
-)
-def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, every: int, free: int, found: int | None
-) -> None:
-    """Btrfs says 0 of 0, CephFS more than there are."""
-    told = SimpleNamespace(f_files=every, f_ffree=free)
-    monkeypatch.setattr(os, "statvfs", lambda _: told)
-    host = Host(str(tree.root), tree.asked())
-    host.owner = Owner(host)
-    inodes = storage.inodes(host)
-    wanted = free if found == -1 else found
-    assert inodes == ({} if wanted is None else {tree.paths.prefix: wanted})
 
 
 def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> None:

@@ -58,18 +58,13 @@ def test_both_interpreters_are_told_by_what_is_behind_them(tree: Tree) -> None:
     assert tree.look().torch.declared is None
 
 
-def test_a_cuda_build_names_its_cuda(tree: Tree) -> None:
-    tree.venv({**TORCH, "torch/version.py": "__version__ = '2.14.1+cu130'\ncuda: str = '13.0'\n"})
-    torch = tree.look().torch
-    assert (torch.version, torch.cuda) == ("2.14.1+cu130", "13.0")
-    assert torch.git_version == Unknown("torch/version.py has no plain line for git_version")
-
-
 @pytest.mark.parametrize("value", ["open('/etc/passwd').read()", "'2.13.0\x01+cpu'", "'2.13"])
 def test_a_version_that_is_no_plain_text_is_none(tree: Tree, value: str) -> None:
     """Wheels write it plainly: another line is damage, which an installation repairs."""
-    tree.venv({**TORCH, "torch/version.py": f"__version__ = {value}\n"})
-    assert tree.look().torch.version is None
+    tree.venv({**TORCH, "torch/version.py": f"__version__ = {value}\ncuda: str = '13.0'\n"})
+    torch = tree.look().torch
+    assert (torch.version, torch.cuda) == (None, "13.0")
+    assert torch.git_version == Unknown("torch/version.py has no plain line for git_version")
 
 
 def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree) -> None:
@@ -104,14 +99,9 @@ def test_a_list_of_files_lost_in_a_power_cut_is_damage(tree: Tree, content: byte
     if content is not None:
         (site / RECORD).write_bytes(content)
     assert tree.look().torch.damaged == (RECORD,)
-
-
-def test_torch_without_any_list_of_files_is_damage(tree: Tree) -> None:
-    site = tree.venv()
     shutil.rmtree((site / RECORD).parent)
     torch = tree.look().torch
-    assert torch.damaged == ("torch-*.dist-info/RECORD",)
-    assert torch.version == "2.13.0+cpu"
+    assert (torch.damaged, torch.version) == (("torch-*.dist-info/RECORD",), "2.13.0+cpu")
 
 
 def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree) -> None:
@@ -167,23 +157,6 @@ def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree) -> None:
     thorough = tree.look(compare_s=13).torch
     assert thorough.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert thorough.touched == 0
-
-
-def test_what_was_touched_last_is_compared_first(tree: Tree) -> None:
-    """Of wheels that were installed again since the proof, each file was touched, and is sound: a
-    look's time must not go to them while another file was changed."""
-    site = tree.venv()
-    stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
-    os.utime(stamp, (1, 1))
-    info, size = "Again-1.0.dist-info", 1 << 30  # takes more than a second, and no room
-    digest = recorded(b"another")
-    write(site / info / "RECORD", f"again.so,{digest},{size}\n{info}/RECORD,,\n")
-    with (site / "again.so").open("wb") as file:
-        file.truncate(size)
-    (site / "typing_extensions.py").write_text("y")
-    torch = tree.look(compare_s=4).torch
-    assert isinstance(torch.damaged_others, dict)
-    assert torch.damaged_others["typing-extensions"] == "typing_extensions.py"
 
 
 def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree) -> None:
@@ -278,13 +251,9 @@ def test_what_torch_needs_is_told_where_a_wheel_beside_it_is_damaged(tree: Tree)
         "filelock": 'Requires-Dist: Tool.kit[cufft, nvtx]==13.0.3; platform_system == "Linux"',
         "tool_kit": (
             "Provides-Extra: cufft\nRequires-Dist: nvidia-cufft==12; extra == 'cufft'\n"
-            "Requires-Dist: nvidia-nvtx==13 ; (sys_platform == 'linux') and extra == 'nvtx'\n"
-            "Requires-Dist: nvidia-npp==13; extra == 'npp'\nRequires-Dist: filelock[all]>1"
+            "Requires-Dist: filelock[all]>1"
         ),
         "nvidia_cufft": "Name: nvidia-cufft",
-        "nvidia_nvtx": "Name: nvidia-nvtx",
-        "nvidia_npp": "Name: nvidia-npp",
-        "optree": "Name: optree",  # a user's own, as far as torch goes
         "Labs_own.tool": "Name: x",
     }
     for name, metadata in wheels.items():
@@ -298,9 +267,7 @@ def test_what_torch_needs_is_told_where_a_wheel_beside_it_is_damaged(tree: Tree)
         "labs-own-tool": "Labs_own.tool.py",
         "nvidia-cufft": "nvidia_cufft.py",
     }
-    assert torch.needs == (
-        *("filelock", "nvidia-cufft", "nvidia-nvtx", "tool-kit", "torch", "typing-extensions"),
-    )
+    assert torch.needs == ("filelock", "nvidia-cufft", "tool-kit", "torch", "typing-extensions")
 
 
 BROKEN = {

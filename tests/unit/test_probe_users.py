@@ -71,23 +71,20 @@ def test_what_the_owner_may_not_use_is_told(tree: Tree) -> None:
     furnish_nvidia(tree)
     for device in DEVICES:
         Path(f"{tree.root}{device}").chmod(0o666)
-    (tree.root / "dev/shm").chmod(0o1777)
     smi = write(tree.root / "usr/bin/nvidia-smi", "", 0o755)
 
-    def closed() -> tuple[object, object]:
-        record = look(tree, user=NOBODY)
-        return record.driver.closed, record.storage.shm_closed
+    def closed() -> object:
+        return look(tree, user=NOBODY).driver.closed
 
-    assert closed() == ((), False)
+    assert closed() == ()
     Path(f"{tree.root}/dev/nvidiactl").chmod(0o644)
-    assert closed() == (("/dev/nvidiactl",), False)
+    assert closed() == ("/dev/nvidiactl",)
     for device in DEVICES:
         Path(f"{tree.root}{device}").chmod(0o600)
     for file in Path(f"{tree.root}{LIBDIR}").glob("libcuda.so.5*"):
         file.chmod(0o600)
     smi.chmod(0o700)
-    (tree.root / "dev/shm").chmod(0o755)
-    assert closed() == ((*DEVICES, f"{LIBDIR}/libcuda.so.1", "/usr/bin/nvidia-smi"), True)
+    assert closed() == (*DEVICES, f"{LIBDIR}/libcuda.so.1", "/usr/bin/nvidia-smi")
 
 
 def test_root_does_not_run_a_users_compiler_as_root(tree: Tree) -> None:

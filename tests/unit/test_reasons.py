@@ -5,27 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyinfra_gpu.engine.steps import reason
 
-ACCESS = """fatal: Could not read from remote repository.
-
-Please make sure you have the correct access rights
-and the repository exists."""
-
-AS_USER: dict[str, Any] = {"_sudo": False}
+SITE = "/opt/pyinfra-gpu/venv/lib/python3.11/site-packages"
 SAID = {
     # what was printed: (what the sentence says is wrong, and what to do)
-    f"Cloning into '/x'...\ngit@github.com: Permission denied (publickey).\n{ACCESS}": (
-        "do not know each other's key (git@github.com: Permission denied",
-        "ssh -T",
+    "Setting up labmonitor (1.0) ...\nlabmonitor: no licence server\ndpkg: error processing package"
+    " labmonitor (--configure):\n installed labmonitor package post-installation script subprocess"
+    " returned error exit status 1\nErrors were encountered while processing:\n labmonitor": (
+        "Installing or configuring labmonitor failed",
+        "dpkg --configure",
     ),
-    "  x No solution found when resolving dependencies:\n  `-> Because there is no version of"
-    " foo==9.9 and you require foo==9.9, we can\n      conclude that your requirements are"
-    " unsatisfiable.": ("has no such version", "pip index versions"),
+    f"error: failed to remove file `{SITE}/sympy/abc.py`: Permission denied (os error 13)": (
+        f"may not read or write {SITE}/sympy (error: failed",
+        f"sudo chown -R USER: {SITE}/sympy",
+    ),
     "error: Failed to read `x==1.14.0`\n  cause: Failed to read metadata from installed package"
     " `x==1.14.0`\n  cause: failed to open file `/x/METADATA`: No such file or directory (os error"
     " 2)\n\nhint: `x` (v1.14.0) was included because `torch` depends on `x>=1`": (

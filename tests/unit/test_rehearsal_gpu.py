@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.on_host.probe import system
-from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import Tree, tree_fixture  # noqa: F401
+
 from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.apt_repository import ensure_key
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
@@ -154,27 +154,16 @@ def test_what_counts_as_a_blacklist(text: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "bar1_mib"),
-    [
-        ("2x RTX 5090", "0x2b85", 32768),
-        ("8x H200", "0x2335", 262144),
-        ("1x GTX 1080 Ti", "0x1b06", 16384),
-    ],
+    ("name", "device"),
+    [("2x RTX 5090", "10de:2b85"), ("8x H200", "10de:2335"), ("1x GTX 1080 Ti", "10de:1b06")],
 )
-def test_a_machine_is_what_the_probe_reads(
-    tmp_path: Path, name: str, device: str, bar1_mib: int
-) -> None:
-    kernel, count = machine(tmp_path, name), int(name[0])
-    rows = []
-    for card in kernel.cards():
-        words = {part: (card / part).read_text().strip() for part in ("vendor", "device")}
-        lines = (card / "resource").read_text().splitlines()
-        rows.append({"bar1_mib": system.bar1(lines), "address": card.name, **words})
-        rows[-1] |= {"class_": (card / "class").read_text().strip(), "driver": None}
-    text = json.dumps({"gpus.devices": rows})
-    seen = parse([FIRST_LINE, text, LAST_LINE]).gpus.devices
+def test_a_machine_is_what_the_probe_reads(tree: Tree, name: str, device: str) -> None:
+    bus = tree.root / "sys/bus/pci/devices"
+    for card in machine(tree.base / "machine", name).cards():
+        shutil.copytree(card, bus / card.name)
+    seen = tree.look().gpus.devices
     assert isinstance(seen, tuple)
-    assert [(gpu.device, gpu.bar1_mib) for gpu in seen] == [(device, bar1_mib)] * count
+    assert [(gpu.pci_id, gpu.bar1) for gpu in seen] == [(device, True)] * int(name[0])
 
 
 @pytest.mark.parametrize("name", ["abacus", "9x RTX 5090", "2x GB10", "2x rtx 5090"])

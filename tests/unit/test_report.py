@@ -96,7 +96,6 @@ def test_a_plan() -> None:
 
 MANY = [differs(each, each) for each in ("x" * 1000, "b", "c", "d", "e")]
 LONG = f"{'workstation-' * 7}1.physics.example.org is off"
-REFUSED = Entry("ws1", "preflight", problem="ws1: the disk is full")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,6 @@ REFUSED = Entry("ws1", "preflight", problem="ws1: the disk is full")
         ),
         ([stage("cuda", *MANY)], "changed", "...; b; c; and 2 more", "; d"),
         ([stage(problem=f"ws1: {LONG}")], "failed", f"! ws1: {LONG}", "- ws1"),
-        ([REFUSED, stage("driver", OLD)], "failed", "-> not reached", "-> reload"),
         ([stage(), stage("driver", OLD)], "cut off", "-> CUT OFF", "-> reload"),
         ([stage("driver", OLD), stage()], "cut off", "-> reload", "not reached"),
         ([stage(unreadable=True, summaries=[])], "failed", "driver not judged", "->"),

@@ -6,9 +6,8 @@
 # PREFIX   absolute path; root's
 # OWNER    user who runs what is deployed; empty: all is made by and for whoever runs this
 # NAME     of a directory below PREFIX
-# WHOSE    root: root's, and taken over as it is; new: root's too, but what belongs to somebody else
-#          is set aside, since root runs or believes what is in it; owner: the owner's, and what
-#          belongs to somebody else is set aside; present: as owner, but never made here
+# WHOSE    root: root's; owner: the owner's; present: the owner's, but never made here. What belongs
+#          to somebody else is set aside: it may be run or believed
 #
 # Nothing below these directories is touched, and no link is followed: once PREFIX is root's, nobody
 # else can exchange what is directly below it. An empty directory is not worth setting aside.
@@ -53,11 +52,9 @@ made "$prefix" 0 0
 while [ $# -gt 1 ]; do
 	path=$prefix/$1 whose=$2 uid=0 gid=0
 	shift 2
-	case $whose in
-	present) if [ -h "$path" ] || [ ! -d "$path" ]; then continue; fi ;;
-	esac
-	case $whose in owner | present) uid=$user gid=$group ;; esac
-	if [ "$owner" ] && [ "$whose" != root ] && is_there "$path" && [ "$(stat -c %u -- "$path")" != "$uid" ]; then
+	if [ "$whose" = present ] && { [ -h "$path" ] || [ ! -d "$path" ]; }; then continue; fi
+	if [ "$whose" != root ]; then uid=$user gid=$group; fi
+	if [ "$owner" ] && is_there "$path" && [ "$(stat -c %u -- "$path")" != "$uid" ]; then
 		kept_aside "$path"
 	fi
 	if [ "$whose" != present ]; then made "$path" "$uid" "$gid"; fi

@@ -241,11 +241,6 @@ def _links(host: Host) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _libcuda_files(host: Host) -> list[str]:
-    there = host.paths(_libdir(host), "libcuda.so.")
-    return [e for e in there if host.is_filled(e) and not os.path.islink(host.at(e))]
-
-
 def _loader_paths(host: Host) -> list[str]:
     """Return folders of stubs and compat libraries that the loader is told to search."""
     found = []
@@ -309,7 +304,6 @@ NVIDIA: Facts = {
     "kernel.initramfs": initramfs,
     "libcuda.cache": _cached,
     "libcuda.links": _links,
-    "libcuda.files": _libcuda_files,
     "libcuda.loader_paths": _loader_paths,
     "cuda.toolkits": _toolkits,
     "cuda.missing": _missing,

@@ -6,19 +6,13 @@ import os
 import re
 
 from .frame import Facts, Host, only
-from .system import preload_problem
 
 _MOST = 9  # lines of a file
 _FOR_ALL = (
     r"\s*(?:export\s+)?(RANK|(?:CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)"
     r"_*[A-Z0-9][A-Z0-9_]*)(?=[ \t=])"
 )
-_OF_CUDA = r"(?=[^#]*(?:PATH|CUDA_HOME).*/cuda).*?(\w*(?:PATH|CUDA_\w+)\b.*)"
 _SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/profile.d/*.sh", "/etc/bash.bashrc")
-
-
-def _shm_closed(host: Host) -> bool:
-    return host.is_dir("/dev/shm") and not os.access(host.at("/dev/shm"), os.W_OK)
 
 
 def _closed(host: Host) -> list[str]:
@@ -43,20 +37,16 @@ def _found(host: Host, form: str, *places: str) -> list[tuple[str, str]]:
 
 
 def _for_all(host: Host) -> list[str]:
-    """Return variables that every login gets, as "FILE NAME"; never a value: it may be a secret."""
+    """Return variables that logins get, as "FILE NAME"; never a value: it may be a secret.
+
+    Of the owner's own files only libraries of some CUDA, which come before those of torch.
+    """
     more = ("/etc/environment.d/*.conf", "/etc/security/pam_env.conf")
     found = _found(host, _FOR_ALL, _SHELL_FILES[0], *more, *_SHELL_FILES[1:])
-    return [f"{path} {name}" for path, name in found]
-
-
-def _shell_lines(host: Host) -> list[str]:
-    """Return what a login shell is told of CUDA's folders: not run, since it may do anything.
-
-    Without what such a line may hold beside the path: a token in a variable of its own.
-    """
     there = host.paths(host.owner.home, ".") if host.owner.home else ()
     own = [each for each in there if each.endswith(("profile", "shrc", ".zshenv"))]
-    return [f"{path}:{line}" for path, line in _found(host, _OF_CUDA, *_SHELL_FILES, *own)]
+    found += _found(host, r"[^#]*\b(LD_LIBRARY_PATH)\b.*/cuda", *own)
+    return [f"{path} {name}" for path, name in found]
 
 
 def _compiler(host: Host, program: str) -> str | None:
@@ -75,14 +65,10 @@ def _nvcc(host: Host) -> str | None:
 
 
 FACTS: Facts = {
-    "system.preload_problem": preload_problem,
-    "storage.shm_closed": _shm_closed,
     "environment.for_all": _for_all,
 }
 NVIDIA: Facts = {
     "driver.closed": _closed,
-    "cuda.shell_lines": _shell_lines,
-    "cuda.gxx": lambda host: host.which("g++") is not None,
     "cuda.gcc": lambda host: _compiler(host, "gcc"),
     "cuda.compiler": lambda host: _compiler(host, host.asked["compiler"]),
     "cuda.nvcc": _nvcc,

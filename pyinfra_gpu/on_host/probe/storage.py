@@ -7,8 +7,6 @@ import os
 from .files import believed, open_place
 from .frame import GONE, Facts, Host, NotTold
 
-_IN_MEMORY = ("tmpfs", "ramfs", "rootfs")
-
 
 def _mib(folder: str, blocks: str = "f_bavail") -> int:
     found = os.statvfs(folder)
@@ -35,46 +33,34 @@ def _largest_initrd(host: Host) -> int:
     return -(-largest // 2**20)
 
 
-def inodes(host: Host) -> dict[str, int]:
-    """Return what is free by place. Btrfs and others make inodes as they need them: 0 of 0."""
-    places = {host.asked["prefix"]: _near(host)}
-    if host.asked["nvidia"]:
-        places.update({each: host.at(each) for each in ("/usr", "/var")})
-    found = {name: os.statvfs(folder) for name, folder in places.items()}
-    return {name: each.f_ffree for name, each in found.items() if each.f_files}
-
-
 def _mounted(host: Host) -> tuple[str | None, ...]:
-    """Return where what a run writes is mounted read-only, or in memory; ours without programs."""
+    """Return where what a run writes is mounted read-only, and what is built noexec."""
     rows = (row.split(" ") for row in host.rows_if_any("/proc/self/mounts"))
-    mounts = [words for words in rows if len(words) > 3]
+    mounts = [(words[1], words[3].split(",")) for words in rows if len(words) > 3]
     if not mounts:
         raise NotTold("/proc/self/mounts may not be read")
 
     def first(option: str, paths: list[str]) -> str | None:
         for path in filter(None, paths):
-            longest, how = "", [""]
-            for _, place, kind, options, *_ in mounts:
-                if f"{path}/".startswith(f"{place.rstrip('/')}/") and len(place) >= len(longest):
-                    longest, how = place, ["memory"] * (kind in _IN_MEMORY) + options.split(",")
-            if option in how:
-                return longest
+            above = [e for e in mounts if f"{path}/".startswith(f"{e[0].rstrip('/')}/")]
+            # Of what is mounted twice in one place the later counts.
+            place, options = max(reversed(above), key=lambda e: len(e[0]), default=("", []))
+            if option in options:
+                return place
         return None
 
     ours = [host.asked[each] for each in ("prefix", "venv", "build")]
     # As root, a run writes to the system as well.
     roots = [] if host.asked["owner"] == "-" else ["/", "/etc", "/usr", "/var"]
-    boot = ["/boot"] if roots and host.asked["nvidia"] and host.is_dir("/boot") else []
     written = [*ours, host.asked["training"], *roots]
     # torch.compile and Triton load from /tmp what they have built.
-    built = [*ours, "/tmp"]
-    return first("ro", written + boot), first("memory", written), first("noexec", built)
+    return first("ro", written), first("noexec", [*ours, "/tmp"])
 
 
 FACTS: Facts = {
     "storage.shm_mib": lambda host: _mib(host.at("/dev/shm"), "f_blocks"),
     "storage.shm_free_mib": lambda host: _mib(host.at("/dev/shm")),
-    "storage.readonly storage.volatile storage.noexec": _mounted,
+    "storage.readonly storage.noexec": _mounted,
 }
 NVIDIA: Facts = {
     "storage.usr_mib": lambda host: _mib(host.at("/usr")),
@@ -85,7 +71,6 @@ NVIDIA: Facts = {
 """What is looked at only where an NVIDIA driver is wanted."""
 BELOW: Facts = {
     "storage.free_mib": lambda host: _mib(_near(host)),
-    "storage.inodes": inodes,
     "smoke.stamp": lambda host: believed(host, "stamp"),
     "cuda.proof": lambda host: believed(host, "cuda_proof"),
     "libcuda.proof": lambda host: believed(host, "libcuda_proof"),

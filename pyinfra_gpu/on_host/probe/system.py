@@ -9,8 +9,8 @@ import sys
 from .files import document, user_name
 from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
 
-_PRELOAD = "/etc/ld.so.preload"
 _GROUPS = "/sys/fs/cgroup"
+_ADDRESSES = re.compile(r"0x[0-9a-f]+ 0x[0-9a-f]+ .*")
 _MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, DKMS's own
 
 
@@ -84,23 +84,6 @@ def _enrolled(host: Host) -> bool | None:
     raise NotTold(f"mokutil said {last[:80]!r}")
 
 
-def _preloads(host: Host) -> list[str]:
-    """Return what /etc/ld.so.preload has every program load; names end at blanks and colons."""
-    rows = host.rows(_PRELOAD) if host.there(_PRELOAD) else []
-    return [e for row in rows for e in row.partition("#")[0].replace(":", " ").split()]
-
-
-def preload_problem(host: Host) -> str | None:
-    """Return what the loader says where it cannot load all that /etc/ld.so.preload names.
-
-    It says so in front of whatever any program says.
-    """
-    if not host.is_filled(_PRELOAD):
-        return None
-    first = host.run("true", seconds=5)[1].partition("\n")[0]
-    return first if "ld.so" in first and "preload" in first else None
-
-
 def _gpus(host: Host) -> list[dict[str, Any]]:
     """Return the NVIDIA display and 3D controllers on the PCI bus, in the order of addresses."""
     if not host.is_dir("/sys/bus"):
@@ -109,35 +92,25 @@ def _gpus(host: Host) -> list[dict[str, Any]]:
     for device in host.paths("/sys/bus/pci/devices"):
         read = (host.rows_if_any(f"{device}/{name}")[:1] for name in ("vendor", "device", "class"))
         vendor, model, class_ = ("".join(each) for each in read)
-        if vendor != "0x10de":
-            continue
-        if not model or not class_:
+        if vendor == "0x10de" and not (model and class_):
             raise NotTold(f"{host.at(device)} could not be read")
-        if class_[:6] in ("0x0300", "0x0302"):
-            told = {"address": device.rpartition("/")[2], "vendor": vendor, "device": model}
+        if vendor == "0x10de" and class_[:6] in ("0x0300", "0x0302"):
             name = attempt(os.readlink, host.at(f"{device}/driver"))
-            told["driver"] = os.path.basename(name) if isinstance(name, str) else name
-            window = attempt(bar1, host.rows_if_any(f"{device}/resource"))
-            found.append({**told, "class_": class_, "bar1_mib": window})
+            driver = os.path.basename(name) if isinstance(name, str) else name
+            told = {"address": device.rpartition("/")[2], "pci_id": f"10de:{model[2:]}"}
+            found.append({**told, "driver": driver, "bar1": attempt(_has_bar1, host, device)})
     return found
 
 
-def bar1(lines: list[str]) -> int | None:
-    """Read a device's memory windows, its kernel file "resource": MiB, None if it has none.
+def _has_bar1(host: Host, device: str) -> bool:
+    """Tell whether the firmware gave a window onto the GPU's memory.
 
-    Register windows of GeForce cards have 32 bits and take one of the kernel's six rows; those of
-    Hopper and later take two, and BAR1 then stands in the third row.
+    Behind the registers' row of the kernel's; those of Hopper and later take two.
     """
-    if len(lines) < 3:
+    rows = [row.split() for row in host.rows_if_any(f"{device}/resource")[1:3]]
+    if not all(map(_ADDRESSES.fullmatch, map(" ".join, rows))) or len(rows) < 2:
         raise NotTold("the device's resource file could not be read")
-    for row in lines[1:3]:
-        try:
-            first, last = (int(each, 16) for each in row.split()[:2])
-        except ValueError:
-            raise NotTold(f"{row[:60]!r} is not a range of addresses") from None
-        if last > first:
-            return (last - first + 1) >> 20
-    return None
+    return any(int(last, 16) for _, last, *_ in rows)
 
 
 def _manager(host: Host) -> str:
@@ -231,7 +204,6 @@ FACTS: Facts = {
     "system.init": _init,
     "system.user": user_of,
     "system.secure_boot": _secure_boot,
-    "system.preload": _preloads,
     "system.python3": _python,
     "gpus.devices": _gpus,
 }

@@ -21,7 +21,6 @@ from .frame import (
     Callable,
     Facts,
     Host,
-    Iterator,
     NotTold,
     content,
     decoded,
@@ -324,28 +323,19 @@ def _brought(name: str) -> bool:
 
 
 def _needed(infos: list[str]) -> set[str]:
-    """Return what torch needs to run, by its own metadata, and it."""
+    """Return torch and what it needs to run, if only with an extra, by their own metadata."""
     folders = {plain_name(info.partition("-")[0]): info for info in infos}
-    wanted, found = [("torch", "")], set()
+    wanted, found = ["torch"], set()
     while wanted:
-        each = wanted.pop()
-        if each[0] in folders and each not in found:
-            found.add(each)
-            wanted += _required(f"{folders[each[0]]}/METADATA", each[1])
-    return {name for name, _ in found}
-
-
-def _required(metadata: str, extras: str) -> Iterator[tuple[str, str]]:
-    try:
-        head = decoded(content(metadata, 262144)).partition("\n\n")[0]
-    except GONE:
-        return
-    chosen = plain_name(extras).replace(",", " ").split()
-    form = r"(?m)^Requires-Dist: ([\w.-]+) ?(?:\[(.*?)\])?(.*)"
-    for name, more, rest in re.findall(form, head):
-        only = re.findall(r"extra == .([\w.-]+)", rest)
-        if not only or any(plain_name(extra) in chosen for extra in only):
-            yield plain_name(name), more
+        name = wanted.pop()
+        if name in folders and name not in found:
+            found.add(name)
+            try:
+                head = decoded(content(f"{folders[name]}/METADATA", 262144)).partition("\n\n")[0]
+            except GONE:
+                continue
+            wanted += map(plain_name, re.findall(r"(?m)^Requires-Dist: ([\w.-]+)", head))
+    return found
 
 
 def _of_build(folder: str, name: str) -> Callable[[Host], str | None]:

@@ -61,7 +61,17 @@ def _checkout(host: Host) -> tuple[Any, ...]:
         damage = reason if any(each in reason for each in _DAMAGED) else None
         return (*({"?": reason},) * 3, damage)
     commit, changes = _changes_in(said)
+    changes += _unwatched(host)
     return commit, changes[:_MOST], len(changes), None
+
+
+def _unwatched(host: Host) -> list[str]:
+    """Return the files that git was told not to look at (git-update-index(1)).
+
+    What stands in them is not what is recorded, or nobody knows.
+    """
+    lines = _git(host, "ls-files", "-v").split("\n")
+    return [f"?? {row[2:]}" for row in lines if row[:2] == "S " or row[:1].islower()]
 
 
 def _submodules(host: Host) -> list[str]:

@@ -1,7 +1,7 @@
 """What shows on a host that nvcc compiles, and that programs load the driver's library.
 
-Programs are compiled and run where the result counts. That takes seconds, so the result is kept
-in a JSON file, together with the state in which it was seen.
+Programs are compiled and run where the result counts. That takes seconds, so it is noted in a file
+in which state that was seen.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ def command(proof: Proof, asked: Mapping[str, object]) -> tuple[str, ...]:
 
 
 @cache
-def _texts(proof: Proof) -> tuple[str, str]:
+def _texts(proof: Proof) -> list[str]:
     folder = Path(__file__).parent
-    program = (folder / "prove.py").read_text(encoding="ascii")
-    return program, (folder / _SOURCES[proof]).read_text("ascii")
+    return [(folder / name).read_text("ascii") for name in ("prove.py", _SOURCES[proof])]
 
 
 @cache

@@ -14,6 +14,7 @@ Mode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 VERSION = 7
+EVIDENCE = "evidence.json"
 
 
 class Part:
@@ -74,11 +75,11 @@ class Verdict(Part):
     + proof: whether this run proves that a GPU host works
     + fingerprint: what the result depends on, as the caller gave it; None for a test by hand
     + ranks: how many took part; hosts: those of a step of several, the first one served the store
-    + gpus: their names; torch, kernel: their versions; without a torch None
+    + gpus: their names; torch: its version, None where there is none
     + others_kept_out: whether nobody else could connect to what the test listened at, as it found
       out by trying
-    + evidence: the file with the ends of all logs, those of the rank that failed first foremost;
-      None on a pass, or where it could not be written
+    + logs: a folder; where anything is wrong its `EVIDENCE` has the ends of all logs, those of the
+      rank that failed first foremost
     + rerun_command: runs this test again by hand, on the host; empty for a step of several
     """
 
@@ -96,10 +97,8 @@ class Verdict(Part):
     logs: str
     fingerprint: str | None
     torch: str | None
-    kernel: str
     others_kept_out: bool
     gpus: tuple[str, ...]
-    evidence: str | None
     rerun_command: str
     hosts: tuple[str, ...] = ()
 

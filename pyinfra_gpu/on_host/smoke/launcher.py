@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -18,7 +17,7 @@ from . import environment, files, gpus, hang, host, libraries, links, listening,
 from .check import Judged, Results, Want, complete, decide, first_failed
 from .document import VERSION, Failed, Mode, Result, Status, Verdict
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
-from .ranks import Ending, Ranks, under_torchrun
+from .ranks import Ranks, under_torchrun
 from .table import COLLECTIVES, checks_of
 from .worker import measurements
 
@@ -117,23 +116,19 @@ class Test:
         run, seconds = self._run, _RANKS_SHARE * self._options.deadline_s
         until = self._began + seconds
 
-        def to_end(news: bool) -> Ending | None:
+        def to_end(news: bool) -> Judged | None:
             if news:
                 self._decide()
             if self._failed_at and time.monotonic() > self._failed_at + _AFTER_FAILURE_S:
-                return Ending("the ranks were ended by a failed check")
+                return Judged("fail", "the ranks were ended by a failed check")
             late = time.monotonic() > until
             return run.late(f"{seconds:.0f} s (the deadline)") if late else None
 
         run.run(to_end)
-        ending = run.ending()
         if run.finished:
             self._own.add({"ended": run.code}, time.monotonic())
-            self._decide(Judged("pass", ""))
-        else:
-            status: Status = "fail" if ending.known else "unknown"
-            self._decide(Judged(status, ending.sentence, ending.rank))
-        if self._alone and (ending.hung or any(map(run.ended_by_watchdog, run.journals))):
+        self._decide(run.ending())
+        if self._alone and (run.hung or any(map(run.ended_by_watchdog, run.journals))):
             verdict.say(self._options, "a hang; small all-reduces are tried to find out where")
             self._remark = hang.locate(
                 () if self._options.mode == REHEARSAL_CPU else hang.LAYERS,
@@ -151,14 +146,14 @@ class Test:
         own_choice = {
             "result": result,
             "interfaces": links.read_logs(run.directory)["interfaces"],
-            "why": run.ending().sentence,
+            "why": run.ending().detail,
         }
         written = {rank: journal.facts for rank, journal in ladder.journals.items()}
         formats = [written.get(rank, {}) for rank in range(self._want.ranks)]
         facts = {
             "transport": links.read_logs(self._options.logs),
             "own_choice": own_choice,
-            "precision": {"formats": formats, "why": ladder.ending().sentence},
+            "precision": {"formats": formats, "why": ladder.ending().detail},
         }
         self._own.add(facts, began)
         self._decide()
@@ -180,7 +175,7 @@ class Test:
         run = under_torchrun(small, self._bundle, directory, measure, variables)
         self._runs.append(run)
 
-        def to_end(_: bool) -> Ending | None:
+        def to_end(_: bool) -> Judged | None:
             return run.late("its time") if time.monotonic() > until else None
 
         run.run(to_end)
@@ -199,6 +194,11 @@ class Test:
     def _conclude(self) -> int:
         """Write verdict and evidence, and say how it went; return the exit code."""
         found, output = self._verdict(), Path(self._options.output)
+        if wrong := found.having("fail", "unknown", "warn"):
+            remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
+            rank = found.failed.rank if found.failed else None
+            kernel = self._own.facts.get("kernel", {}).get("lines") or []
+            verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks)
         files.write(output, found.as_json())
         for check in found.having("warn"):
             verdict.say(self._options, f"WARN {check.id}: {check.detail}")
@@ -230,10 +230,8 @@ class Test:
             logs=str(options.logs),
             fingerprint=options.fingerprint,
             torch=self._own.facts.get("identity", {}).get("torch"),
-            kernel=platform.release(),
             others_kept_out=self._others_kept_out,
             gpus=tuple(gpu["name"] or "unnamed GPU" for gpu in self._gpus.get("gpus", ())),
-            evidence=self._evidence(),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot
             hosts=(*options.hosts,),
         )
@@ -245,16 +243,6 @@ class Test:
         sentence = "; ".join(filter(None, (first.detail, self._remark)))
         tail = tuple(self._run.tail(first.rank)) if first.status == "fail" else ()
         return Failed(first.id, sentence, first.rank, tail)
-
-    def _evidence(self) -> str | None:
-        """Keep what explains a result that is no pass."""
-        wrong = [each for each in self._results.values() if each.status not in ("pass", "skip")]
-        if not wrong:
-            return None
-        remarks = [*(f"{each.id}: {each.detail}" for each in wrong), self._remark]
-        rank = self._failed.rank if self._failed else None
-        kernel = self._own.facts.get("kernel", {}).get("lines") or []
-        return str(verdict.evidence(self._options.logs, self._runs, rank, kernel, remarks))
 
     def _rerun_command(self) -> str:
         """Return the command that runs this test again by hand, with its verdict beside this."""

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from . import environment, hang
+from .check import Judged
+from .document import Status
 from .journal import HOST, Journal, file_of
 from .listening import interface_of, seen_by
 from .options import REHEARSAL_CPU, Options
@@ -43,28 +45,13 @@ _NOT_MET = re.compile(r"(?:Rendezvous|Dist)\w*Error")
 """What torchrun raises that does not find the other hosts'."""
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a run of ranks ended, in one sentence; empty where all did all their work.
-
-    + rank: the rank to look at
-    + known: whether something here failed: an interruption, or another host, is no failure here
-    + hung: whether it was ended because it did not go on
-    """
-
-    sentence: str = ""
-    rank: int | None = None
-    known: bool = True
-    hung: bool = False
-
-
 @dataclass
 class Ranks:
     """The ranks of one run on this host, and torchrun, which starts them.
 
     + own: the host's journal; journals: rank -> its journal
     + left: processes that were still there when torchrun had ended
-    + ended: why it was ended; None: by itself
+    + ended: why it was ended; None: by itself; hung: because it did not go on
     """
 
     options: Options
@@ -75,9 +62,10 @@ class Ranks:
     journals: dict[int, Journal] = field(default_factory=dict)
     code: int | None = None
     left: list[int] = field(default_factory=list)
-    ended: Ending | None = None
+    ended: Judged | None = None
+    hung: bool = False
 
-    def run(self, to_end: Callable[[bool], Ending | None]) -> None:
+    def run(self, to_end: Callable[[bool], Judged | None]) -> None:
         """Run to the end, or end it; when this returns nothing of it runs any more.
 
         + to_end: asked again and again: why to end it now, None while there is no reason; it is
@@ -94,7 +82,7 @@ class Ranks:
                 while (left := _running(self.directory)) and time.monotonic() < limit:
                     time.sleep(_POLL)
                 self.left = left
-            elif self.ended.hung:
+            elif self.hung:
                 there = _running(self.directory)
                 pids = [each.pid for each in self.journals.values() if each.pid in there]
                 hang.ask_for_stacks(pids, self.directory)
@@ -129,11 +117,11 @@ class Ranks:
 
     # -- how it ended
 
-    def ending(self) -> Ending:
-        """Return how the run ended."""
-        return self.ended or (Ending() if self.finished else self._broken())
+    def ending(self) -> Judged:
+        """Return how the run ended: a pass if all did all their work."""
+        return self.ended or (Judged("pass", "") if self.finished else self._broken())
 
-    def _broken(self) -> Ending:
+    def _broken(self) -> Judged:
         """A rank that loses its peer fails too, and torchrun then ends the rest with SIGTERM. So
         the order is: who was ended by another signal, who left without a word, who raised first.
         """
@@ -157,42 +145,43 @@ class Ranks:
         if cause > 3 and len(self.journals) < count:
             rank = next((rank for rank in codes if rank not in self.journals), None)
             started = f"{len(self.journals)} of {count} ranks started"
-            return Ending(f"{started}, torchrun {_manner(self.code or 0)}", rank)
+            return Judged("fail", f"{started}, torchrun {_manner(self.code or 0)}", rank)
         if cause == 6:
-            return Ending(f"torchrun {_manner(self.code or 0)}")
+            return Judged("fail", f"torchrun {_manner(self.code or 0)}")
         # What waits for ranks of other hosts may be the fault of one of these.
         waits = cause == 3 or self.ended_by_watchdog(first.rank)
-        known = not (self.options.hosts and waits)
-        return Ending(_explained(first, codes.get(first.rank)), first.rank, known=known)
+        status: Status = "unknown" if self.options.hosts and waits else "fail"
+        return Judged(status, _explained(first, codes.get(first.rank)), first.rank)
 
-    def _none_began(self, rank: int | None) -> Ending:
+    def _none_began(self, rank: int | None) -> Judged:
         """Explain a run of which no rank came to write anything down."""
         asked, error = self.options, (self.own.error or "").partition("\n")[0]
         if not asked.hosts or not _NOT_MET.match(error):
-            return Ending(_explained(self.own, self.code), rank)
+            return Judged("fail", _explained(self.own, self.code), rank)
         others = " and ".join(name for name in asked.hosts if name != asked.host)
-        return Ending(
+        return Judged(
+            "fail",
             f"{asked.host} did not meet {others} at {asked.address} port {asked.port} of"
             f" {next(iter(asked.hosts))} ({error}): let TCP through between the hosts, or declare"
-            " smoke_across_address for a host that others see under another address"
+            " smoke_across_address for a host that others see under another address",
         )
 
-    def late(self, limit: str) -> Ending:
+    def late(self, limit: str) -> Judged:
         """Explain a run that is still going at its deadline: who has come least far.
 
         + limit: what to call the deadline
         """
+        self.hung = True
         started, count = list(self.journals.values()), self.options.ranks_here
         if not started:
-            return Ending(f"torchrun was still at '{self.own.step}' after {limit}", hung=True)
+            return Judged("fail", f"torchrun was still at '{self.own.step}' after {limit}")
         if len(started) < count:
-            return Ending(f"{len(started)} of {count} ranks had started after {limit}", hung=True)
+            return Judged("fail", f"{len(started)} of {count} ranks had started after {limit}")
         least = min(len(journal.steps) for journal in started)
         behind = [each for each in started if len(each.steps) == least]
-        at = f"still at '{behind[0].step}' after {limit}"
-        if len(behind) < count or count == 1:
-            return Ending(f"rank {behind[0].rank} was {at}", behind[0].rank, hung=True)
-        return Ending(f"all ranks were {at}", hung=True)
+        one = behind[0].rank if len(behind) < count or count == 1 else None
+        who = "all ranks were" if one is None else f"rank {one} was"
+        return Judged("fail", f"{who} still at '{behind[0].step}' after {limit}", one)
 
     # -- what it left to read
 

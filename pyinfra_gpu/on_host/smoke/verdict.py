@@ -11,7 +11,7 @@ from typing import Any
 
 from . import collectives, files, hang
 from .check import Want
-from .document import AllReduce, Result, Verdict
+from .document import EVIDENCE, AllReduce, Result, Verdict
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .ranks import Ranks, last_lines
@@ -57,7 +57,7 @@ def evidence(
     first: int | None,
     kernel: Sequence[str],
     remarks: Sequence[str],
-) -> Path:
+) -> None:
     """Keep the ends of all logs in one file, those of the rank that failed `first` foremost:
     whoever looks for a cause reads in order. Raises OSError where it cannot be written.
     """
@@ -74,8 +74,7 @@ def evidence(
         size += len(json.dumps(each)) + 2
         if each["text"].strip() and size <= _ALL_BYTES:
             kept.append(each)
-    files.write(directory / "evidence.json", kept)
-    return directory / "evidence.json"
+    files.write(directory / EVIDENCE, kept)
 
 
 def _of_rank(run: Ranks, number: int) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from ..terminal import columns, table
-from . import host, runs, starting, views
+from . import host, presets, runs, starting, views
 from .host import NoRunError, TrainError
 from .metrics import sampled
 from .runs import Run
@@ -190,6 +190,18 @@ def _row(run: Run) -> list[str]:
 def _print(head: list[str], rows: list[list[str]]) -> None:
     for line in table(head, rows, columns()):
         print(line)
+
+
+@train.command("presets")
+def _declared() -> int:
+    """Show what can be started here."""
+    site, rows = host.load(), []
+    for name in site.presets:
+        preset = presets.chosen(site, name)
+        words = presets.argument_words(preset.arguments, {})
+        rows.append([name, preset.file or preset.module or "", " ".join(words)])
+    _print(["preset", "program", "arguments"], rows)
+    return 0
 
 
 @train.command("watch")

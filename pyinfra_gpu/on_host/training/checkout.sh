@@ -71,7 +71,12 @@ if [ "$damaged" ] || ! git -C "$folder" rev-parse --quiet --verify HEAD >/dev/nu
 fi
 cd "$folder"
 eval "$keep"
-if [ "$stash" ]; then eval "$set_aside"; fi
+if [ "$stash" ]; then
+	# Neither are files stashed that git was told not to look at.
+	git ls-files -z -v | grep -z '^[a-z]' | cut -z -c 3- | git update-index -z --no-assume-unchanged --stdin
+	git ls-files -z -v | grep -z '^S' | cut -z -c 3- | git update-index -z --no-skip-worktree --stdin
+	eval "$set_aside"
+fi
 # By URL, not by remote name: what the user's remotes are called is the user's business.
 git cat-file -e "$commit^{commit}" 2>/dev/null ||
 	git fetch --quiet -- "$repo" '+refs/heads/*:refs/pyinfra-gpu/*'

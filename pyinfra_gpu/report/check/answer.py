@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke
-from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
+from pyinfra_gpu.drift.host import history_of
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.host_names import natural
@@ -280,5 +280,4 @@ def _gpus(record: Record) -> tuple[str, ...] | Unknown:
     if isinstance(devices, Unknown):
         return devices
     names = {pci_id: gpu.name for gpu in catalogue().gpus.values() for pci_id in gpu.pci_ids}
-    ids = [f"{gpu.vendor}:{gpu.device}".replace("0x", "") for gpu in devices]
-    return tuple(names.get(pci_id, f"NVIDIA {pci_id}") for pci_id in ids)
+    return tuple(names.get(gpu.pci_id, f"NVIDIA {gpu.pci_id}") for gpu in devices)

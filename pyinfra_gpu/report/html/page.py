@@ -109,7 +109,6 @@ def _template() -> Template:
     environment.filters |= {each.__name__: each for each in filters}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {"cell": cell, "words": WORDS, "states": _STATES}
-    environment.globals["fallback"] = Id.PYTORCH_FALLBACK
     return environment.get_template("page.html.j2")
 
 

@@ -17,7 +17,7 @@ from pyinfra_gpu.report.train.answer import TrainAnswer, printed, render
 from pyinfra_gpu.report.train.asking import LISTS, ask_all, lead
 from pyinfra_gpu.text import columns, draws, some
 
-VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why")
+VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or could not be asked; 2 a run"
     " failed, is stalled or has a NaN or infinite loss, or a usage error. 1 takes"

@@ -693,3 +693,13 @@ def test_a_shell_completes_commands_presets_and_runs(
     with pytest.raises(SystemExit):
         cli.main([])
     assert [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()] == words
+
+
+def test_what_can_be_started_is_listed_with_its_arguments(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["presets"]) == 0
+    head, tiny, big = capsys.readouterr().out.splitlines()
+    assert head.split() == ["preset", "program", "arguments"]
+    assert tiny.split()[:2] == ["tiny", "t.py"]
+    assert big.startswith("big ")
