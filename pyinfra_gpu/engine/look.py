@@ -38,11 +38,6 @@ from pyinfra_gpu.text import shortened
 
 LONGEST_ANSWER = 2 << 20  # bytes that a look may bring; a host with all there is has a quarter
 _LONGEST_REASON = 200  # characters
-COMPARE_S = 13
-"""For comparing files, the same in a deploy and in a check, so that both say the same of a host.
-
-A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
-files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_look"  # in connector_data, pyinfra's own of this host: (phase, what was seen)
 _FORGOTTEN = object()  # a phase that none is
@@ -68,7 +63,7 @@ def look(spec: HostSpec) -> Record | None:
     """
     phase = state.current_stage if state.check_for_changes else None
     if host.connector_data.get(_KEY, (_FORGOTTEN,))[0] != phase:
-        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
+        seen = answer(state, state.inventory.get_host(host.name), spec)
         host.connector_data[_KEY] = (phase, seen)
     return last_seen()
 
@@ -107,25 +102,17 @@ def forget() -> None:
     host.connector_data[_KEY] = (_FORGOTTEN, _last())
 
 
-def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
-    """Return the program of a look, as it goes to a host's standard input.
-
-    + compare_s: seconds for comparing the environment's files; None: as few as a check has
-    """
-    more = {"compare_s": compare_s} if compare_s else {}
-    return probe_program("look", asked_by(spec, packages=needed(spec), **more))
+def request_text(spec: HostSpec) -> str:
+    """Return the program of a look, as it goes to a host's standard input."""
+    return probe_program("look", asked_by(spec, packages=needed(spec)))
 
 
-def answer(
-    state: State, host: Host, spec: HostSpec, *, compare_s: int | None = None
-) -> Record | Unanswered:
+def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     """Connect to a host if need be, look at it once, and return what was seen or why nothing was.
-
-    + compare_s: as in `request_text`
 
     All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
-    text, seconds = request_text(spec, compare_s=compare_s), spec.look_timeout_s
+    text, seconds = request_text(spec), spec.look_timeout_s
     said = reach(state, host, COMMAND, as_root(spec), seconds=seconds, _stdin=text)
     if isinstance(said, Unanswered):
         return said

@@ -22,6 +22,11 @@ COMMAND = f": pyinfra-gpu-probe; {BOOTSTRAP}"
 """The same, named: sudo writes every command line into the host's log, of 40 KB a look if it held
 the program."""
 
+COMPARE_S = 13
+"""For comparing files, the same in a deploy and in a check, so that both say the same of a host.
+
+A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
+files that were touched since cost time."""
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 
 
@@ -82,7 +87,7 @@ def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[s
         "reboots": system_files.REBOOTS if nvidia else "",  # those that were asked for
         # For comparing the environment's files; digests of those that were touched are left out
         # three seconds before that is over.
-        "compare_s": 5,
+        "compare_s": COMPARE_S,
         "seconds": 50,  # after which what has not been told yet is left out
         **changes,
     }

@@ -29,7 +29,7 @@ from rich.text import Text
 
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking, reach
+from pyinfra_gpu.engine.look import Unanswered, answer, never_asking, reach
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
 from pyinfra_gpu.text import columns, shortened
@@ -91,7 +91,7 @@ def run(request: Request, answers: dict[str, HostAnswer | Unanswered] | None = N
 
 def look_at(state: State, host: Host, spec: HostSpec) -> HostAnswer | Unanswered:
     """Probe one host and judge it."""
-    seen = answer(state, host, spec, compare_s=COMPARE_S)
+    seen = answer(state, host, spec)
     return seen if isinstance(seen, Unanswered) else judge(spec, seen)
 
 
