@@ -51,43 +51,44 @@ class Wanted(NamedTuple):
     indexes: tuple[str, ...]
 
 
+def _platform(text: str) -> Platform:
+    if found := Platform.parse(text):
+        return found
+    raise click.BadParameter("it is a Python and a machine, such as 3.12-x86_64")
+
+
 @click.command("lock", epilog="exit code: 0 every lock is written; 1 one could not be written.")
 @of_hosts
 @click.option(
-    "--platform",
-    "named",
-    metavar="PYTHON-MACHINE",
-    multiple=True,
+    "--platform", "platforms", metavar="PYTHON-MACHINE", multiple=True, type=_platform,
     help="such as 3.12-x86_64: contact no host, and lock for that; repeatable",
-)
+)  # fmt: skip
 @click.option("--upgrade", is_flag=True, help="take the newest of everything around torch")
 @click.option(
     "--download", metavar="FOLDER", type=click.Path(path_type=Path),
     help="also fetch every file that the locks name, for hosts without the internet",
 )  # fmt: skip
-def command(request: Request, named: tuple[str, ...], upgrade: bool, download: Path | None) -> int:
+def command(
+    request: Request, platforms: tuple[Platform, ...], upgrade: bool, download: Path | None
+) -> int:
     """Pin what hosts install, by version and hash.
 
     Resolves torch and everything around it for each kind of host of an inventory, and writes it
     with hashes below locks/. Hosts are asked for their Python and machine; nothing is written
     there. Versions that are locked already stay.
     """
-    platforms = [known for each in named if (known := Platform.parse(each))]
-    failed, code, hosts = list[str](), 0, dict[Wanted, list[str]]()
-    if len(platforms) < len(named):
-        failed.append("--platform is a Python and a machine, such as 3.12-x86_64")
-    else:
-        found, problems = ask(request, partial(_wanted, platforms))
-        failed += problems
-        for name, wanted in found.items():
-            if isinstance(wanted, Unanswered):
-                sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
-                failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
-                continue
-            for each in wanted:
-                hosts.setdefault(each, []).append(name)
-        if not hosts and not failed:
-            failed.append("nothing to lock: hosts ignore locks, or build torch from source")
+    code, hosts = 0, dict[Wanted, list[str]]()
+    found, problems = ask(request, partial(_wanted, platforms))
+    failed = [*problems]
+    for name, wanted in found.items():
+        if isinstance(wanted, Unanswered):
+            sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+            failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
+            continue
+        for each in wanted:
+            hosts.setdefault(each, []).append(name)
+    if not hosts and not failed:
+        failed.append("nothing to lock: hosts ignore locks, or build torch from source")
     for each, of in sorted(hosts.items()):
         try:
             said = _lock(each, upgrade=upgrade, download=download)
@@ -110,17 +111,14 @@ def _wanted(
         record = answer(state, host, spec)
         if isinstance(record, Unanswered):
             return record
-        its = platform_of(spec, record)
-        if its is None:
+        if (its := platform_of(spec, record)) is None:
             return Unanswered(reason=f"pytorch_python = {torch.python!r} names no version there")
         platforms = [its]
     release = catalogue().torch.get(torch.version)
     glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC
-    asked, indexes = (torch.requirement, f"{INSTALLER}=={torch.uv_version}"), index_options(spec)
-    return [
-        Wanted(path_of(torch.full_version, each), each, asked, glibc, tuple(indexes))
-        for each in platforms
-    ]
+    asked = (torch.requirement, f"{INSTALLER}=={torch.uv_version}")
+    version, indexes = torch.full_version, tuple(index_options(spec))
+    return [Wanted(path_of(version, each), each, asked, glibc, indexes) for each in platforms]
 
 
 def _lock(wanted: Wanted, *, upgrade: bool, download: Path | None) -> str:

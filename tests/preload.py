@@ -7,12 +7,12 @@ import pyinfra_gpu.cli
 import pyinfra_gpu.operations
 import pyinfra_gpu.report.run
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.drift import launcher_files
+from pyinfra_gpu.drift import launcher
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 PACKAGE = Path(pyinfra_gpu.cli.__file__).parent
 for verb in PACKAGE.rglob("*/cli.py"):
     import_module(".".join(("pyinfra_gpu", *verb.relative_to(PACKAGE).with_suffix("").parts)))
 explain_lines(["nothing that anybody knows"])
-launcher_files.program("/opt/pyinfra-gpu/venv/bin/python")
+launcher.program("/opt/pyinfra-gpu/venv/bin/python")
 smoke_bundle()

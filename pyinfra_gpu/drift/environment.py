@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from posixpath import basename
 
 from pyinfra_gpu.drift import files, layout
 from pyinfra_gpu.drift.files import File, differs
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, report
 from pyinfra_gpu.drift.rules import Rules, if_known, known
-from pyinfra_gpu.facts.fields import Hidden
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec, env_file
 from pyinfra_gpu.spec.types import FORBIDDEN
@@ -49,16 +46,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 
 def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge both files, and name the variables that differ; what they are may be secret."""
-    text, wanted, keys = record.environment.text, env_file.variables(spec), ""
-    if isinstance(text, Hidden):
-        found = env_file.parse(text.text)
-        different = {key for key in {*found, *wanted} if found.get(key) != wanted.get(key)}
-        keys = ", ".join(sorted(different))
-    differs_in = f"{basename(spec.paths.env_file)} differs"
-    for each in files.judge(record, declared(spec, known(layout.owner(spec, record)))):
-        named = keys and each.found == differs_in
-        yield replace(each, found=f"{differs_in} in {keys}") if named else each
+    yield from files.judge(record, declared(spec, known(layout.owner(spec, record))))
 
 
 def _for_all(spec: HostSpec, record: Record) -> Iterator[Finding]:

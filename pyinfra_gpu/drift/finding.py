@@ -153,11 +153,6 @@ class Finding:
     repeats: bool = False
 
     @property
-    def stage(self) -> Stage:
-        """The stage it belongs to."""
-        return self.id.stage
-
-    @property
     def acts(self) -> bool:
         """Whether the next run does something about it."""
         return self.effect in ("repair", "restart") or self.repeats
@@ -201,10 +196,6 @@ class Findings(tuple[Finding, ...]):
         """The ids that there are."""
         return frozenset(each.id for each in self)
 
-    def described(self) -> str:
-        """Return what was found, and what was expected, in one line; empty where there is none."""
-        return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
-
 
 report = Finding
 """Make a finding that is left alone: `action` says why, `command` what a person may run."""
@@ -229,15 +220,11 @@ def repair(
     return Finding(id_, found, expected, action, packages=packages, effect=effect)
 
 
-def unless_root(spec: HostSpec, finding: Finding, command: str | None = None) -> Finding:
-    """Return what root repairs as it is where there is root; else it is left alone.
-
-    + command: what root may run then
-    """
-    if spec.privilege == "sudo":
-        return finding
+def unless_root(spec: HostSpec, finding: Finding) -> Finding:
+    """Return what root repairs as it is where there is root; else it is left alone."""
     action = f"left alone with privilege = 'none'; as root one would {finding.action}"
-    return replace(finding, effect="report", action=action, command=command)
+    left = replace(finding, effect="report", action=action)
+    return finding if spec.privilege == "sudo" else left
 
 
 class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift

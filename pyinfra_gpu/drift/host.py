@@ -58,12 +58,12 @@ CONCERNS: tuple[Concern, ...] = (
 class StageJudgement:
     """What is so of one stage.
 
-    + summary: what there is, in a few words, where nothing differs
+    + summaries: what there is, in a few words, of each part in which nothing differs
     + unread: what could not be read and has to be known; then the stage is undetermined
     """
 
     stage: Stage
-    summary: str
+    summaries: tuple[str, ...]
     findings: Findings
     unread: tuple[str, ...]
 
@@ -78,12 +78,12 @@ def judge(spec: HostSpec, record: Record) -> list[StageJudgement]:
     found: list[StageJudgement] = []
     history = history_of(record)
     for stage, group in groupby(CONCERNS, key=lambda each: each.STAGE):
-        concerns = [*group]
+        parts = {each: judged(each, spec, record, history) for each in group}
         judgement = StageJudgement(
             stage=stage,
-            summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
-            findings=Findings(x for each in concerns for x in judged(each, spec, record, history)),
-            unread=tuple(x for each in concerns for x in unread(each, spec, record)),
+            summaries=tuple(each.summary(spec, record) for each in parts if not parts[each]),
+            findings=Findings(each for part in parts.values() for each in part),
+            unread=tuple(each for part in parts for each in unread(part, spec, record)),
         )
         found.append(judgement)
         if judgement.stops:
@@ -116,7 +116,7 @@ def judged(
 def _waits(each: Finding) -> bool:
     if each.id in _OF_THE_CHECKOUT:
         return each.acts or each.stops
-    return each.stage in _USED_BY_RUNS and each.acts and not each.stops
+    return each.id.stage in _USED_BY_RUNS and each.acts and not each.stops
 
 
 def _deferred(each: Finding, runs: str) -> Finding:

@@ -190,9 +190,4 @@ def unlisted(spec: HostSpec, record: Record) -> list[str]:
     return [folder for folder, _, file in rows if file == "RECORD"]
 
 
-def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    if finding := pytorch_lock.missing(spec, record):
-        yield finding
-
-
-judge = Rules(_installer, _environment, of_torch, _beside, _lock)
+judge = Rules(_installer, _environment, of_torch, _beside, pytorch_lock.missing)

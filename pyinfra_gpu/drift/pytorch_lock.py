@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_version
@@ -45,15 +46,11 @@ def lock_of(spec: HostSpec, record: Record) -> Lock | None:
     return next(its, None)
 
 
-def missing(spec: HostSpec, record: Record) -> Finding | None:
-    """Return the finding that there is no lock for a host; None where there is, or none is wanted.
-
-    Where the host's platform is not known yet, as long as it has no Python, nothing is said.
-    """
+def missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether a host has a lock, where its platform is known: it may have no Python yet."""
     wanted, platform = spec.pytorch, platform_of(spec, record)
-    if wanted.lock == "ignore" or wanted.building or lock_of(spec, record) or platform is None:
-        return None
-    return no_lock(spec, platform)
+    if wanted.lock != "ignore" and not wanted.building and platform and not lock_of(spec, record):
+        yield no_lock(spec, platform)
 
 
 def no_lock(spec: HostSpec, platform: Platform | None) -> Finding:

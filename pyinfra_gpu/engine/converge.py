@@ -20,7 +20,7 @@ from pyinfra.api.operation import OperationMeta
 from pyinfra.api.state import State
 
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
-from pyinfra_gpu.drift.host import CONCERNS, Concern, history_of, judged, unread
+from pyinfra_gpu.drift.host import Concern, history_of, judge, judged, unread
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.meeting import executing
@@ -243,8 +243,9 @@ def verify(concern: Concern, spec: HostSpec, *ids: Id, hint: str = "") -> Pyinfr
         if record is None:
             return failed(host, concern.STAGE, f"{host.name}: after the change it {unanswered()}")
         found = judged(concern, spec, record, ()).of(*ids)
-        left = Findings(x for x in found if x.effect in ("repair", "restart") or x.stops)
-        reasons = [*unread(concern, spec, record), *([left.described()] if left else [])]
+        left = [x for x in found if x.effect in ("repair", "restart") or x.stops]
+        reasons = [*unread(concern, spec, record)]
+        reasons += [f"{each.found}, expected {each.expected}" for each in left]
         why = "; ".join([*reasons, hint] if hint else reasons)
         sentence = f"{host.name}: still not as declared: {why}"
         return not reasons or failed(host, concern.STAGE, sentence)
@@ -300,16 +301,14 @@ def _judged(spec: HostSpec, book: journal.Journal) -> bool:
     started = time.monotonic()
     if (record := look(spec)) is None:
         return False
-    history = history_of(record)
-    found = {each: judged(each, spec, record, history) for each in CONCERNS}
-    if any(x.acting or x.stopping or unread(each, spec, record) for each, x in found.items()):
+    stages = judge(spec, record)
+    if any(each.stops or each.findings.acting for each in stages):
         return False
-    summaries = {each: each.summary(spec, record) for each, x in found.items() if not x}
     book.saw(host.name, record)
     book.entry(host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
-    for concern, findings in found.items():
-        if concern in summaries:
-            journal.summary(concern.STAGE, summaries[concern])
-        note_findings(concern.STAGE, spec, findings)
+    for each in stages:
+        for summary in each.summaries:
+            journal.summary(each.stage, summary)
+        note_findings(each.stage, spec, each.findings)
     book.as_declared.add(host.name)
     return True

@@ -54,7 +54,7 @@ def words(packages: Sequence[str], *, reinstall: bool, wait_s: int) -> tuple[str
 
     + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
     + reinstall: also where a package is installed already
-    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+    + wait_s: seconds to wait where somebody else takes the lock
 
     Simulation and real run must not differ in more than an option.
     """
@@ -165,18 +165,12 @@ def install(
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
     touch what somebody put on hold. Then it runs: apt fetches everything before it begins, and a
-    guard stops it where it is not what was simulated. Stale lists of the distribution are a reason
-    to update them once, and to try again.
+    guard stops it where it is not what was simulated.
     """
     if not dpkg_is_idle(state, host, stage, spec) or not update(state, host, stage, spec):
         return False
-    alternatives, refusals = (packages, *others), list[str]()
-    for wanted in (*alternatives, None, *alternatives):
-        if wanted is None:
-            what = "update the lists of apt"
-            _apt(state, host, spec, _update(spec), deadlines.SIMULATION, what)
-            refusals.clear()
-            continue
+    refusals = list[str]()
+    for wanted in (packages, *others):
         asked, simulation = _simulated(state, host, spec, wanted, reinstall)
         if problem := _problem(spec, wanted, simulation, hint):
             refusals.append(problem)
@@ -242,10 +236,10 @@ def _problem(
 
 
 def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Fetch the lists that a stage needs, once in a run; say why and fail where it cannot be.
+    """Fetch apt's lists, once in a run; say why and fail where they cannot be had.
 
-    For driver and toolkit that of NVIDIA's repository alone: another source that is down must not
-    stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
+    For driver and toolkit only that of NVIDIA's repository must be had: another source that is down
+    must not stop them. What else a host lacks comes from its own sources, which need no NVIDIA.
     """
     nvidias = stage != Stage.PACKAGES
     done: set[bool] = host.connector_data.setdefault(_FRESH, set())
@@ -257,15 +251,13 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
         source = inventory.repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    more, which = (
-        (_OURS_ONLY, f"the repository {source.url}") if source else ((), "a package source")
-    )
-    answer = _apt(state, host, spec, _update(spec, more), deadlines.SIMULATION)
+    answer = _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
+    if source:
+        answer = _apt(state, host, spec, _update(spec, _OURS_ONLY), deadlines.SIMULATION)
     if not answer.ok:
+        which = f"the repository {source.url}" if source else "a package source"
         return failed(host, stage, f"{host.name}: {which} cannot be used: {why(answer)}")
-    if source and not from_nvidia(spec):  # the driver comes from the distribution's archive
-        _apt(state, host, spec, _update(spec), deadlines.SIMULATION)
-    done.add(nvidias)
+    done |= {nvidias, False}
     return True
 
 

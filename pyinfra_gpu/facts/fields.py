@@ -43,18 +43,6 @@ class Unknown:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Hidden:
-    """A text that is compared, and shown as something else.
-
-    + text: what the host has
-    + shown: what takes its place wherever it is printed
-    """
-
-    text: str = dataclasses.field(repr=False)
-    shown: str
-
-
 def as_json(value: object) -> object:
     """Plain data (dicts, lists, strings, numbers) for records and whatever they hold.
 
@@ -62,8 +50,6 @@ def as_json(value: object) -> object:
     """
     if isinstance(value, Unknown):
         return value.to_json()
-    if isinstance(value, Hidden):
-        return value.shown
     if isinstance(value, BaseModel):
         return as_json(value.model_dump(mode="json", by_alias=True, exclude_unset=True))
     if dataclasses.is_dataclass(value):

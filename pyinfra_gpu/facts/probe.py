@@ -69,7 +69,6 @@ def asked_of(paths: Paths, *, nvidia: bool = False, **changes: object) -> dict[s
         "venv": paths.venv,
         "uv": paths.uv,
         "python": "",  # the declared interpreter, where that is a path
-        "env_file": paths.env_file,
         "training": paths.training,
         "requirements": "",  # a file in it whose digest is asked
         "training_stamp": f"{paths.venv}/.pyinfra-gpu-training.json",

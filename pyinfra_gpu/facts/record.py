@@ -14,20 +14,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from pyinfra_gpu.facts.fields import TEXT_LIMIT, Hidden, Unknown, as_json
+from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.pytorch_build import BuildState, Built, Wheel
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.packages.model import PackageChange, Source
-from pyinfra_gpu.spec import env_file
 from pyinfra_gpu.text import visible
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
-
-
-def hidden(text: str) -> Hidden:
-    """Return the content of an environment file, whose values are shown nowhere."""
-    return Hidden(text, env_file.shown(text))
 
 
 def _keys(digits: str) -> tuple[str, ...] | Unknown:
@@ -369,9 +363,6 @@ class BuildRecord:
 class EnvironmentRecord:
     """The environment."""
 
-    # content of its file, which may hold secrets and is shown as names alone; None where there is
-    # no such file (the layout tells what else may stand at that path, e.g. a folder)
-    text: Annotated[Hidden | Unknown | None, _made(hidden)]
     # rows "FILE NAME" of variables that logins get by files of the system's; never a value
     for_all: Rows
 

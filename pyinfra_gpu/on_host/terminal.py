@@ -74,38 +74,21 @@ def columns() -> int:
     return max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
-def wrapped(
-    text: str,
-    first: str = "",
-    others: str = "",
-    *,
-    whole_words: bool = False,
-    width: int = WIDTH,
-) -> list[str]:
-    """Return a paragraph's lines; of no text, what stands before its first line.
+def paragraph(text: str, first: str = "", others: str = "", *, width: int = WIDTH) -> list[str]:
+    """Return a paragraph's lines; no word and no command in backquotes is broken.
 
     + first, others: what stands before the first line and before the others
-    + whole_words: keep a word whole that is longer than a line, such as a host's name
     + width: columns of the terminal
     """
     lines = textwrap.wrap(
-        one_line(text),
+        _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), one_line(text)),
         width,
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
-        break_long_words=not whole_words,
+        break_long_words=False,
     )
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
-
-
-def paragraph(text: str, first: str = "", others: str = "", *, width: int = WIDTH) -> list[str]:
-    """Return a sentence's lines; no word and no command in backquotes is broken.
-
-    + first, others, width: as with `wrapped`
-    """
-    whole = _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), one_line(text))
-    return wrapped(whole, first, others, whole_words=True, width=width)
 
 
 def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:

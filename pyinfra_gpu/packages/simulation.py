@@ -83,18 +83,20 @@ def parse(lines: Sequence[str]) -> Simulation:
         if not (found := _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line)):
             problems.append(f"this is not understood: {line}")
             continue
-        told = found.groupdict()
+        fields = found.groupdict()
         # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
-        labels = (each.partition(":")[0].strip() for each in (told.get("labels") or "").split(","))
+        labels = (
+            each.partition(":")[0].strip() for each in (fields.get("labels") or "").split(",")
+        )
         changes.append(
             Change(
-                name=told["name"],
-                old=told["old"],
-                new=told.get("new"),
+                name=fields["name"],
+                old=fields["old"],
+                new=fields.get("new"),
                 labels=tuple(dict.fromkeys(filter(None, labels))),
-                uri=uris.get((plain(told["name"]), told.get("arch")), ""),
-                lower=told["name"] in lower,
-                held=not held.isdisjoint((told["name"], plain(told["name"]))),
+                uri=uris.get((plain(fields["name"]), fields.get("arch")), ""),
+                lower=fields["name"] in lower,
+                held=not held.isdisjoint((fields["name"], plain(fields["name"]))),
             )
         )
     return Simulation(

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 HEADER = "# managed by pyinfra-gpu: changes made here are replaced by the next run"
-_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 # Characters that systemd.exec(5) and a POSIX shell read the same way without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]*")
@@ -49,27 +48,6 @@ def quote(value: str) -> str:
     # Inside double quotes systemd undoes \\ and \" and leaves $ and ` alone once escaped.
     escaped = re.sub(r'([\\"$`])', r"\\\1", value)
     return f'"{escaped}"'
-
-
-def parse(text: str) -> dict[str, str]:
-    """Read an environment file back, as systemd would; other lines are skipped."""
-    values = {}
-    for line in text.split("\n"):  # and at nothing else: a value may hold what Unicode calls a line
-        match = _LINE.fullmatch(line.strip(" \t\r"))
-        if match:
-            values[match[1]] = _unquote(match[2])
-    return values
-
-
-def shown(text: str) -> str:
-    """Return an environment file as it may be shown: names, no values, and nothing else of it."""
-    return "\n".join(f"{name}=***" for name in parse(text))
-
-
-def _unquote(value: str) -> str:
-    if len(value) >= 2 and value[0] == value[-1] == '"':
-        return re.sub(r'\\([\\"$`])', r"\1", value[1:-1])
-    return value
 
 
 def render_torchrun(spec: HostSpec) -> str:

@@ -18,7 +18,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift import environment, launcher_files, layout
+from pyinfra_gpu.drift import environment, launcher, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine import converge as stage
@@ -103,7 +103,7 @@ BARE: dict[str, Any] = {
     **dict.fromkeys(("torch.damaged", "torch.foreign", "torch.needs", "training.dirty"), ()),
     **dict.fromkeys(("training.submodules"), ()),
     **{key: {} for key in ("torch.damaged_others", "torch.distributions", "packages.installed")},
-    **dict.fromkeys(("training.stamp_text", "smoke.stamp", "environment.text")),
+    **dict.fromkeys(("training.stamp_text", "smoke.stamp")),
     "torch.installing": False,
     "training.dirty_count": 0,
 }
@@ -190,8 +190,7 @@ class FakeHost:
 
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         """What a host answers on which all is as declared."""
-        text = environment.declared(wanted, "ubuntu")[0].content.decode()
-        own = {"environment.text": text, "smoke.verdict": None}
+        own = {"smoke.verdict": None}
         return {**FACTS, **own, **(BARE if self.bare else {})}
 
     def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +216,7 @@ class FakeHost:
         """What stands at the paths of ours."""
         files = [*environment.declared(wanted, "ubuntu")]
         if wanted.training is not None:
-            files += launcher_files.declared(wanted, wanted.training)
+            files += launcher.declared(wanted, wanted.training)
         theirs = (*layout.owners(wanted), wanted.paths.venv)
         found = {
             **{path: entry("dir", "0755") for path in layout.roots(wanted)},

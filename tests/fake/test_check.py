@@ -30,7 +30,7 @@ def test_a_drift_is_named_beside_hosts_that_have_none() -> None:
     assert (told.verdict, told.findings, told.reason) == ("declared", (), None)
     assert told.facts["os"] == "Debian GNU/Linux 12 (bookworm)"
     assert told.facts["torch"] == "2.13.0+cpu"
-    assert {each.stage for each in answers["ws3"].deviations} == {
+    assert {each.id.stage for each in answers["ws3"].deviations} == {
         *("packages", "layout", "pytorch", "environment", "training", "smoke")
     }
 

@@ -26,7 +26,7 @@ def stage(
 ) -> StageJudgement:
     """One stage of a host; without findings it is as declared."""
     return StageJudgement(
-        stage=Stage(name), summary=found, findings=Findings(findings), unread=unread
+        stage=Stage(name), summaries=(found,), findings=Findings(findings), unread=unread
     )
 
 

@@ -54,15 +54,11 @@ def test_what_is_asked_for_is_what_the_stage_asks_for() -> None:
     assert catalogue().driver_packages("ubuntu", 580, "open", "compute") == ASKED
 
 
-@pytest.mark.parametrize("pinned", [False, True], ids=["without the pin package", "with it"])
 @pytest.mark.parametrize("version", [None, OLDER, NEWEST])
 def test_the_driver_of_branch_580_is_nvidias_whatever_ubuntu_has(
-    apt: PrivateApt, version: str | None, pinned: bool
+    apt: PrivateApt, version: str | None
 ) -> None:
     apt.preferences(files.preferences(580, version, None))
-    if pinned:
-        wanted = f"{version}-*" if version else "580.*"
-        (apt.root / "etc/apt/preferences.d/nvidia-driver-pin").write_text(pin_file(wanted))
     found = chosen(apt, version)
     new = revision(version or NEWEST)
     assert found == {package.name: new for package in nvidia_580(NEWEST)} | {

@@ -175,7 +175,7 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(tree: Tree) -> None:
     assert record.storage.free_mib == late
     assert record.layout.entry(tree.paths.venv) == late
     assert (record.torch.python, record.training.commit, record.smoke.stamp) == (late, late, late)
-    assert (record.environment.text, record.cuda.proof) == (late, late)
+    assert record.cuda.proof == late
     assert record.cuda.nvcc == "13.0"
     assert isinstance(record.nvidia.packages, tuple)
 
@@ -190,7 +190,7 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
     for path in (
         Path(paths.training) / "requirements.txt",
         Path(paths.stamp),
-        Path(paths.env_file),
+        Path(paths.venv) / ".pyinfra-gpu-training.json",
         site / "torch/version.py",
         site / RECORD,
     ):
@@ -202,7 +202,7 @@ def test_files_that_are_mostly_holes_are_not_read(tree: Tree) -> None:
     record = tree.look()
     assert record.training.requirements_sha256 == Unknown(f"{requirements} is larger than 4 MiB")
     assert isinstance(record.smoke.stamp, Unknown)
-    assert record.environment.text == Unknown("the file is longer than 64 KiB")
+    assert record.training.stamp_text == Unknown("the file is longer than 64 KiB")
     assert record.torch.damaged == (RECORD,)
     assert record.torch.version is None
 

@@ -66,7 +66,6 @@ def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree) -> None:
     os.mkfifo(tree.paths.stamp)  # to open it would be to wait for a writer
     Path(tree.paths.verdict).symlink_to("/nowhere")
     record = tree.look()
-    assert record.environment.text is None
     assert record.layout.entry(tree.paths.env_file).kind == "dir"  # type: ignore[union-attr]
     assert record.smoke.stamp is None
     assert record.smoke.verdict == Unknown(

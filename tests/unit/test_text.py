@@ -28,7 +28,7 @@ def test_what_a_host_wrote_does_nothing_to_a_terminal(kind: str) -> None:
     written, shown = HOSTILE[kind]
     assert text.one_line(written) == shown
     for lines in (
-        text.wrapped(written, "  ", "    "),
+        text.paragraph(written, "  ", "    "),
         text.command(written, "  "),
         [text.shortened(written, 50)],
     ):
@@ -47,10 +47,10 @@ def test_a_logs_lines_and_tabs_are_kept(kind: str) -> None:
 
 def test_a_paragraph_keeps_all_its_words_within_the_columns() -> None:
     words = [f"word{n}" for n in range(90)]
-    lines = text.wrapped(" ".join(words), "  ", "    ")
+    lines = text.paragraph(" ".join(words), "  ", "    ")
     assert max(map(len, lines)) <= text.WIDTH
     assert " ".join(lines).split() == words
-    assert text.wrapped("", "  > ", "") == ["  >"]
+    assert text.paragraph("", "  > ", "") == ["  >"]
 
 
 def test_of_many_the_first_are_named_and_the_rest_counted() -> None:

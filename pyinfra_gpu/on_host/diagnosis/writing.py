@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..terminal import WIDTH, command, one_line, paragraph, without_escapes, wrapped
+from ..terminal import WIDTH, command, one_line, paragraph, without_escapes
 from .causes import Step
 from .explain import Answer, Found
 
@@ -39,7 +39,7 @@ def cause(found: Found, *, width: int = WIDTH, colour: bool = False) -> list[str
         *text.splitlines(),
         "",
         *paragraph(f"Seen in {where or 'the log'} ({found.name})", width=width),
-        *wrapped(shown, "  > ", "    ", width=width),
+        *paragraph(shown, "  > ", "    ", width=width),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Apt and dpkg: packages, who holds a lock of theirs, sources, what happened, what was lost."""
+"""Apt and dpkg: packages, who holds their locks, sources, what happened, what was lost."""
 
 from __future__ import annotations
 
@@ -127,16 +127,16 @@ def _sources(host: Host) -> list[dict[str, Any]]:
 
 def listed(path: str, lines: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the enabled sources of binary packages in one list of sources.list(5), as fields."""
-    for told in map(_fields, _stanzas(lines)) if path.endswith(".sources") else map(_line, lines):
-        off = told.get("enabled", "yes").lower() in ("no", "false", "0", "off", "without")
-        if off or "deb" not in told.get("types", "").split():
+    for each in map(_fields, _stanzas(lines)) if path.endswith(".sources") else map(_line, lines):
+        off = each.get("enabled", "yes").lower() in ("no", "false", "0", "off", "without")
+        if off or "deb" not in each.get("types", "").split():
             continue
-        key = told.get("signed-by", "")
+        key = each.get("signed-by", "")
         key = "embedded key" if "-----BEGIN PGP" in key else key
-        suites, components = told.get("suites", "").split(), told.get("components", "").split()
+        suites, components = each.get("suites", "").split(), each.get("components", "").split()
         suites = suites if components else []  # of a flat repository it is a folder
         same = {"signed_by": key or None, "suites": suites, "components": components}
-        yield from ({"file": path, "uri": uri, **same} for uri in told.get("uris", "").split())
+        yield from ({"file": path, "uri": uri, **same} for uri in each.get("uris", "").split())
 
 
 def _line(line: str) -> dict[str, str]:
@@ -187,7 +187,7 @@ def _history(host: Host) -> list[dict[str, Any]]:
 def changes(raw: bytes, native: str) -> list[dict[str, Any]]:
     """Read apt's log, packed or not; what its own damage made unreadable is passed over.
 
-    + native: the machine's architecture, which is not told
+    + native: the machine's architecture, which is left out
 
     Odd bytes become "?"; a password in an address "***".
     """

@@ -125,7 +125,6 @@ def _digest(host: Host, name: str) -> str | None:
 
 
 FACTS: Facts = {
-    "environment.text": _of("env_file"),
     "smoke.verdict": _of("verdict"),
     "smoke.verdict_sha256": lambda host: _digest(host, "verdict"),
     "training.stamp_text": _of("training_stamp"),

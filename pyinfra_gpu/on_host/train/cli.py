@@ -181,8 +181,7 @@ def _list(as_json: bool) -> int:
 
 
 def _row(run: Run) -> list[str]:
-    words, state = views.words(run.history.last), views.state_words(run)
-    state += ", a try" if run.trial else ""
+    words, state = views.words(run.history.last), run.outcome + ", a try" * run.trial
     on = "CPU" if run.gpus == [host.CPU] else f"{len(run.gpus)} GPU" if run.gpus else ""
     return [each or "-" for each in (run.run, state, words.get("step"), words.get("loss"), on)]
 

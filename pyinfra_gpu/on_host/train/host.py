@@ -39,7 +39,7 @@ class NoRunError(TrainError):
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What the deploy declared; see `drift.launcher_files`."""
+    """What the deploy declared, which writes it."""
 
     prefix: str
     python: str

@@ -25,7 +25,7 @@ from .host import CPU, NoRunError, Site, TrainError, boot_id, moment, now
 from .metrics import History, history
 
 SCHEMA = 1
-NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
+NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}", re.ASCII)
 WORKTREE = "code"
 """In a run's folder; there its program runs, so there a relative path begins."""
 _LARGEST = 4 << 20
@@ -330,8 +330,7 @@ def record(folder: Path) -> Run:
 def names(site: Site) -> list[str]:
     """Return the runs that there are, the newest last."""
     found = (path.parent.name for path in site.runs.glob("*/run.json"))
-    # By time; of one second the tenth has a longer name than the second.
-    return sorted(filter(NAME.fullmatch, found), key=lambda name: (name[:15], len(name), name))
+    return sorted(filter(NAME.fullmatch, found))
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
@@ -379,12 +378,14 @@ def make(site: Site, preset: str, name: str | None) -> Path:
     if name is not None and not NAME.fullmatch(name):
         raise TrainError(f"{name!r:.80} is no name of a run")
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    new = new_name(preset)
-    for each in [name] if name else [new, *(f"{new}-{number}" for number in range(2, 1000))]:
+    while True:
+        folder = site.runs / (name or new_name(preset))
         with contextlib.suppress(FileExistsError):
-            (site.runs / each).mkdir(mode=0o700)
-            return site.runs / each
-    raise TrainError(f"there is a run {name or new} here already")
+            folder.mkdir(mode=0o700)
+            return folder
+        if name:
+            raise TrainError(f"there is a run {name} here already")
+        time.sleep(0.1)  # a name is of a second
 
 
 def unresolved(known: Sequence[Run]) -> set[str]:

@@ -58,7 +58,9 @@ def verdict_of(stage: StageJudgement) -> Verdict:
 
 def found_in(stage: StageJudgement) -> str:
     """Say in a few words what a stage looked like."""
-    return "; ".join(each.found for each in stage.findings) or stage.summary
+    return "; ".join(each.found for each in stage.findings) or "; ".join(
+        filter(None, stage.summaries)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@
 # cut off cannot be configured: dpkg(1), "half-installed" and "reinst-required". apt-get 2.6 takes it
 # for installed where its version is the wanted one, and `apt-get -f install` would remove it. So its
 # very archive is unpacked once more, which moves no other package; where it is on offer no longer, a
-# transaction to another version may help. What was on hold stays so.
+# transaction to another version may help.
 set -u
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 modules=$2
@@ -34,9 +34,8 @@ forgotten() {
 	return $any
 }
 
-states=$(dpkg-query -W -f '${db:Status-Abbrev}|${binary:Package}=${Version}\n')
-cut_off=$(echo "$states" | sed -n 's/^[ih]\(H.\|.R\)|//p')
-held=$(echo "$states" | sed -n 's/^h\(H.\|.R\)|\(.*\)=.*/\2/p')
+states='${db:Status-Abbrev}|${binary:Package}=${Version}\n'
+cut_off=$(dpkg-query -W -f "$states" | sed -n 's/^[ih]\(H.\|.R\)|//p')
 if [ "$cut_off" ]; then
 	folder=$(mktemp -d "$1/pyinfra-gpu-apt.XXXXXX") && cd "$folder" || exit 1
 	trap 'rm -rf "$folder"' EXIT
@@ -47,6 +46,3 @@ if [ "$cut_off" ]; then
 	[ ! -e "$1" ] || dpkg --force-confold --unpack "$@"
 fi
 set_up || { command -v dkms >/dev/null && forgotten && set_up; }
-status=$?
-[ ! "$held" ] || apt-mark hold $held >/dev/null
-exit $status
