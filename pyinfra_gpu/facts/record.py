@@ -108,10 +108,6 @@ class DriverRecord:
     loaded: Text  # version of the module in the running kernel
     open_modules: MaybeFlag  # whether the loaded module is the open one
     on_disk: Text  # version of the module that modprobe would load into the running kernel
-    on_disk_open: MaybeFlag  # whether that one is the open one
-    # what `modprobe nvidia` really loads where a rule of modprobe.d says so, as "NAME FILE" with
-    # the file of the rule ("nvidia-current-open /etc/modprobe.d/nvidia.conf")
-    module: Text = None
     # nouveau, nova: whether one of the free drivers, which take the card away, is loaded
     nouveau: Flag
     nova: Flag
@@ -139,9 +135,8 @@ class KernelRecord:
     modules: Mapping[Str, Str | None] | Unknown = field(default_factory=dict)
     # of the same two, whether /lib/modules/KERNEL/build leads to a Makefile
     headers: Mapping[Str, bool] | Unknown = field(default_factory=dict)
-    sources: Rows = ()  # versions of the driver whose module DKMS can build for a kernel to come
-    # of the newest kernel (of the running one where /boot shows none): "stale" where a file in
-    # /etc/modprobe.d that blacklists nouveau or nova, or is ours, is newer
+    # of the newest kernel (of the running one where /boot shows none): "stale" where our
+    # rules against nouveau and nova are newer
     initramfs: Literal["", "fresh", "stale", "absent"] | Unknown = ""
 
     @property

@@ -78,7 +78,7 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     + interpreter: absolute; it is run isolated, without what is installed beside it
     + catalogue: what is known of failures, as `diagnosis.causes` reads it
     """
-    smokes = ("__init__", "document", "files", "listening", "nvidia_smi")
+    smokes = ("__init__", "files", "listening", "nvidia_smi")
     parts = ("train", "diagnosis", "fingerprint.py", "terminal.py")
     own = _sources(*parts, *(f"smoke/{name}.py" for name in smokes))
     own |= {"__init__.py": b"", "diagnosis/catalogue.json": catalogue}

@@ -45,23 +45,6 @@ def is_driver(name: str, version: str) -> bool:
     return not apart and is_nvidia(name) and driver_version(version) is not None
 
 
-def names_its_version(name: str, version: str) -> bool:
-    """Tell whether it is a part of the driver with the version in its name, as Ubuntu's firmware.
-
-    + version: of the package, which must be a driver's
-    """
-    named = _OF_ONE_VERSION.fullmatch(plain(name)) is not None
-    return named and is_nvidia(name) and driver_version(version) is not None
-
-
-def is_helper(name: str, version: str) -> bool:
-    """Tell whether it is what Debian ships beside any driver, with a version of its own.
-
-    From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
-    """
-    return plain(name) in SHARED and driver_version(version) is None
-
-
 def is_nvidia(name: str) -> bool:
     """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
     return apt.is_nvidia(name)

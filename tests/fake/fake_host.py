@@ -83,7 +83,7 @@ FACTS: dict[str, Any] = {
     "launcher.manager": True,
     **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
     **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
-    **dict.fromkeys(("driver.on_disk_open", "driver.libcuda", "driver.libml")),
+    **dict.fromkeys(("driver.libcuda", "driver.libml")),
     **dict.fromkeys(("storage.noexec", "layout.open", "layout.owner_problem")),
     **dict.fromkeys(("packages.lock_holder", "system.secure_boot")),
     **dict.fromkeys(("training.lfs", "training.damaged")),

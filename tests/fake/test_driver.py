@@ -7,7 +7,6 @@ import shlex
 from typing import Any
 
 import pytest
-from fake_host import lines
 from gpu_host import (
     DRIVER_PACKAGES,
     KERNEL,
@@ -23,8 +22,6 @@ from gpu_host import (
 from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.operations import driver as operations
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 from tasks.stages import driver
@@ -106,7 +103,6 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "nouveau": (GpuHost(told={**NOT_LOADED, "driver.nouveau": True}), [LOAD]),
     "persistenced": (GpuHost(told={"driver.persistenced": "inactive"}), [PERSIST]),
     "a runfile driver": (GpuHost(told={"driver.runfile": True}), []),
-    "a reboot that helped": (GpuHost(told={"power.reboots": f"1 {'7' * 36} x\n"}), [LOAD]),
 }
 
 
@@ -126,32 +122,6 @@ def test_a_second_list_of_the_repository_is_renamed() -> None:
 
 
 PINS = {files.PREFERENCES: b"x"}
-ON_OFFER = [
-    f"{name} | {each}-1 | http://x Packages"
-    for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced")
-    for each in (OLD, VERSION, "590.48.01")
-]
-
-
-def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> None:
-    offer = {"apt-cache madison": {"stdout": ON_OFFER}}
-    for version, pins in ((VERSION, {}), ("580.999.01", {}), ("580.999.01", {"texts": PINS})):
-        data = {**GpuHost().data, "driver_version": version}
-        made, told = executed(GpuHost(data=data, responses=offer, **pins))
-        assert (made.failed() == set()) is (version == VERSION)
-        assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
-        if version != VERSION:
-            said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the driver"
-            assert said in told.problem
-
-
-def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced() -> None:
-    nothing = {"apt-cache madison cuda-toolkit": {"stdout": []}}
-    made, told = executed(GpuHost(texts=PINS, told=packages(), responses=nothing))
-    assert "no package source has cuda-toolkit-13-0" in told.problem
-    assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
-
-
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
 
@@ -219,9 +189,9 @@ NOUVEAU = {**NOT_LOADED, "driver.nouveau": True}
 OTHER_BOOT = "77777777-1d37-47dd-ab61-25ad81ad7603"
 NEVER = {**GpuHost().data, "driver_reboot": "never"}
 HALF = {"packages.half_configured": ["libc-bin"]}
-NOTED = f"1763777520 {'7' * 36} nouveau is bound to the GPUs\n"
+NOTED = f"1763777520 {OTHER_BOOT} nouveau is bound to the GPUs\n"
 FOLLOWING = "6.1.0-31-amd64"
-SIMULATED, RESTART = "--simulate", "pyinfra-gpu-restart"
+SIMULATED, RESTART = "--simulate", "reboot.sh"
 PRESENT: dict[str, object] = {
     **{k: v for k, v in GpuHost().data.items() if not k.startswith("driver_")},
     "driver_source": "present",
@@ -236,10 +206,6 @@ def kernels(module: str | None, *, running: bool = True) -> dict[str, Any]:
 
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
-
-
-def told_by_the_host(**told: object) -> dict[str, Any]:
-    return {RESTART: {"stdout": lines(told)}}
 
 
 def apt(*lines: str, **told: Any) -> dict[str, Any]:
@@ -275,6 +241,27 @@ RUNS: dict[str, Shown] = {
         )
         for keyring in (KEYRING * 2, b"<html>")
     },
+    "a version that nobody offers": (
+        GpuHost(
+            data={**GpuHost().data, "driver_version": "580.999.01"},
+            responses=apt("E: Version '580.999.01-*' for 'nvidia-driver-cuda' was not found"),
+        ),
+        [], ["Pre-Install-Pkgs"],
+        "driver_version = '580.999.01': `apt-cache madison nvidia-driver-cuda` there shows what",
+    ),
+    "a module that is not loaded and cannot be": (
+        GpuHost(
+            told=NOT_LOADED,
+            responses={"reload_module": {"success": False, "stderr": ["modprobe: key rejected"]}},
+        ),
+        ["modprobe"], [RESTART], "loading it failed (modprobe: key rejected)",
+    ),
+    "under a training run holds are set, and nothing else is": (
+        GpuHost(
+            told={**packages(f"libcuda1 {OLD}-1 0 1"), "launcher.runs": ["tick-1"]},
+        ),
+        ["apt-mark hold libcuda1"], ["Pre-Install-Pkgs", "--reinstall", "modprobe"], "",
+    ),
     "headers that do not exist": (
         GpuHost(
             told=kernels(VERSION, running=False),
@@ -298,9 +285,8 @@ RUNS: dict[str, Shown] = {
     "an installation is finished before": (
         GpuHost(
             told={**NOUVEAU, **HALF},
-            responses=told_by_the_host(done="busy", against=["an installation that is not done"]),
         ),
-        ["--configure -a"], [], "an installation that is not done",
+        ["--configure -a"], [RESTART], "in use by libc-bin, which is not fully installed",
     ),
     "no reboot is allowed, so nothing is finished for it": (
         GpuHost(told={**NOUVEAU, **HALF}, data=NEVER), [], ["--configure -a", "modprobe"],
@@ -309,18 +295,14 @@ RUNS: dict[str, Shown] = {
     "no reboot is owed, and the package is somebody's": (GpuHost(told=HALF), [], ["apt"], ""),
     "somebody is at work, or installs packages": (
         GpuHost(
-            told=NOUVEAU, responses=told_by_the_host(done="busy", against=["alice on pts/0"]),
+            told={**NOUVEAU, "power.sessions": ["alice on pts/0"]},
         ),
-        [RESTART], [], "it is in use by alice on pts/0",
+        [], [RESTART], "it is in use by alice on pts/0",
     ),
     "what one reboot did not cure": (
-        GpuHost(told={**NOUVEAU, "power.reboots": NOTED.replace("7" * 36, OTHER_BOOT)}),
-        [], ["restart", "modprobe"],
-        "the reboot of 2025-11-22 02:12 UTC did not help, so none follows",
-    ),
-    "a reboot that helped, and whose run was cut off": (
-        GpuHost(told={"power.reboots": NOTED}), [f"rm -f {system_files.REBOOTS}"], [RESTART],
-        "a reboot is noted that has helped",
+        GpuHost(told={**NOUVEAU, "power.reboots": NOTED}),
+        [], [RESTART, "modprobe"],
+        "one reboot for that did not help, so none follows",
     ),
 }  # fmt: skip
 
@@ -337,16 +319,6 @@ def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
     assert [part for part in never if part in text] == []
     assert said in told.problem
     assert not said or made.failed() == {"ws1"}
-
-
-def test_a_kernel_that_came_meanwhile_without_a_module_is_not_booted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    record = parse(GpuHost(told={**NOUVEAU, **kernels(None)}).probe_lines())
-    monkeypatch.setattr(operations, "look", lambda spec: record)
-    made, told = executed(GpuHost(told=NOUVEAU))
-    assert f"kernel {FOLLOWING}, which boots next, has no NVIDIA module" in told.problem
-    assert not [each for each in made.executed("ws1") if RESTART in each]
 
 
 def test_persistenced_that_cannot_start_stops_the_run_there_and_says_what_to_declare() -> None:

@@ -200,15 +200,6 @@ def test_root_lets_the_addresses_of_all_hosts_pass_and_nothing_that_is_none() ->
         assert of_hosts == ["10.0.0.2", "2001:db8::2", "10.0.0.1"]
 
 
-@pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
-def test_without_root_or_by_data_nothing_is_limited(data: dict[str, object]) -> None:
-    hosts = [Answering(name=name, data={**ACROSS, **data}) for name in ("ws1", "ws2")]
-    run = Run(*hosts).prepare().execute()
-    waiting, words = run.wrapped("ws1")
-    assert "locked.sh" in waiting
-    assert asked(words).hosts
-
-
 def test_the_address_of_data_is_taken_and_may_pass() -> None:
     declared = {**ACROSS, "smoke_across_address": "10.9.9.9", "smoke_across_port": 31000}
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()

@@ -16,14 +16,6 @@ from pyinfra_gpu.on_host.smoke.collectives import name_of
 from pyinfra_gpu.on_host.smoke.nvidia_smi import known
 from tests.on_host.smoke_gpu_simulated import rtx_5090
 
-KIND = """\
-pattern = "RTX 5090"
-bf16_tflops = 210.0
-memory_gb_s = 1790.0
-warn = 0.6
-fail = 0.3
-source = "NVIDIA"
-"""
 RANK = """\
 identity = {"rank": %R, "pid": 10%R, "host": "box", "boot_id": "b",\
  "torch": "2.13.0+cpu", "torch_path": "/venv/lib/torch"}
@@ -81,12 +73,8 @@ def sound(rank: int) -> dict[str, Any]:
     facts["libraries"]["mapped"] |= own
     tries = itertools.product(collectives.KINDS, collectives.sizes(4), range(collectives.REPEATS))
     facts["collectives"] |= {
-        name_of(kind, size, repeat): {
-            "elements": size // collectives.KINDS[kind][0],
-            "seconds": 0.1,
-            "wrong": None,
-        }
-        for kind, size, repeat in tries
+        name_of(kind, size, n): {"elements": size // collectives.KINDS[kind][0], "wrong": None}
+        for kind, size, n in tries
     }
     return facts
 
@@ -107,7 +95,10 @@ WANT = Want(
     torch_path="/venv/lib/torch",
     gpus=2,
     gpu_host=HOST,
-    kinds=[_read(KIND)],
+    kinds=[
+        {"pattern": "RTX 5090", "bf16_tflops": 210.0, "memory_gb_s": 1790.0}
+        | {"warn": 0.6, "fail": 0.3, "source": "NVIDIA"}
+    ],
 )
 BREAKAGES = """\
 S0.environment | warn | host.variables = ["PYTHONPATH"] | only: PYTHONPATH; unset

@@ -13,14 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, combinations, product
-from typing import TYPE_CHECKING
 
 from .check import Fact, Facts, Want, fail
 from .device import synchronize
-from .lazy import dist, torch
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, dist, torch
 
 KINDS = {"float32": (4, 2**24), "bfloat16": (2, 2**8)}
 """Bytes of an element, and the last whole number up to which the type has all of them."""

@@ -10,15 +10,12 @@ from __future__ import annotations
 import importlib
 import os
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import environment
 from .check import Fact, Facts, Want, fail, skip, warn
-from .lazy import torch
 from .options import REHEARSAL_CPU
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, torch
 
 
 def measure(it: Rank) -> None:

@@ -9,15 +9,12 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .check import Fact, Facts, Want, fail, warn
 from .gpus import kind_of, tested
-from .lazy import torch
 from .precision import PLAIN, product
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, torch
 
 _MEMORY_BYTES = 2**30
 _BLOCK_BYTES = 2**26

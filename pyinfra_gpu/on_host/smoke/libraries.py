@@ -18,13 +18,11 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .check import Fact, Facts, Want, fail
 from .options import REHEARSAL_CPU
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank
 
 _ALWAYS = ("libtorch_cpu", "libtorch_python", "libc10")
 _WITH_GPU = ("libtorch_cuda", "libc10_cuda", "libnccl", "libcudart", "libcuda")

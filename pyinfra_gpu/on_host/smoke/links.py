@@ -10,17 +10,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import nvidia_smi
 from .check import Fact, Facts, Want, fail, skip, warn
 from .device import median_seconds, synchronize
 from .gpus import tested
-from .lazy import dist, torch
 from .nvidia_smi import Row, integer, reasons
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, dist, torch
 
 _MIB = 256
 _SAMPLES = 4

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .check import Fact, Facts, Want, fail, warn
-from .lazy import torch
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, torch
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,11 @@ import ctypes
 import hashlib
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .check import Fact, Facts, Want, fail
 from .collectives import difference
-from .lazy import dist, torch
-
-if TYPE_CHECKING:
-    from .worker import Rank
+from .rank import Rank, dist, torch
 
 _VOCABULARY = 8192
 _WIDTH, _LENGTH, _BATCH = 128, 64, 8
@@ -42,7 +39,7 @@ def _model() -> "torch.nn.Module":
     return model
 
 
-def measure(it: "Rank") -> None:
+def measure(it: Rank) -> None:
     """Record parameters before and after one step, its losses, and what is wrong with its mean
     gradient.
     """

@@ -11,56 +11,21 @@ import gc
 import json
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import collectives, compiling, device, hang, libraries, links, precision, step
 from .journal import HOST, Journal, Writer, file_of
 from .options import REHEARSAL_CPU, Options
+from .rank import Rank, dist, torch
 from .ranks import die_with_parent
-
-if TYPE_CHECKING:
-    import torch
 
 _TIMEOUT = timedelta(seconds=60)
 """NCCL's watchdog writes its flight recorder down when this is over; and so long a rank waits for
 one of another host."""
-
-
-@dataclass
-class Rank:
-    """One rank of `world_size`, with its journal and the device that its tensors are on.
-
-    + directory: where all ranks of this host write
-    """
-
-    journal: Writer
-    rank: int
-    world_size: int
-    device: torch.device
-    directory: Path
-    allreduce_mib: int = 1
-
-    @property
-    def compiles(self) -> bool:
-        """Whether this rank compiles: on the CPU of a host one does it for all."""
-        return self.device.type != "cpu" or self.rank == 0
-
-    def meet(self, name: str) -> None:
-        """Wait until all ranks of this host have come here.
-
-        Not by a collective, whose watchdog ends a rank that waits for longer than a minute: a
-        compiler on slow cores takes that. A hang is the launcher's to end, here too.
-        """
-        self.journal.step("waiting for the other ranks")
-        (self.directory / f"{name}.{self.rank}").touch()
-        while len([*self.directory.glob(f"{name}.*")]) < self.world_size:
-            time.sleep(0.02)
 
 
 MEASUREMENTS: Mapping[str, Callable[[Rank], None]] = {
@@ -108,27 +73,22 @@ def _settings(text: str) -> tuple[Options, Path, list[str]]:
     return Options(**options), Path(directory), measure
 
 
-def _imported(journal: Writer, options: Options, **more: Any) -> Any:
-    """Import torch, and record which process this is and which torch that was."""
-    with journal.measuring("import"):
-        import torch
+def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    journal.step("import")
+    import torch
+
     identity = {
+        "rank": rank,
         "pid": os.getpid(),
         "host": options.host,
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "torch": str(torch.__version__),
         "torch_path": str(Path(str(torch.__file__)).resolve().parent),
     }
-    journal.fact("identity", {**identity, **more})
-    return torch
-
-
-def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ["LOCAL_RANK"])
-    torch = _imported(journal, options, rank=rank)
+    journal.fact("identity", identity)
     on_cpu = options.mode == REHEARSAL_CPU
-    place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
+    place = torch.device("cpu") if on_cpu else torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     it = Rank(journal, rank, world_size, place, directory, options.allreduce_mib)
     for name in [each for each in measure if each in _ALONE]:
         MEASUREMENTS[name](it)
@@ -139,9 +99,6 @@ def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]
 
 def _together(it: Rank, measure: list[str], *, among_hosts: bool) -> None:
     """Measure what all ranks do together, in a process group."""
-    import torch
-    import torch.distributed as dist
-
     with it.journal.measuring("init"):
         if it.device.type == "cpu":
             # On one host longer than the deadline: a hang is the launcher's to end, with the stacks
@@ -179,27 +136,20 @@ def _tell_the_others(it: Rank) -> None:
 
 
 def agent(text: str, arguments: list[str]) -> int:
-    """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
-    failed (negative: signals).
-    """
-    options, directory, _ = _settings(text)
-    journal = Writer(directory, HOST)
+    """Be torchrun; record the exit codes of ranks that failed (negative: signals)."""
+    journal = Writer(_settings(text)[1], HOST)
     try:
-        _imported(journal, options)
+        journal.step("import")
         import torch.distributed.run
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
         journal.step("starting the ranks")  # and meeting the other hosts' before
         torchrun: Any = torch.distributed.run
-        try:
-            torchrun.run(torchrun.parse_args(arguments))
-        except ChildFailedError as error:
-            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-            journal.fact("codes", codes)
-            traceback.print_exc()
-            return 1
+        torchrun.run(torchrun.parse_args(arguments))
     except Exception as error:
-        journal.error(error.__cause__ or error)  # a failed rendezvous has one
+        if failures := getattr(error, "failures", None):  # of ranks, as torchrun collects them
+            journal.fact("codes", {rank: each.exitcode for rank, each in failures.items()})
+        else:
+            journal.error(error.__cause__ or error)  # a failed rendezvous has one
         traceback.print_exc()
         return 1
     return 0

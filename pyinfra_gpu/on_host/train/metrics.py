@@ -39,7 +39,9 @@ _END = r"(?![\w.])"
 
 
 @lru_cache(maxsize=1)
-def _formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
+def formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
+    """Return how programs print their steps: of a line, whether it is a bar, and of its fields."""
+
     def compiled(pattern: str) -> re.Pattern[str]:
         unit = pattern.partition("<number>")[2]
         return re.compile(
@@ -71,7 +73,7 @@ class MetricReader:
         return None
 
     def _state(self, text: str) -> Metric | None:
-        for line, bar, fields in _formats():
+        for line, bar, fields in formats():
             if match := line.search(text):
                 metric = _metric(match.groupdict(), fields, text)
                 counts = {} if "step" in metric else self._last
