@@ -76,7 +76,7 @@ def command(
             done.append(path)
             try:
                 said = _lock(path, torch, platform, upgrade=upgrade, download=download)
-                code = show(said, "lock") or code
+                code = show(said) or code
             except (SpecError, OSError) as error:
                 failed.append(f"{name}: {error}")
     if not done and not failed:

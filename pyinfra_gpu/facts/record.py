@@ -73,7 +73,6 @@ class SystemRecord:
     cpu_count: Count
     ram_mib: Count  # memory that the kernel can use
     init: Word  # "systemd" where systemd runs the machine, else the name of process 1
-    hostname: Word
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI

@@ -359,15 +359,13 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
 @converging(
     drift,
     repairs=(Id.DRIVER_PERSISTENCED_DIFFERS,),
-    hint=f"see `journalctl -u {UNIT}` there; the other stages go on without it",
-    stops=False,
+    hint=f"see `journalctl -u {UNIT}` there, or declare driver_persistence = False",
 )
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
     An upgrade of the driver stops it, and without a loaded module it cannot start. GPUs work
-    without it, only that the first program to use them waits: where it cannot be started, the other
-    stages do their work, and the run fails for this host at its end.
+    without it, only that the first program to use them waits.
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

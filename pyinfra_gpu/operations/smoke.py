@@ -22,7 +22,7 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.rules import if_known, running
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines, journal, meeting
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
     Commands,
@@ -34,7 +34,7 @@ from pyinfra_gpu.engine.converge import (
     refused,
 )
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.meeting import executing, meeting
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
@@ -267,7 +267,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
         try:
             yield from _with_others(spec, record)
         finally:
-            meeting().leave(host.name)
+            meeting.leave()
     elif found:
         note_findings(STAGE, spec, found)
         yield FunctionCommand(lambda *_: True, (), {})  # a plan only counts it
@@ -303,8 +303,8 @@ def _heard(
     """Tell the other hosts something; return host -> what it told, in the group's order, and who
     told nothing.
     """
-    meeting().say(topic, host.name, mine)
-    said = meeting().hear(topic, drift.members(spec), seconds)
+    meeting.say(topic, mine)
+    said = meeting.hear(topic, drift.members(spec), seconds)
     told = {name: said[name] for name in drift.members(spec) if name in said}
     return told, [name for name in drift.members(spec) if name not in said]
 
@@ -342,7 +342,7 @@ def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Command
         ranks=sum(hosts.values()),
         deadline_s=first["deadline"],
         allreduce_mib=first["allreduce_mib"],
-        fingerprint=meeting().run_id,
+        fingerprint=meeting.RUN_ID,
         hosts=hosts,
         address=(its_own or first["reached"])[0],
         port=first["port"],

@@ -18,15 +18,13 @@ from gpu_host import (
     bare_gpu_host,
     sources,
 )
-from pyinfra.context import ctx_state
 
 from pyinfra_gpu.engine import write
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
-from tasks.stages import driver, environment
+from tasks.stages import driver
 
 TRUST = "Driver | Add NVIDIA's apt repository"
 INSTALL = "Driver | Install the driver"
@@ -342,20 +340,9 @@ def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
     assert not said or made.failed() == {"ws1"}
 
 
-def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> None:
-    """GPUs work without it; that it does not run still fails the host, at its end."""
-    host = GpuHost(told={"driver.persistenced": "failed"})
-    made = GpuRun(host, spare(), tasks=(driver, environment))
-    told = Told(made)
-    assert made.prepare().changing("ws1") == [PERSIST]
-    made.execute()
-    results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
-    assert (results.error_ops, results.success_ops) == (0, 5)
+def test_persistenced_that_cannot_start_stops_the_run_there_and_says_what_to_declare() -> None:
+    made, told = executed(GpuHost(told={"driver.persistenced": "failed"}))
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem
-    assert made.failed() == {"ws1"}  # so pyinfra's exit code is 1
-    with ctx_state.use(made.state):
-        stages = report.as_json(made.state, told.journal)["hosts"]["@fake/ws1"]["stages"]
-    (failed,) = [each for each in stages if each["problem"]]
-    assert (failed["changed"], failed["unfinished"]) == ([], ["enable and start it"])
-    assert [each["unfinished"] for each in stages if each is not failed] == [[]] * (len(stages) - 1)
+    assert "declare driver_persistence = False" in told.problem
+    assert made.failed() == {"ws1"}

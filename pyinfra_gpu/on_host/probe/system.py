@@ -199,7 +199,6 @@ FACTS: Facts = {
     "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
     "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
     "system.init": _init,
-    "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.user": user_of,
     "system.secure_boot": _secure_boot,
     "system.python3": _python,
