@@ -33,7 +33,8 @@ from pathlib import Path
 import look
 
 from pyinfra_gpu.engine.transport import one_line
-from pyinfra_gpu.facts.probe import asked_of, text_of
+from pyinfra_gpu.facts.probe import asked_of
+from pyinfra_gpu.on_host import probe_program
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -114,7 +115,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
         (place / f"{name}.json").write_text(json.dumps(given))
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
-    compared = text_of(asked_of(paths, training="", entries=(), compare_s=10))
+    compared = probe_program("look", asked_of(paths, training="", entries=(), compare_s=10))
     rows, stock = {}, []
     for host in hosts:
         rows[host.name] = {

@@ -57,7 +57,7 @@ def command(shell: str) -> int:
     """Print the shell's completion of this program."""
     variable = f"_{_PROGRAM.upper().replace('-', '_')}_COMPLETE"  # as click names it
     of_shell = cast(type[ShellComplete], get_completion_class(shell))
-    return show(of_shell(_commands, {}, _PROGRAM, variable).source(), "completion")
+    return show(of_shell(_commands, {}, _PROGRAM, variable).source())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

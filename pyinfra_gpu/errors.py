@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu.text import one_line
 
 HOLD_SECRETS = ("environment_variables", "training_notify", "training_presets")
-"""Keys of whose values nothing is shown but names: any text in them may be a secret."""
+"""Keys of whose values nothing is shown: any text in them may be a secret."""
+HIDDEN = object()
+"""Stands for a value that is not to be shown."""
+_NOT_SHOWN = "(not shown, it may be a secret)"
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
@@ -27,7 +29,6 @@ _SECRET_VALUE = re.compile(
 _URL_USER = re.compile(r"://[^/@\s]*@")
 _USER_AND_PASSWORD = re.compile(r"(?<![^\s'\"])[^/@:\s'\"]+:[^@/\s'\"]+@")
 _OPTION_VALUE = re.compile(rf"(?P<name>(?:{SECRET_NAME.pattern})[\w.-]*=)[^\s'\",]+", re.IGNORECASE)
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 class SpecError(DeployError):
@@ -37,40 +38,20 @@ class SpecError(DeployError):
 def shown(key: object, value: object) -> str:
     """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
 
-    Values that look like a secret, by the key's name or by the value's form, are not shown, and of
-    environment variables, commands and presets the names alone: they say enough.
+    Values that look like a secret, by the key's name or by the value's form, are not shown, nor
+    are environment variables, commands and presets.
     """
-    if key in HOLD_SECRETS:
-        value = Outline(value)
-    if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
-        return "(not shown, it may be a secret)"
+    secret = key in HOLD_SECRETS or (SECRET_NAME.search(str(key)) and not isinstance(value, bool))
+    if value is HIDDEN or (secret and value is not None):
+        return _NOT_SHOWN
     if isinstance(value, Mapping):
         text = "{" + ", ".join(f"{k!r}: {shown(k, v)}" for k, v in value.items()) + "}"
     else:
         text = repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
-        return "(not shown, it looks like a secret)"
+        return _NOT_SHOWN
     text = one_line(masked(text))
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """Stands for a value of which an error shows the names alone; see `HOLD_SECRETS`.
-
-    A name that is none may be a value that lost its place.
-    """
-
-    value: object
-
-    def __repr__(self) -> str:
-        if self.value is None:
-            return "None"
-        if not isinstance(self.value, Mapping):
-            return "(not shown, it may hold secrets)"
-        names = {each: isinstance(each, str) and _PLAIN_NAME.fullmatch(each) for each in self.value}
-        shown = (repr(each) if plain else "(no name)" for each, plain in names.items())
-        return "{" + ", ".join(f"{each}: ..." for each in shown) + "}"
 
 
 def masked(text: str) -> str:

@@ -50,7 +50,7 @@ def command(names: tuple[str, ...], limit: str, same_sudo_password: bool, as_jso
         notes = [f"{name}: {left_out}" for name, left_out in unread.items()]
         shown = writing.lines(answer, colour=draws(sys.stdout))
         text = "\n".join([*shown, *([""] if notes else []), *notes])
-    return show(text, "explain") or (0 if answer.found else 2)
+    return show(text) or (0 if answer.found else 2)
 
 
 def _log(name: str) -> tuple[str, str]:

@@ -1,7 +1,4 @@
-"""Hosts' names as people read them: in natural order, many in few words, and none of them cut.
-
-And what keeps a name from being one.
-"""
+"""Hosts' names as people read them: in natural order, many in few words, and none of them cut."""
 
 from __future__ import annotations
 
@@ -42,31 +39,3 @@ def _range(names: list[str]) -> str:
     if len(names) < _SHORTEST_RANGE:
         return ", ".join(names)
     return f"{names[0]}{'-' if names[0].isalnum() else ' to '}{names[-1]}"
-
-
-def name_problem(name: str) -> str | None:
-    """Return what keeps a name from being read and typed as one, a clause; None if nothing does."""
-    if not name.isprintable():
-        return "holds a character that cannot be printed"
-    if any(each.isspace() for each in name):
-        return "holds a blank"
-    if name.startswith("-"):
-        return "begins with a hyphen, as options do"
-    return None
-
-
-def unresolvable(address: object) -> str | None:
-    """Return why nobody can look an address up, a clause; None if it can be tried."""
-    if not isinstance(address, str):
-        return "is no text"
-    if fault := name_problem(address):
-        return fault
-    if "@" in address:
-        return "holds a user, who is declared as ssh_user"
-    if re.fullmatch(r"[^:]+:[0-9]+", address):
-        return "holds a port, which is declared as ssh_port"
-    try:
-        address.encode("idna")  # as Python does before it asks, and raises what is no OSError
-    except UnicodeError:
-        return "is no name that can be looked up: between two dots stand 1 to 63 characters"
-    return None

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,24 +31,10 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.spec import HostSpec
+    from pyinfra_gpu.spec.model import PytorchSpec
 
 _LONGEST_REASON = 400  # characters
 _OLDEST_GLIBC = 28
-
-
-class Wanted(NamedTuple):
-    """What one lock is to hold: all that its hosts have in common, and so they share it.
-
-    + requirements: what uv is asked for: torch and uv
-    + glibc: the second number of the oldest that torch's wheels load on
-    + indexes: options that name the declared ones, for pip and uv
-    """
-
-    path: Path
-    platform: Platform
-    requirements: tuple[str, ...]
-    glibc: int
-    indexes: tuple[str, ...]
 
 
 def _platform(text: str) -> Platform:
@@ -77,33 +63,33 @@ def command(
     with hashes below locks/. Hosts are asked for their Python and machine; nothing is written
     there. Versions that are locked already stay.
     """
-    code, hosts = 0, dict[Wanted, list[str]]()
-    found, problems = ask(request, partial(_wanted, platforms))
-    failed = [*problems]
-    for name, wanted in found.items():
-        if isinstance(wanted, Unanswered):
-            sentence = f"{name}: its Python and machine are not known: {wanted.reason}"
+    found, problems = ask(request, partial(_needed, platforms))
+    code, failed, done = 0, [*problems], list[Path]()
+    for name, needs in found.items():
+        if isinstance(needs, Unanswered):
+            sentence = f"{name}: its Python and machine are not known: {needs.reason}"
             failed.append(f"{sentence}; name them: --platform 3.12-x86_64")
             continue
-        for each in wanted:
-            hosts.setdefault(each, []).append(name)
-    if not hosts and not failed:
+        for torch, platform in needs:
+            if (path := path_of(torch.full_version, platform)) in done:
+                continue
+            done.append(path)
+            try:
+                said = _lock(path, torch, platform, upgrade=upgrade, download=download)
+                code = show(said) or code
+            except (SpecError, OSError) as error:
+                failed.append(f"{name}: {error}")
+    if not done and not failed:
         failed.append("nothing to lock: hosts ignore locks, or build torch from source")
-    for each, of in sorted(hosts.items()):
-        try:
-            said = _lock(each, upgrade=upgrade, download=download)
-            code = show(f"{said}, for {', '.join(of)}", "lock") or code
-        except (SpecError, OSError) as error:
-            failed.append(f"{', '.join(of)}: {error}")
     for sentence in failed:
         click.echo(f"! {one_line(sentence)}", err=True)
     return 1 if failed else code
 
 
-def _wanted(
+def _needed(
     platforms: Sequence[Platform], state: State, host: Host, spec: HostSpec
-) -> list[Wanted] | Unanswered:
-    """Return which locks a host needs."""
+) -> list[tuple[PytorchSpec, Platform]] | Unanswered:
+    """Return for which torch and platforms a host needs locks."""
     torch = spec.pytorch
     if torch.lock == "ignore" or torch.building is not None:
         return []
@@ -114,19 +100,20 @@ def _wanted(
         if (its := platform_of(spec, record)) is None:
             return Unanswered(reason=f"pytorch_python = {torch.python!r} names no version there")
         platforms = [its]
-    release = catalogue().torch.get(torch.version)
-    glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC
-    asked = (torch.requirement, f"{INSTALLER}=={torch.uv_version}")
-    version, indexes = torch.full_version, tuple(index_options(spec))
-    return [Wanted(path_of(version, each), each, asked, glibc, indexes) for each in platforms]
+    return [(torch, each) for each in platforms]
 
 
-def _lock(wanted: Wanted, *, upgrade: bool, download: Path | None) -> str:
+def _lock(
+    path: Path, torch: PytorchSpec, platform: Platform, *, upgrade: bool, download: Path | None
+) -> str:
     """Have uv write a lock, and return a line about it. Raises SpecError, and OSError.
 
     + download: the folder that every file is to be fetched into which the lock names
     """
-    path, platform, requirements, glibc, indexes = wanted
+    release, indexes = catalogue().torch.get(torch.version), index_options(torch)
+    # The second number of the oldest that torch's wheels load on.
+    glibc = int(release.glibc.partition(".")[2]) if release and release.glibc else _OLDEST_GLIBC
+    requirements = (torch.requirement, f"{INSTALLER}=={torch.uv_version}")
     if path.exists():
         load(path)  # uv would begin anew with what it cannot read
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

@@ -1,10 +1,8 @@
-"""A file of this machine's: written whole or not at all, and read only where it is one."""
+"""A file of this machine's, written whole or not at all."""
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,19 +30,3 @@ def replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def read(path: Path) -> bytes:
-    """Return what is in a file, without waiting for anybody.
-
-    To open a named pipe waits until somebody writes, and no signal ends that. Raises OSError,
-    also for whatever else is no regular file, but for /dev/null.
-    """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not _is_plain(os.fstat(file.fileno())):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return file.read()
-
-
-def _is_plain(about: os.stat_result) -> bool:
-    return stat.S_ISREG(about.st_mode) or os.path.samestat(about, Path(os.devnull).stat())

@@ -85,7 +85,7 @@ def _lacks_package(spec: HostSpec, record: Record) -> bool:
     return main is None or wanted not in (None, re.split(r"[-+~]", main.version)[0])
 
 
-def _damaged(spec: HostSpec, record: Record) -> dict[str, str]:
+def damaged(spec: HostSpec, record: Record) -> dict[str, str]:
     """Return the toolkit's packages that are to be installed again -> what is wrong.
 
     A part of nvcc that was forced off leaves the toolkit's package there, a dependency unmet. Of
@@ -104,27 +104,16 @@ def _damaged(spec: HostSpec, record: Record) -> dict[str, str]:
     return dict.fromkeys((f"cuda-nvcc{ending}", *of_nvcc), said)
 
 
-def _surely_declared(spec: HostSpec, record: Record) -> bool:
-    """Tell whether a toolkit is asked for, and all is known of it: nothing is done by a guess."""
-    return declared(spec) and not judge.unread(spec, record)
-
-
 def to_install(spec: HostSpec, record: Record) -> list[str]:
     """Return the toolkit's package where it is missing, as apt is asked for it.
 
     Only its own one: `cuda` and `cuda-13-0` bring a driver of their choice.
     """
-    version = spec.cuda.version
-    lacks = _surely_declared(spec, record) and _lacks_package(spec, record)
-    there = if_known(record.cuda.toolkits, ())  # of no package: it is left alone
-    if not lacks or (spec.cuda.release in there and not _parts(spec, record)):
+    version, there = spec.cuda.version, known(record.cuda.toolkits)
+    somebodys = spec.cuda.release in there and not _parts(spec, record)
+    if somebodys or not _lacks_package(spec, record):
         return []
     return [f"{package(spec)}={version}-*" if version else package(spec)]
-
-
-def to_reinstall(spec: HostSpec, record: Record) -> list[str]:
-    """Return the toolkit's packages that are to be installed again."""
-    return [*_damaged(spec, record)] if _surely_declared(spec, record) else []
 
 
 def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -144,8 +133,8 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
         command, expected = f"{command}.before", f"the toolkit of {own}"
         yield report(id_, found, expected, action, command, stops=missing)
         return
-    if damaged := _damaged(spec, record) if parts else {}:
-        found, action = some([*dict.fromkeys(damaged.values())], 3), "reinstall its packages"
+    if wrong := damaged(spec, record) if parts else {}:
+        found, action = some([*dict.fromkeys(wrong.values())], 3), "reinstall its packages"
     elif main is None:
         found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else ""
         found = found or f"no CUDA toolkit {release}"
@@ -160,7 +149,7 @@ def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge whether the owner can use the toolkit; one made under umask 077 is root's alone."""
-    if known(record.cuda.nvcc) is None and _parts(spec, record) and not _damaged(spec, record):
+    if known(record.cuda.nvcc) is None and _parts(spec, record) and not damaged(spec, record):
         found = f"{owner_name(spec, record)} cannot run {home(spec)}/bin/nvcc, which is there"
         expected = "a toolkit that everybody may read and run"
         action = "left alone, since somebody may have chosen those modes: open them"

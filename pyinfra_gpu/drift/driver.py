@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from pyinfra_gpu.drift import files, layout
 from pyinfra_gpu.drift.driver_inventory import (
@@ -30,7 +29,7 @@ from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.packages.names import LIBRARIES, driver_version, matching, of_kernel
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu.text import shortened, some
+from pyinfra_gpu.text import some
 
 STAGE = Stage.DRIVER
 UNIT = "nvidia-persistenced"
@@ -53,10 +52,19 @@ SERVICES = {
 letters of it) -> unit.
 """
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)$")
-_LONGEST_REASON = 300  # characters
 _NAMED = 3  # so many are named
 _SETTINGS = "/etc/modprobe.d /usr/lib/modprobe.d /etc/udev/rules.d"
-_YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say anything
+UNDER_A_RUN = frozenset(
+    {
+        *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_PINS_DIFFER),
+        *(Id.DRIVER_BLACKLIST_DIFFERS, Id.DRIVER_INITRAMFS_STALE, Id.DRIVER_HOLD_DIFFERS),
+    }
+)
+"""What is repaired while a training run is on: files and holds, which it does not use."""
+NOT_CURED = (
+    "one reboot for that did not help, so none follows: see `dkms status` and `dmesg` there, and"
+    " reboot when the cause is gone"
+)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -111,16 +119,13 @@ def twice(record: Record, source: Repository) -> dict[str, bool]:
 def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if (source := trusted(spec, record)) is None:
         return
-    keys, path, found = record.nvidia.keyring, system_files.KEYRING, ""
+    keys, path = record.nvidia.keyring, system_files.KEYRING
     mode = known(record.layout.entry(path)).mode
-    if isinstance(keys, Unknown):
-        found = f"{path} holds something else ({keys.reason})"
-    elif keys != (source.key_fingerprint,):
-        found = f"{path} holds {', '.join(keys)}" if keys else f"no key in {path}"
-    elif mode != KEYRING_MODE:
-        found = f"{path} cannot be read by everybody"
-    if found:
+    if keys != (source.key_fingerprint,) or mode != KEYRING_MODE:
+        held = keys.reason if isinstance(keys, Unknown) else ", ".join(keys or ()) or "no key"
+        found = f"{path} holds {held}{f', with mode {mode}' if mode else ''}"
         expected, action = f"the key {source.key_fingerprint}", "fetch it and check its key"
+        expected = f"{expected} alone, with mode {KEYRING_MODE}"
         yield repair(Id.DRIVER_KEYRING_REPLACED, found, expected, action)
 
 
@@ -140,32 +145,25 @@ def _files(spec: HostSpec, record: Record) -> Iterator[Finding]:
 # -- packages
 
 
-def none_known(spec: HostSpec, record: Record) -> str:
-    """Say that nobody knows what the declared driver's packages are called here."""
-    of = "for" if from_nvidia(spec) else "in the archive of"
-    driver = f"driver branch {spec.driver.branch} with {spec.driver.modules} modules"
-    return f"no packages of {driver} are known {of} {record.system.os_name}"
-
-
 def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge each package: of the flavour, of the one version, whole, and on hold as declared.
 
     What is wrong is told by package, and all that is wrong in the same way is one finding.
     """
     known(record.nvidia.packages)
-    found, driver, names = packages(spec, record), spec.driver, packages(spec, record).names
-    if not found.wanted:
-        raise CannotTell(none_known(spec, record))
-    version, hold = target(spec, found), driver.hold
+    found, driver = packages(spec, record), spec.driver
+    if not found.wanted:  # preflight refuses the host
+        return
+    version, hold, names = target(spec, found), driver.hold, found.names
     right = f"driver {version or f'of branch {driver.branch}, {driver.minimum} or newer'}"
     flavoured, whole = f"{right} with {driver.modules} modules", "whole packages, as they came"
-    other = {name: f"{name} installed" for name in names if name in found.other}
-    missing = {name: f"{name} not installed" for name in found.wanted if name not in names}
+    missing = {name: f"{name} installed" for name in names if name in found.other}
+    missing |= {name: f"{name} not installed" for name in found.wanted if name not in names}
     odd, held, damaged = dict[str, str](), dict[str, str](), dict[str, str]()
     for each in found.following:
         there = driver_version(each.version)
         if there not in (None, version):
-            odd[each.name] = f"{'driver' if len(found.versions) == 1 else each.name} {there}"
+            odd[each.name] = f"{'driver' if found.version else each.name} {there}"
         if each.held is not hold:
             held[each.name] = f"{each.name} {'not on hold' if hold else 'on hold'}"
     if libraries := " and ".join(foreign_libraries(record, found)):
@@ -173,10 +171,11 @@ def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
     damaged |= {each.package: str(each) for each in lost_files(record, names.__contains__)}
     half = [each.name for each in found.installed if not each.complete]
     damaged |= {name: f"{name} only partly installed" for name in half}
+    then = "" if record.driver.loaded is None else _then(spec)
     holding = "hold" if hold else "unhold"
     for id_, wrong, expected, action, named in (
-        (Id.DRIVER_NOT_INSTALLED, other | missing, flavoured, "install the driver", found.wanted),
-        (Id.DRIVER_VERSION_DIFFERS, odd, right, "install that version", found.telling),
+        (Id.DRIVER_NOT_INSTALLED, missing, flavoured, f"install the driver{then}", found.wanted),
+        (Id.DRIVER_VERSION_DIFFERS, odd, right, f"install that version{then}", found.telling),
         (Id.DRIVER_FILES_DAMAGED, damaged, whole, "reinstall the packages", ()),
         (Id.DRIVER_HOLD_DIFFERS, held, f"driver_hold = {hold}", f"apt-mark {holding}", ()),
     ):
@@ -185,63 +184,49 @@ def _packages(spec: HostSpec, record: Record) -> Iterator[Finding]:
             yield repair(id_, said, expected, action, (*wrong, *named))
 
 
+def _then(spec: HostSpec) -> str:
+    """Say what follows on another driver being installed under the loaded module."""
+    reboot = "" if spec.driver.reboot == "never" else ", or reboot where only that helps"
+    tested = "" if spec.smoke.run == "skip" else ", and run the smoke test again"
+    return f", reload its module{reboot}{tested}"
+
+
 def foreign_libraries(record: Record, found: Packages) -> list[str]:
     """Return the libraries that programs load, and that are not of the driver's one version."""
-    paths = (record.driver.libcuda, record.driver.libml) if len(found.versions) == 1 else ()
+    paths = (record.driver.libcuda, record.driver.libml) if found.version else ()
     named = [match for path in paths if (match := _LIBRARY.search(str(path)))]
-    return [match.string for match in named if match[1] != found.versions[0]]
+    return [match.string for match in named if match[1] != found.version]
 
 
 # -- what the next boot finds
 
 
-def unbuilt(spec: HostSpec, record: Record) -> dict[str, str]:
-    """Return the kernels for which the module is to be built, and what there is of it.
-
-    Also where DKMS has forgotten it, and would build none for a kernel to come.
-    """
-    modules, versions = if_known(record.kernel.modules, None), packages(spec, record).versions
-    if modules is None or len(versions) != 1:
-        return {}
-    there = {each: modules.get(each) for each in kernels(record)}
-    wrong = {each: it for each, it in there.items() if it != versions[0]}
-    sources = if_known(record.kernel.sources, versions)
-    if not wrong and not archive(spec, record) and versions[0] not in sources:
-        return dict.fromkeys(kernels(record)[:1], "DKMS has no source of the module")
-    return {each: f"module {it}" if it else "no module" for each, it in wrong.items()}
-
-
-def _module_name(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """A rule of modprobe's in a file of somebody's is left alone: it may be there on purpose."""
-    name, _, file = (known(record.driver.module) or "nvidia").partition(" ")
-    if packages(spec, record).installed and name != "nvidia":
-        yield report(
-            Id.DRIVER_MODULE_NAME_DIFFERS,
-            f"`modprobe nvidia` {'runs' if '/' in name else 'loads'} {name}, by {file}",
-            "nvidia",
-            "left alone, since the file is not ours: remove that rule; see whose it is",
-            f"dpkg -S {file}",
-            stops=True,
-        )
+def unbuilt(spec: HostSpec, record: Record) -> dict[str, str | None]:
+    """Return the kernels for which the module is to be built, and which version there is of it."""
+    modules, version = if_known(record.kernel.modules, None), packages(spec, record).version
+    both = kernels(record) if modules is not None and version else ()
+    return {each: there for each in both if (there := (modules or {}).get(each)) != version}
 
 
 def _kernels(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge, of the running and the next kernel, the headers to build with and the module."""
     kernel, own, found = record.kernel, archive(spec, record), packages(spec, record)
-    headers, missing = known(kernel.headers), [] if own else kernels(record)
-    for name in (each for each in missing if headers.get(each) is False):
-        said, package = f"no headers for kernel {name}", catalogue().headers_package(name)
-        expected = "headers, to build a module with"
-        yield repair(Id.DRIVER_HEADERS_MISSING, said, expected, f"install {package}", (package,))
-    asked = (kernel.installed, kernel.modules, record.packages.half_configured)
-    for each in (*asked, record.system.kernel):
+    headers = known(kernel.headers)
+    for name in () if own else kernels(record):
+        if headers.get(name) is False:
+            said, package = f"no headers for kernel {name}", catalogue().headers_package(name)
+            expected, action = "headers, to build a module with", f"install {package}"
+            yield repair(Id.DRIVER_HEADERS_MISSING, said, expected, action, (package,))
+    for each in (kernel.installed, kernel.modules, record.packages.half_configured):
         known(each)
+    running = known(record.system.kernel)
     for name, there in unbuilt(spec, record).items():
-        boot = "" if name == record.system.kernel else ", or the next boot has no GPU"
-        how = "install the distribution's" if own else "build it"
+        said = f"{f'module {there}' if there else 'no module'} for kernel {name}"
+        expected = f"module {found.version}"
+        expected += "" if name == running else ", or the next boot has no GPU"
+        action = f"{'install it from the archive' if own else 'build it'} for {name}"
         named = (*of_kernel(name), "dkms", *found.wanted)
-        said, expected = f"{there} for kernel {name}", f"module {found.versions[0]}{boot}"
-        yield repair(Id.DRIVER_MODULE_NOT_BUILT, said, expected, f"{how} for {name}", named)
+        yield repair(Id.DRIVER_MODULE_NOT_BUILT, said, expected, action, named)
 
 
 def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -255,18 +240,10 @@ def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
 # -- the running kernel
 
 
-def reboot_reason(found: Iterable[Finding]) -> str | None:
-    """Return what a reload or a reboot is owed for, in words that are the same every night."""
-    reasons = "; ".join(each.found for each in found if each.id is Id.DRIVER_MODULE_DIFFERS)
-    return shortened(reasons, _LONGEST_REASON) or None
-
-
-def uncured(at: int | Unknown) -> str:
-    """Say that a reboot did not help that was asked for at a moment, in seconds since 1970."""
-    when, remedy = "", "see `dkms status` and `dmesg` there, and reboot when the cause is gone"
-    if isinstance(at, int) and at < _YEAR_5000:
-        when = f" of {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"the reboot{when} did not help, so none follows: {remedy}"
+def reboot_reason(spec: HostSpec, record: Record) -> str | None:
+    """Return why the module is to be reloaded, or the host rebooted; the same every night."""
+    found = _module(spec, record)
+    return found.found if found else None
 
 
 def users(record: Record) -> tuple[str, ...] | Unknown:
@@ -277,56 +254,74 @@ def users(record: Record) -> tuple[str, ...] | Unknown:
     return tuple(each for each in found if each.partition(" (")[2][:-1] not in SERVICES)
 
 
-def _module(spec: HostSpec, record: Record) -> Iterator[Finding]:
+def people(record: Record) -> tuple[tuple[str, ...] | Unknown, ...]:
+    """Return whose work a reboot would end: on the GPUs, at a terminal, behind a lock."""
+    return (users(record), record.power.sessions, record.power.inhibitors)
+
+
+def against_reboot(spec: HostSpec, record: Record) -> list[str]:
+    """Return who and what stands against a reboot; what is not told is against it, too."""
+    half, holder = record.packages.half_configured, record.packages.lock_holder
+    if not isinstance(half, Unknown):
+        half = tuple(f"{each}, which is not fully installed" for each in half)
+    asked = [half, (holder,) if isinstance(holder, str) else holder or ()]
+    if spec.driver.reboot != "always":
+        asked = [*people(record), *asked]
+    each_told = ((each.reason,) if isinstance(each, Unknown) else each for each in asked)
+    return [who for told in each_told for who in told]
+
+
+def _module(spec: HostSpec, record: Record) -> Finding | None:
     """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
-    driver, kernel, id_ = record.driver, of_kernel(record.system.kernel), Id.DRIVER_MODULE_DIFFERS
-    loaded, on_disk, busy = known(driver.loaded), known(driver.on_disk), users(record)
-    found = packages(spec, record)
+    driver, found, busy = record.driver, packages(spec, record), users(record)
+    loaded, on_disk = known(driver.loaded), known(driver.on_disk)
+    free = [name for name in ("nouveau", "nova") if known(getattr(driver, name))]
     who = busy if isinstance(busy, Unknown) else some(busy, _NAMED)
     when = "" if busy == () else f", when nobody uses the GPUs (now {who})"
-    flavours = {driver.open_modules, driver.on_disk_open}
-    if free := [name for name in ("nouveau", "nova") if known(getattr(driver, name))]:
-        there = f"{' and '.join(free)} is bound to the GPUs"
-        yield repair(id_, there, "NVIDIA's module", f"reboot{when}", kernel, effect="restart")
+    named = (*found.telling, *of_kernel(record.system.kernel))
+    other_flavour = ours(spec) and driver.open_modules is (spec.driver.modules != "open")
+    if free:
+        there, expected = f"{' and '.join(free)} is bound to the GPUs", "NVIDIA's module"
+        action = f"reboot{when}"
     elif loaded is None:
-        named = (*found.wanted, *kernel)
         there, expected = "no NVIDIA module is loaded", f"module {on_disk or 'of the driver'}"
-        yield repair(id_, there, expected, "load it", named, effect="restart")
-    if loaded and on_disk and (loaded != on_disk or flavours == {True, False}):
-        there = f"module {loaded}{' of the other flavour' if loaded == on_disk else ''} is loaded"
+        action = "load it"
+    elif on_disk and (loaded != on_disk or other_flavour):
+        there = f"module {loaded}{' of the other flavour' if other_flavour else ''} is loaded"
         expected, action = f"{on_disk}, which is installed", f"load the installed module{when}"
-        yield repair(id_, there, expected, action, found.telling, effect="restart")
+        if other_flavour:
+            expected = f"{on_disk} with {spec.driver.modules} modules"
+        if spec.driver.reboot != "never":
+            action += ", or reboot where only that helps"
+    else:
+        return None
+    return repair(Id.DRIVER_MODULE_DIFFERS, there, expected, action, named, effect="restart")
 
 
 def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the loaded module; what one reboot did not cure is told, and never tried again.
 
     With ``driver_source = "present"`` somebody else keeps the driver: only what keeps a GPU from
-    working is told, and the run stops at it. A reboot that helped, of a run that was cut off before
-    it could say so, leaves a note: with it the same reason would have no reboot in half a year.
+    working is told, and the run stops at it.
     """
-    found, reboots = [*_module(spec, record)], if_known(record.power.reboots, ())
-    reason, boot, action, command = reboot_reason(found), record.system.boot_id, "", None
-    tried = [each.at for each in reboots if each.reason == reason and each.boot_id != boot]
+    if (found := _module(spec, record)) is None:
+        return
+    noted = (x for x in if_known(record.power.reboots, ()) if x.reason == found.found)
+    action, command = "", None
     if not ours(spec):
         action = "left alone with driver_source = 'present': have a driver of branch"
         action += f" {spec.driver.branch}, {spec.driver.minimum} or newer, installed and loaded"
-    elif tried:
-        action, command = uncured(tried[0]), "sudo systemctl reboot"
-    elif reason is None and record.driver.loaded and reboots:
-        noted = f"a reboot is noted that has helped ({reboots[-1].reason})"
-        expected = "no note, so that the same reason can have its reboot again"
-        yield repair(Id.DRIVER_REBOOT_NOTED, noted, expected, "delete the note")
-    for each in found:
-        left = replace(each, effect="report", action=action, command=command, stops=True)
-        yield left if action else each
+    elif any(each.boot_id != record.system.boot_id for each in noted):
+        action, command = NOT_CURED, "sudo systemctl reboot"
+    left = replace(found, effect="report", action=action, command=command, stops=True)
+    yield left if action else found
 
 
 def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     wanted, id_ = spec.driver.persistence, Id.DRIVER_PERSISTENCED_DIFFERS
     state, enabled = known(record.driver.persistenced), known(record.driver.persistenced_enabled)
-    active, now, later = state == "active", state or "not there", enabled is not False
-    right = active and later if wanted else not active and enabled is not True
+    active = state == "active"
+    right = active and enabled is not False if wanted else not active and enabled is not True
     if right or not packages(spec, record).installed:
         return
     expected, named = f"driver_persistence = {wanted}", (UNIT, "nvidia-compute-utils*")
@@ -336,9 +331,9 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield report(id_, f"{UNIT} is masked", expected, action, command)
         return
     # An upgrade stops it, and with the old module still loaded it could not start again.
-    waits = wanted and enabled is True and any(_module(spec, record))
+    waits = wanted and enabled is True and _module(spec, record)
     effect: Effect = "restart" if waits else "repair"
-    found = f"{UNIT} is {now}, and {'enabled' if enabled else 'not enabled'}"
+    found = f"{UNIT} is {state or 'not there'}, and {'enabled' if enabled else 'not enabled'}"
     action = "enable and start it" if wanted else "stop and disable it"
     yield repair(id_, found, expected, action, named, effect=effect)
 
@@ -346,37 +341,29 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what keeps the owner from the driver, by the owner's own tries to open it.
 
-    The driver makes its devices with the mode that its module was loaded with, and nvidia-modprobe
-    gives them that mode again: to change it on the device does not last. Files lie behind a folder
-    on the way, or have a mode that root chose; a link that dangles has a finding of its own.
+    The driver makes its devices with the mode that its module was loaded with, so to change it on
+    a device does not last. A link that dangles has a finding of its own.
     """
-    shut, owner = if_known(record.driver.closed, ()), layout.owner_name(spec, record)
+    owner = layout.owner_name(spec, record)
     links = {path: each.real for path, each in if_known(record.libcuda.links, {}).items()}
-    devices = [path for path in shut if path.startswith("/dev/")]
-    others = [each for each in shut if links.get(each, each) not in {None, *devices}]
-    if devices:
-        found, command = f"{owner} may not open {some(devices, _NAMED)}", f"ls -l {devices[0]}"
+    closed = if_known(record.driver.closed, ())
+    if shut := [each for each in closed if links.get(each, each) is not None]:
         yield report(
             Id.DRIVER_CLOSED,
-            found,
-            "devices that the owner may read and write",
-            "take NVreg_DeviceFile* out of modprobe's settings, or the rule of udev's away, and"
-            " reboot; or put the owner into the group that may; see who says so",
-            f"{command}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
-            stops=True,
+            f"{owner} may not use {some(shut, _NAMED)}",
+            "a driver whose devices, libraries and programs the owner may use",
+            "take back what keeps the owner out: NVreg_DeviceFile* in modprobe's settings, a rule"
+            " of udev's, the mode of a folder, or dpkg-statoverride; see who says so",
+            f"namei -l {shut[0]}; grep -rsn -e NVreg_DeviceFile -e nvidia {_SETTINGS}",
+            stops=shut[0].startswith("/dev/"),
         )
-    if others:
-        found, command = f"{owner} may not use {some(others, _NAMED)}", f"namei -l {others[0]}"
-        expected = "libraries that the owner may read, and programs that the owner may run"
-        action = "left alone, since root chose that mode, or that of a folder on the way: open it"
-        yield report(Id.DRIVER_CLOSED, found, expected, action, command)
 
 
 judge = Rules(
     *where(
         ours,
         *(_keyring, _files, _packages),
-        *(_module_name, _kernels, _initramfs),
+        *(_kernels, _initramfs),
     ),
     *where(of_gpus, _loaded),
     *where(ours, _persistenced),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -13,7 +14,6 @@ from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import Archive, Extent, Flavour, catalogue
 
-FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
 EXTENTS: tuple[Extent, ...] = ("compute", "full")
 
 
@@ -37,14 +37,8 @@ def trusts_nvidia(spec: HostSpec) -> bool:
     return ours(spec) and (from_nvidia(spec) or spec.cuda.toolkit)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository:
-    """The declared repository, for one host.
-
-    + url: without a slash at its end
-    + key_fingerprint: 40 upper-case hexadecimal digits
-    + keyring_sha256: digest of its cuda-keyring package
-    """
+class Repository(NamedTuple):
+    """The declared repository, for one host; no slash at the URL's end, digits in one case."""
 
     url: str
     key_fingerprint: str
@@ -71,7 +65,7 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
     if not fingerprint or not digest:
         return "declare `driver_key_fingerprint` and `driver_keyring_sha256` of that repository"
     url = declared.url_for(release.distro if release else "", arch or "")
-    return Repository(url=url, key_fingerprint=fingerprint.upper(), keyring_sha256=digest.lower())
+    return Repository(url, fingerprint.upper(), digest.lower())
 
 
 def archive(spec: HostSpec, record: Record) -> Archive | None:
@@ -84,16 +78,9 @@ def archive(spec: HostSpec, record: Record) -> Archive | None:
     return catalogue().archives.get(str(record.system.os_id))
 
 
-def next_kernel(record: Record) -> str | None:
-    """Return the kernel that the next boot takes; None where it cannot be told."""
-    if if_known(record.kernel.installed, None) is None:
-        return None
-    return record.kernel.newest or if_known(record.system.kernel, None)
-
-
 def kernels(record: Record) -> tuple[str, ...]:
-    """Return the running kernel and, where it is another, the next one."""
-    both = (if_known(record.system.kernel, None), next_kernel(record))
+    """Return the running kernel and, where it is another, the one that the next boot takes."""
+    both = (if_known(record.system.kernel, None), record.kernel.newest)
     return tuple(dict.fromkeys(name for name in both if name))
 
 
@@ -123,10 +110,10 @@ class Packages:
         return tuple(each for each in self.installed if plain(each.name) not in self.apart)
 
     @property
-    def versions(self) -> tuple[str, ...]:
-        """The driver versions that are there, oldest first."""
-        found = {driver_version(package.version) for package in self.following}
-        return tuple(sorted((v for v in found if v), key=Version))
+    def version(self) -> str | None:
+        """The one driver version that is there; None where there is none, or several are."""
+        found = {driver_version(package.version) for package in self.following} - {None}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def telling(self) -> tuple[str, ...]:
@@ -139,22 +126,24 @@ class Packages:
 
 def packages(spec: HostSpec, record: Record) -> Packages:
     """Sort the installed packages; one that is not told is as if it were not there."""
-    own, branch, flavour = archive(spec, record), spec.driver.branch or 0, spec.driver.modules
+    own, driver, kernels_ = archive(spec, record), spec.driver, kernels(record)
+    branch, mine = driver.branch or 0, driver.modules
+    other: Flavour = "proprietary" if mine == "open" else "open"
     known = catalogue().distributions if from_nvidia(spec) else {}
     source = own or known.get(str(record.system.os_id))
-    declared = source.driver(branch, flavour, spec.driver.packages) if source else None
-    names, modules = dict[str, set[str]](), dict[str, list[str]]()
-    built_for = kernels(record) if own else ()
-    for each in FLAVOURS:
-        both = [source.driver(branch, each, kind) or () for kind in EXTENTS] if source else []
-        names[each] = set().union(*both)
-        modules[each] = [own.kernel_package(branch, each, k) for k in built_for if own]
-    another = next(each for each in FLAVOURS if each != flavour)
-    wanted = (*(declared or ()), *modules[flavour])
-    other = (names[another] - names[flavour]) | {*modules[another]}
-    of_kernels = {*modules[flavour], *modules[another], *of_series(spec, record)}
+
+    def named(flavour: Flavour, *extents: Extent) -> list[str]:
+        found = (source.driver(branch, flavour, each) or () for each in extents if source)
+        return [name for names in found for name in names]
+
+    def for_kernels(flavour: Flavour) -> list[str]:
+        return [own.kernel_package(branch, flavour, kernel) for kernel in kernels_] if own else []
+
+    wanted = [*named(mine, driver.packages), *for_kernels(mine)]
+    others = {*named(other, *EXTENTS)} - {*named(mine, *EXTENTS)} | {*for_kernels(other)}
+    of_kernels = {*for_kernels(mine), *for_kernels(other), *of_series(spec, record)}
     apart = of_kernels | {*(own.apart if own else ())}
-    certain = {*wanted, *other, *of_kernels}
+    certain = {*wanted, *others, *of_kernels}
     installed = tuple(
         each
         for each in if_known(record.nvidia.packages, ())
@@ -162,7 +151,7 @@ def packages(spec: HostSpec, record: Record) -> Packages:
         or (plain(each.name) not in apart and is_driver(each.name, each.version))
     )
     return Packages(
-        wanted=wanted, other=frozenset(other), installed=installed, apart=frozenset(apart)
+        wanted=tuple(wanted), other=frozenset(others), installed=installed, apart=frozenset(apart)
     )
 
 
@@ -171,27 +160,25 @@ def of_series(spec: HostSpec, record: Record) -> tuple[str, ...]:
 
     Not among those that are wanted: where the newest kernel is not installed, they would bring it.
     """
-    own, newest = archive(spec, record), next_kernel(record) or ""
-    branch, flavour = spec.driver.branch or 0, spec.driver.modules
-    name = own.series_package(branch, flavour, newest) if own else None
-    return (name,) if name else ()
+    own, driver = archive(spec, record), spec.driver
+    named = (
+        own.series_package(driver.branch or 0, driver.modules, newest)
+        for newest in kernels(record)[-1:]
+        if own
+    )
+    return tuple(filter(None, named))
 
 
 def target(spec: HostSpec, found: Packages) -> str | None:
     """Return the one version that all packages must have, None = the newest of the branch.
 
-    Where none is declared that is the version of most of the declared packages that are there,
-    then of most packages, as long as it will do.
+    Where none is declared that is the version of most of the declared packages that are there, as
+    long as it will do: companions alone are no driver to keep to.
     """
     if spec.driver.version is not None:
         return spec.driver.version
-    if not any(name in found.names for name in found.wanted):
-        return None  # what is there are companions, and no driver to keep to
-    votes: Counter[str] = Counter()
-    for package in found.following:
-        version = driver_version(package.version)
-        if version and will_do(spec, version):
-            votes[version] += 1000 if package.name in found.wanted else 1
+    there = [driver_version(each.version) for each in found.following if each.name in found.wanted]
+    votes = Counter(each for each in there if each and will_do(spec, each))
     return max(votes, key=lambda each: (votes[each], Version(each)), default=None)
 
 

@@ -21,7 +21,7 @@ class File:
     + content: not part of the repr: it may hold what is nobody else's to see
     + mode: four octal digits, e.g. "0644"
     + owner: the user it is given to; None: the user who writes it
-    + id, expected: of the finding that it differs; no finding tells it where there is no id
+    + id: of the finding that it differs; no finding tells it where there is none
     """
 
     path: str
@@ -29,7 +29,6 @@ class File:
     mode: str = "0644"
     owner: str | None = None
     id: Id | None = None
-    expected: str = ""
 
     @property
     def name(self) -> str:
@@ -60,7 +59,7 @@ def judge(record: Record, files: Iterable[File]) -> Iterator[Finding]:
     """Find those of our files that are not as they should be."""
     for file in files:
         if file.id and (said := differs(record, file)):
-            yield repair(file.id, said[0], file.expected or said[1], f"write {file.path}")
+            yield repair(file.id, *said, f"write {file.path}")
 
 
 @lru_cache(maxsize=64)  # most are the same for every host

@@ -58,11 +58,9 @@ class Id(StrEnum):
     DRIVER_HEADERS_MISSING = "driver.headers-missing"
     DRIVER_HOLD_DIFFERS = "driver.hold-differs"
     DRIVER_MODULE_NOT_BUILT = "driver.module-not-built"
-    DRIVER_MODULE_NAME_DIFFERS = "driver.module-name-differs"
     DRIVER_BLACKLIST_DIFFERS = "driver.blacklist-differs"
     DRIVER_INITRAMFS_STALE = "driver.initramfs-stale"
     DRIVER_MODULE_DIFFERS = "driver.module-differs"
-    DRIVER_REBOOT_NOTED = "driver.reboot-noted"
     DRIVER_CLOSED = "driver.closed"
     DRIVER_PERSISTENCED_DIFFERS = "driver.persistenced-differs"
 

@@ -116,7 +116,8 @@ def judged(
 def _waits(each: Finding) -> bool:
     if each.id in _OF_THE_CHECKOUT:
         return each.acts or each.stops
-    return each.id.stage in _USED_BY_RUNS and each.acts and not each.stops
+    uses = each.id.stage in _USED_BY_RUNS and each.id not in driver.UNDER_A_RUN
+    return uses and each.acts and not each.stops
 
 
 def _deferred(each: Finding, runs: str) -> Finding:

@@ -36,11 +36,6 @@ def owners(spec: HostSpec) -> tuple[str, ...]:
     return (spec.paths.cache, spec.paths.training_parent, spec.paths.state, *build)
 
 
-def ours(spec: HostSpec) -> tuple[str, ...]:
-    """Return the directories this project keeps, parents first."""
-    return (*roots(spec), *owners(spec))
-
-
 def owner(spec: HostSpec, record: Record) -> str | Unknown | None:
     """Return who runs what is deployed; None without root, where nobody's could be given away."""
     return (spec.owner or record.system.user) if spec.privilege == "sudo" else None

@@ -21,17 +21,13 @@ from pyinfra_gpu.drift.rules import if_known, known, running, where
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage, PciGpu, Record
 from pyinfra_gpu.packages import files
-from pyinfra_gpu.packages.names import is_driver, is_helper, names_its_version, plain
+from pyinfra_gpu.packages.names import is_driver, plain
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.stacks import Archive, catalogue
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
 INSTALLS = {Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS, Id.DRIVER_FILES_DAMAGED}
-"""Findings that are repaired by installing other packages of the driver.
-
-Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
-say, in the driver stage, which writes nothing else then.
-"""
+"""Findings that are repaired by installing other packages of the driver."""
 
 BUILDS = INSTALLS | {Id.DRIVER_MODULE_NOT_BUILT}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
@@ -77,16 +73,14 @@ def _devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
         action = f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}"
         yield stop(id_, found, f"gpu_count = {spec.gpu.count}", action)
         return
-    wanted = spec.gpu.model
+    wanted, names = spec.gpu.model, {each: _model(each) for each in there}
     ids = catalogue().gpus[wanted].pci_ids if wanted else ()
-    for each in there:
-        name = _model(each)
-        if wanted and each.pci_id not in ids and (ids or name):
-            found = f"{each.address} is {each.pci_id}{f', {name}' if name else ''}"
-            expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
-            action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
-            yield stop(id_, found, expected, action)
-            break
+    others = [x for x in there if wanted and x.pci_id not in ids and (ids or names[x])]
+    for each in others[:1]:
+        found = f"{each.address} is {', '.join(filter(None, (each.pci_id, names[each])))}"
+        expected = " ".join([f"gpu_model = {wanted!r}", *(f"({each})" for each in ids)])
+        action = f"correct `gpu_model`, or see what it is with `lspci -nn -s {each.address}`"
+        yield stop(id_, found, expected, action)
     if without_window := [each.address for each in there if each.bar1 is False]:
         found = f"{', '.join(without_window)} has no BAR1 aperture"
         action = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
@@ -116,18 +110,17 @@ def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
 def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
     known(record.system.os_id, "which distribution it runs")
-    source = repository(spec, record) if from_nvidia(spec) else None
-    found, expected = driver.none_known(spec, record), "packages of the declared driver"
-    action = "install the driver yourself and declare `driver_source = 'present'`"
+    source, action = repository(spec, record) if from_nvidia(spec) else None, ""
+    found = f"no packages of driver branch {spec.driver.branch} with {spec.driver.modules} modules"
+    found += f" are known for {record.system.os_name}"
     if isinstance(source, str):
-        found, expected = source, "a package repository of NVIDIA's for this host"
-        action = "declare `driver_repository_url` with its key and keyring, or"
-        action += " `driver_source = 'present'`"
+        found, action = source, "declare `driver_repository_url` with its key and keyring, or "
     elif packages(spec, record).wanted:
         return
-    elif not from_nvidia(spec):
-        action = f"declare `driver_source = 'nvidia'`, or {action}"
-    yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, expected, action)
+    elif source is None:
+        action = "declare `driver_source = 'nvidia'`, or "
+    action += "install the driver yourself and declare `driver_source = 'present'`"
+    yield stop(Id.PREFLIGHT_INCOMPATIBLE, found, "packages of the declared driver", action)
 
 
 def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
@@ -161,36 +154,35 @@ def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Parts of a driver that the declared one's archive does not have."""
+    """Find packages of another driver, which conflict with the declared one or mix with it.
+
+    Where NVIDIA's is declared: those of a distribution's archive, and, if the driver moves, what
+    is left of one. Its firmware may be the same file in both, over which the installation stumbles.
+    Where the distribution's is declared: NVIDIA's, and another series of the archive ("580-open"
+    and "580-server-open").
+    """
     rows = known(record.nvidia.packages, "the installed NVIDIA packages")
     own, moves = archive(spec, record), bool(due(spec, record) & INSTALLS)
-    if own is None and not from_nvidia(spec):
-        return
-    names = [plain(each.name) for each in rows if _of_another(each, own, moves)]
-    where_ = "is installed, of another driver" if own else "came from the distribution's archive"
-    keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
-    if names:
+
+    def in_the_way(each: NvidiaPackage) -> bool:
+        of_driver = is_driver(each.name, each.version)
+        of_kernel = each.name.startswith(_OF_KERNELS)
+        if own is not None:
+            mine = plain(each.name) in own.apart or own.series in each.name
+            return (of_driver or of_kernel) and not mine
+        marked = _OF_AN_ARCHIVE.search(each.version) is not None
+        return of_kernel or (marked and (of_driver or moves))
+
+    names = [plain(each.name) for each in rows if in_the_way(each)]
+    if names and (own or from_nvidia(spec)):
+        where_ = (
+            "is installed, of another driver" if own else "came from the distribution's archive"
+        )
+        keep = "`driver_source = 'nvidia'`" if own else "`driver_source = 'distribution'`"
         remove = f"remove them with `sudo apt-get purge {' '.join(names)}`"
         action = f"{remove}, or declare {keep} to keep that driver, or 'present' to keep what is"
         expected = "no other driver's packages"
         yield stop(_OTHER, f"{some(names, 3)} {where_}", expected, f"{action} there")
-
-
-def _of_another(each: NvidiaPackage, own: Archive | None, moves: bool) -> bool:
-    """Tell whether it is of another driver, or is left of one and in the way.
-
-    Of NVIDIA's repository, or another series of the archive, which conflicts with the declared one
-    ("580-open" and "580-server-open"), where the distribution's is declared. Firmware of the very
-    version that NVIDIA's repository has is the same file in both, over which the installation
-    stumbles; with the helper NVIDIA's driver conflicts.
-    """
-    row, of_kernel = (each.name, each.version), each.name.startswith(_OF_KERNELS)
-    if own is not None:
-        mine = plain(each.name) in own.apart or own.series in each.name
-        return (is_driver(*row) or of_kernel) and not mine
-    marked = _OF_AN_ARCHIVE.search(each.version) is not None
-    left = (marked and names_its_version(*row)) or is_helper(*row)
-    return of_kernel or (marked and is_driver(*row)) or (moves and left)
 
 
 def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:

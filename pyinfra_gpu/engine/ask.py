@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
@@ -115,7 +115,25 @@ class Program:
             raise TooMuchError(f"it sent more than {self._most >> 10} KiB")
         return self._channel.recv_exit_status()
 
-    def settle(self) -> None:
+    def heard(self, stdin: str | None, *, show: bool) -> tuple[int, CommandOutput]:
+        """Let it work to its end; return how it ended, and what it printed."""
+        settling = _beside(self._settle)
+        try:
+            if stdin:
+                self.say(f"{stdin}\n".encode())
+            self.end_input()
+            output = util.read_output_buffers(
+                *(self.lines(), self.lines(errors=True)),
+                timeout=None,
+                print_output=show,
+                print_prefix=self._host.print_prefix,
+            )
+            return self.ended(), output
+        finally:
+            settling.kill(block=False)
+            self.close()
+
+    def _settle(self) -> None:
         """Close its channel where it has ended, and no more comes of what it printed.
 
         A program that it left behind may hold its output open for ever. sshd tells of the end
@@ -174,18 +192,33 @@ def abandon(host: Host) -> None:
     _beside(lambda: transport.drop(host.connector))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a command said.
+
+    + ok: whether it ended with 0
+    + stdout: its lines; lines: those of both channels
+    + lost: why it was not heard to its end, a clause: it took too long, or the connection broke
+    """
+
+    ok: bool
+    stdout: tuple[str, ...]
+    lines: tuple[str, ...]
+    lost: str = ""
+
+
 def run(
     state: State,
     host: Host,
-    command: str | StringCommand,
+    command: str,
     run_as: dict[str, Any],
     *,
     seconds: float,
     most: int = LONGEST_OUTPUT,
     show: bool = False,
     **arguments: Any,
-) -> tuple[bool, CommandOutput]:
-    """Run a command on a host as pyinfra does; return whether it ended well, and what it printed.
+) -> Answer:
+    """Run a command on a host as pyinfra does, and return what it said.
 
     + command: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments, over those of the operation and of the host's data
@@ -195,77 +228,58 @@ def run(
 
     Raises OSError where it takes longer, or prints more, and whatever a lost connection raises.
     """
-    show = show or state.print_output
-    whole = StringCommand(command) if isinstance(command, str) else command
+    show, whole = show or state.print_output, StringCommand(command)
     given = _arguments(state, host, run_as | arguments)
     with within(seconds, "it did not answer"):
         if not _lasts(host):
             ok, output = host.run_shell_command(
                 whole, print_output=show, print_input=state.print_input, **given
             )
-            lines = [util.OutputLine(x.buffer_name, without_escapes(x.line)) for x in output]
-            return ok, CommandOutput(lines)
-        stdin, codes = given.pop("_stdin", None), given.pop("_success_exit_codes", None)
+        else:
+            stdin, codes = given.pop("_stdin", None), given.pop("_success_exit_codes", None)
 
-        def execute() -> tuple[int, CommandOutput]:
-            made = util.make_unix_command_for_host(state, host, whole, **given)
-            if state.print_input:
-                echo(f"{host.print_prefix}>>> {made}", err=True)
-            return _to_its_end(Program(host, made.get_raw_value(), most), host, stdin, show)
+            def execute() -> tuple[int, CommandOutput]:
+                made = util.make_unix_command_for_host(state, host, whole, **given)
+                if state.print_input:
+                    echo(f"{host.print_prefix}>>> {made}", err=True)
+                return Program(host, made.get_raw_value(), most).heard(stdin, show=show)
 
-        status, output = util.execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
-        return status in (codes or [0]), output
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What a command said.
-
-    + ok: whether it ended with 0
-    + stdout: its lines; lines: those of both channels
-    + late, lost: whether it took too long, or the connection broke
-    """
-
-    ok: bool
-    stdout: tuple[str, ...]
-    lines: tuple[str, ...]
-    late: bool = False
-    lost: bool = False
+            status, output = util.execute_command_with_sudo_retry(host, given, execute)  # type: ignore[arg-type]
+            ok = status in (codes or [0])
+    said = [(line.buffer_name, without_escapes(line.line)) for line in output]
+    stdout = tuple(line for name, line in said if name == "stdout")
+    return Answer(ok=ok, stdout=stdout, lines=tuple(line for _, line in said))
 
 
 def ask(
     state: State,
     host: Host,
-    command: str | StringCommand,
+    command: str,
     run_as: dict[str, Any],
     *,
     seconds: float,
     what: str | None = None,
-    stream: bool = False,
     **arguments: Any,
 ) -> Answer:
-    """Run a shell command on the host, inside a FunctionCommand, and return what it said.
+    """Run a command on a host inside a FunctionCommand: a host that is lost is an answer, too.
 
     + what: what it does; told now, and every half minute while it lasts
     + the others: as in `run`; most often one of `deadlines` as seconds
-
-    A connection that breaks, and a host that does not answer in time, is an answer that is not ok.
     """
     teller = gevent.spawn(_tell, host, what) if what else None
     try:
-        ok, output = run(state, host, command, run_as, seconds=seconds, show=stream, **arguments)
-    except TimeoutError as error:
-        return Answer(ok=False, stdout=(), lines=(str(error),), late=True)
+        answer = run(state, host, command, run_as, seconds=seconds, **arguments)
     except Exception as error:  # whatever the transport raises when the peer is gone
-        text = f"the connection was lost ({error!r})"
-        return Answer(ok=False, stdout=(), lines=(text,), lost=True)
+        late = isinstance(error, TimeoutError)
+        why = str(error) if late else f"the connection was lost ({error!r})"
+        return Answer(ok=False, stdout=(), lines=(why,), lost=why)
     finally:
         if teller is not None:
             teller.kill(block=False)
     connection = transport.transport_of(host.connector)
-    lost = connection is not None and not connection.is_active()  # it died under the command
-    stdout, lines = tuple(output.stdout_lines), tuple(output.output_lines)
-    return Answer(ok=ok, stdout=stdout, lines=lines, lost=lost)
+    if connection is not None and not connection.is_active():  # it died under the command
+        return replace(answer, lost="the connection was lost")
+    return answer
 
 
 def _tell(host: Host, what: str) -> None:
@@ -297,8 +311,7 @@ def start(
     if not _lasts(host):
         return None
     given = _arguments(state, host, run_as)
-    for key in ("_stdin", "_success_exit_codes"):
-        given.pop(key, None)
+    given = {key: given[key] for key in given if key not in ("_stdin", "_success_exit_codes")}
     command = util.make_unix_command_for_host(state, host, StringCommand(text), **given)
     with within(seconds, "no program began"):
         return Program(host, command.get_raw_value(), most, as_one=as_one)
@@ -316,27 +329,6 @@ def _arguments(state: State, host: Host, given: dict[str, Any]) -> dict[str, Any
     ours = {**known, **given}
     keys = (each for each in CONNECTOR_ARGUMENT_KEYS if each not in _NOT_OURS)
     return {key: ours[key] for key in keys if key in ours}
-
-
-def _to_its_end(
-    program: Program, host: Host, stdin: str | None, show: bool
-) -> tuple[int, CommandOutput]:
-    settling = _beside(program.settle)
-    try:
-        if stdin:
-            program.say(f"{stdin}\n".encode())
-        program.end_input()
-        output = util.read_output_buffers(
-            program.lines(),
-            program.lines(errors=True),
-            timeout=None,
-            print_output=show,
-            print_prefix=host.print_prefix,
-        )
-        return program.ended(), output
-    finally:
-        settling.kill(block=False)
-        program.close()
 
 
 def _text(line: bytes) -> str:

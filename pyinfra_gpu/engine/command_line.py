@@ -12,7 +12,6 @@ it cannot read as a group of hosts. Nothing of a host's data is shown, which may
 
 from __future__ import annotations
 
-import ast
 import logging
 import re
 import signal
@@ -22,12 +21,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from traceback import extract_tb
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+from pydantic import Field, TypeAdapter, ValidationError
 from pyinfra import logger, state
 from pyinfra.api.exceptions import ConnectorDataTypeError, DeployError, PyinfraError
 from pyinfra.api.host import Host
@@ -36,17 +35,19 @@ from pyinfra.connectors.base import host_to_connector_data
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
-from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import exec_file, parse_cli_arg
 
-from pyinfra_gpu import host_names
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.errors import shown
 from pyinfra_gpu.text import without_escapes
 
 _ENTRY = 'a name or (name, {"key": value})'
+_Name = Annotated[str, Field(min_length=1)]
+_GROUP: TypeAdapter[Any] = TypeAdapter(
+    tuple[list[_Name | tuple[_Name, dict[str, Any]]], dict[str, Any]]
+)
+_NO_ADDRESS = re.compile(r"[\s@]|^[^:]*:[0-9]+$")
 _GOES_ON = (
     "--> interrupted: a command that was begun goes on on its host; the next run waits for it and"
     " finishes what is left"
@@ -70,8 +71,7 @@ def begin() -> None:
     wants_all = options.get("debug") or options.get("debug_all") or options.get("verbosity")
     if _deploys(options) and not wants_all:  # `exec` and `fact` are run for what they print
         logger.addFilter(Folded())
-    only_looks = options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]
-    if only_looks and not sys.stdin.isatty():
+    if options.get("dry") and not sys.stdin.isatty():
         # It would ask whether to go on without a host, and end in a traceback. The exit code says
         # that one was not reached; a run that acts is refused by `problems`.
         program._set_fail_prompts = lambda state, config: None
@@ -83,7 +83,8 @@ def _interrupt() -> None:
     It disconnects through the same pool that waits for the hosts' commands.
     """
     if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
-        journal.interrupt()
+        if book := journal.current():
+            book.interrupted = True  # what fails from here on is no fault of a host
         state.pool.kill(block=False)
 
 
@@ -130,7 +131,6 @@ def check(arguments: Sequence[str]) -> None:
 
     + arguments: pyinfra's command line without the program name
     """
-    ensure_ssh_folder()
     errors = problems(arguments)
     for error in errors:
         click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
@@ -149,11 +149,6 @@ def require_folder(deploy_file: str) -> None:
     home = Path(deploy_file).resolve().parent
     if Path.cwd().resolve() != home:
         raise DeployError(f"run pyinfra in {home} (cd there, or add --chdir {home})")
-
-
-def ensure_ssh_folder() -> None:
-    """Make ~/.ssh where it is missing, as ssh itself does before it stores a host's key."""
-    Path("~/.ssh").expanduser().mkdir(mode=0o700, exist_ok=True)
 
 
 def problems(arguments: Sequence[str]) -> list[str]:
@@ -185,12 +180,12 @@ def problems(arguments: Sequence[str]) -> list[str]:
 
 def _wrong_data(host: Host) -> str | None:
     """Return what is wrong with one host's data, whatever it is: it must hide no other's."""
-    if fault := host_names.name_problem(host.name):
-        return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
-    address = host.data.get("ssh_hostname") or host.name
-    if host.connector_cls is SSHConnector and (fault := host_names.unresolvable(address)):
-        where = "its name" if address is host.name else "ssh_hostname"
-        return f"host {host.name}: {where} = {shown('', address)} {fault}; correct it"
+    address = str(host.data.get("ssh_hostname") or host.name)
+    if host.connector_cls is SSHConnector and _NO_ADDRESS.search(address):
+        return (
+            f"host {host.name!r}: {address!r} is no address: a user is declared as ssh_user, a port"
+            " as ssh_port"
+        )
     try:
         kind = host.connector_cls
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
@@ -252,7 +247,7 @@ def _load(options: Mapping[str, Any]) -> Inventory | str:
     folders = tuple(options.get("group_data") or ())
     pairs = (item.split("=", 1) for item in options.get("data") or ())
     try:
-        if Path(name).is_file() and (wrong := next(_wrong_groups(name, folders), None)):
+        if Path(name).is_file() and (wrong := next(_wrong_groups(name), None)):
             return f"{name}: group {wrong}"
         inventory: Inventory = make_inventory(
             name,
@@ -260,19 +255,12 @@ def _load(options: Mapping[str, Any]) -> Inventory | str:
             override_data={key: parse_cli_arg(value) for key, value in pairs},
             group_data_directories=folders,
         )
-    except PyinfraError as error:
-        return str(error)
-    except SyntaxError as error:
-        return f"{error.filename} line {error.lineno}: {error.msg}"
-    except UnexpectedExternalError as error:  # without the traceback through pyinfra
-        cause = error.exception
-        lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
-        where = f" line {lines[-1]}" if lines else ""
-        hint = "; is a comma missing between two hosts?" if "not callable" in str(cause) else ""
-        return f"{error.filename}{where}: {type(cause).__name__}: {cause}{hint}"
-    except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
+    except Exception as error:  # whatever the file does, and pyinfra with it
+        cause = getattr(error, "exception", error)  # without the traceback through pyinfra
+        if isinstance(cause, PyinfraError):
+            return str(cause)
         return (
-            f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
+            f"{name} is not an inventory ({type(cause).__name__}: {cause}); it is a Python file"
             f" with lists of {_ENTRY}, such as inventories/lab.py"
         )
     if len(inventory):
@@ -300,42 +288,29 @@ def _meant(inventory: Inventory, patterns: Iterable[str]) -> list[Host]:
     return found
 
 
-def _wrong_groups(file: str, group_data: Sequence[str]) -> Iterator[str]:
+def _wrong_groups(file: str) -> Iterator[str]:
     """Yield what pyinfra would pass over, or read otherwise than it is written."""
-    folders = [Path("group_data"), Path(file).parent / "group_data", *map(Path, group_data)]
-    with_data = {"all"} | {each.stem for folder in folders for each in folder.glob("*.py")}
-    nodes = ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"), file))
-    imports = (each.names for each in nodes if isinstance(each, ast.Import | ast.ImportFrom))
-    imported = {each.asname or each.name for names in imports for each in names}
-    said: dict[str, dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
     for name, value in exec_file(file, return_locals=True).items():
-        if name.startswith("_") or name in imported:
+        if name.startswith("_") or not isinstance(value, list | tuple | AbstractSet | Iterator):
             continue
-        hosts, data = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
-        if isinstance(hosts, list) and isinstance(data, dict):
-            yield from (f"{name}, {fault}" for fault in _wrong_entries(hosts, said))
-        elif name in with_data or isinstance(value, tuple | AbstractSet | Iterator):
+        group = value if isinstance(value, tuple) and len(value) == 2 else (value, {})
+        try:
+            hosts, _ = _GROUP.validate_python(group, strict=True)
+        except ValidationError as error:
+            place = error.errors()[0]["loc"]
+            entry = f", entry {int(place[1]) + 1}," if place[:1] == (0,) and place[1:] else ""
             yield (
-                f"{name} is a {type(value).__name__}, and has to be a list of {_ENTRY} each, or"
-                " (list, data); a variable that is no group begins with an underscore"
+                f"{name}{entry} has to be a list of {_ENTRY} each, or (list, data); a variable that"
+                " is no group begins with an underscore"
             )
-
-
-def _wrong_entries(hosts: list[Any], said: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Yield what is wrong with a group's entries; `said` is each host's data by now."""
-    for number, entry in enumerate(hosts, 1):
-        pair = (entry, {}) if isinstance(entry, str) else entry
-        if not (isinstance(pair, tuple) and [*map(type, pair)] == [str, dict] and pair[0]):
-            yield f"entry {number} has to be {_ENTRY}, and is a {type(entry).__name__}"
             continue
-        host, data = pair
-        before = said.setdefault(host, {})
-        if differing := [str(key) for key in data if before.get(key, data[key]) != data[key]]:
-            yield (
-                f"entry {number}: host {shown('', host)} is declared twice, and"
-                f" {', '.join(differing[:3])} differs: declare it once"
-            )
-        before.update(data)
+        for host, data in ((each, {}) if isinstance(each, str) else each for each in hosts):
+            before = known.setdefault(host, {})
+            if differing := [key for key in data if before.get(key, data[key]) != data[key]]:
+                names = ", ".join(differing[:3])
+                yield f"{name}: {host} is declared twice, and {names} differs: declare it once"
+            before.update(data)
 
 
 _TABLES = ("--> Detected changes:", "--> Results:")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pyinfra import host, logger, state
 from pyinfra.api import deploy, operation
@@ -39,29 +39,24 @@ Commands = Generator[Any, None, None]
 
 Operation = Callable[..., OperationMeta]
 """An operation of ours: adds itself to the run. Its `repairs` are the findings that it claims."""
-
 Body = Callable[["HostSpec", Record], Commands]
-"""What looks for itself: given what is declared and what is there, yields what is to be done."""
-
+"""Given what is declared and what is there, yields what is to be done."""
 RepairBody = Callable[["HostSpec", Record, Findings], Commands]
-"""An operation's body: also given the findings it claims and has to act on; there is one at least.
-"""
+"""The same, also given the findings it claims and has to act on; there is one at least."""
+Decorator = Callable[[RepairBody], Operation]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Refusal(FunctionCommand):
     """A command that fails its host, and does nothing there."""
 
 
-def converging(
-    concern: Concern, *, repairs: tuple[Id, ...], hint: str = "", stops: bool = True
-) -> Callable[[RepairBody], Operation]:
+def converging(concern: Concern, *, repairs: tuple[Id, ...], hint: str = "") -> Decorator:
     """Turn a generator of commands into one of our operations.
 
     + concern: the module of `drift/` that judges what this operation acts on
     + repairs: the findings it claims
     + hint: what to look at where it did its work and the finding is still there, a clause
-    + stops: whether the run stops on a host where that is so; else the later stages do their work,
-      and the run still fails for that host at its end
 
     A host that cannot be looked at, or does not tell what has to be known, is refused, and so is
     one with a finding at which the run stops. What is found goes into the journal. With nothing to
@@ -76,22 +71,19 @@ def converging(
                 yield refusal
             elif found.acting:
                 yield from body(spec, record, found.acting)
-                yield verify(concern, spec, *found.acting.ids, hint=hint, stops=stops)
+                yield verify(concern, spec, *found.acting.ids, hint=hint)
             else:
                 host.noop(concern.summary(spec, record) or "nothing is declared for it here")
 
-        return looking(concern.STAGE, claims=repairs, documented=body)(converge)
+        return looking(concern.STAGE, claims=repairs)(_named(converge, body))
 
     return decorator
 
 
-def looking(
-    stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
-) -> Callable[[Body], Operation]:
+def looking(stage: Stage, *, claims: tuple[Id, ...]) -> Callable[[Body], Operation]:
     """Turn a generator of commands into an operation that is handed the host's record.
 
     + claims: the findings that it answers for
-    + documented: whose name and docstring the operation gets; the body's where not given
 
     It is a plain pyinfra operation that takes the host's specification as `spec`, run as root
     where data allows it, with some additions: a host that cannot be looked at is refused; the host
@@ -101,31 +93,53 @@ def looking(
 
     def decorator(body: Body) -> Operation:
         def wrapper(spec: HostSpec) -> Commands:
-            planning = not executing()
-            if planning and state.inventory.get_host(host.name) in state.failed_hosts:
-                return  # a plan has refused it already; what follows would only repeat that
-            with journal.timed(stage):
-                try:
-                    for command in _commands(stage, spec, body):
-                        if not isinstance(command, Refusal):
-                            lease.ensure(state, host, spec)
-                        yield _contained(stage, command)
-                        forget()
-                except GeneratorExit:
-                    # pyinfra drops the generator where a command failed. Ours have said why; a
-                    # stock command has printed its output above.
-                    if not planning:
-                        sentence = f"{host.name}: {stage}: {_SEE_ABOVE}"
-                        journal.problem(stage, sentence, unless_known=True)
-                    raise
-                except lease.LeaseError as error:
-                    yield refuse(stage, f"{host.name}: {error}")
-                except Exception as error:  # one host's failure is one host's failure
-                    yield refuse(stage, broken(state, host.name, stage, error))
+            yield from _guarded(stage, spec, body)
 
-        return _with_privilege(wrapper, documented or body, claims)
+        made: Any = operation()(_named(wrapper, body))
+
+        def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
+            if not isinstance(spec, HostSpec):
+                raise DeployError(f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
+            # One line for all hosts: pyinfra orders operations by the lines of their callers.
+            arguments = {**as_root(spec), **arguments}
+            return cast(OperationMeta, made(spec=spec, name=name, **arguments))
+
+        call.repairs = frozenset(claims)  # type: ignore[attr-defined]
+        return _named(call, body)
 
     return decorator
+
+
+def _guarded(stage: Stage, spec: HostSpec, body: Body) -> Commands:
+    planning, started = not executing(), time.monotonic()
+    if planning and state.inventory.get_host(host.name) in state.failed_hosts:
+        return  # a plan has refused it already; what follows would only repeat that
+    entry = journal.entry(stage)
+    try:
+        for command in _commands(stage, spec, body):
+            if not isinstance(command, Refusal):
+                lease.ensure(state, host, spec)
+            yield _contained(stage, command)
+            forget()
+    except GeneratorExit:
+        # pyinfra drops the generator where a command failed. Ours have said why; a stock command
+        # has printed its output above.
+        if not (planning or entry.problem):
+            journal.problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}")
+        raise
+    except lease.LeaseError as error:
+        yield refuse(stage, f"{host.name}: {error}")
+    except Exception as error:  # one host's failure is one host's failure
+        yield refuse(stage, broken(state, host.name, stage, error))
+    finally:
+        entry.seconds += time.monotonic() - started
+
+
+def _named(function: F, after: Callable[..., object]) -> F:
+    """Give it another's name and words, but not its signature, which pyinfra reads."""
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, attribute, getattr(after, attribute))
+    return function
 
 
 def _commands(stage: Stage, spec: HostSpec, body: Body) -> Commands:
@@ -136,30 +150,9 @@ def _commands(stage: Stage, spec: HostSpec, body: Body) -> Commands:
     if record is None:
         yield unreadable(stage)
         return
-    journal.saw(record)
+    if book := journal.current():
+        book.saw(host.name, record)
     yield from body(spec, record)
-
-
-def _with_privilege(
-    wrapper: Callable[[HostSpec], Commands], named: Callable[..., object], claims: tuple[Id, ...]
-) -> Operation:
-    """Make a pyinfra operation that runs as root where data allows it."""
-
-    def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
-        if not isinstance(spec, HostSpec):
-            raise DeployError(f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
-        # One line for all hosts and calls: pyinfra orders operations by the lines of their callers.
-        chosen: dict[str, Any] = {**as_root(spec), **arguments}
-        meta: OperationMeta = cast(Any, made)(spec=spec, name=name, **chosen)
-        return meta
-
-    # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
-    for function in (wrapper, call):
-        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(function, attribute, getattr(named, attribute))
-    made = operation()(wrapper)
-    call.repairs = frozenset(claims)  # type: ignore[attr-defined]
-    return call
 
 
 def _contained(stage: Stage, command: object) -> object:
@@ -178,7 +171,9 @@ def _contained(stage: Stage, command: object) -> object:
 
 def note(concern: Concern, spec: HostSpec, record: Record, ids: tuple[Id, ...]) -> Findings:
     """Judge a concern, put what is found of these ids into the journal, and return it."""
-    everything = judged(concern, spec, record, history_of(journal.first_look(record)))
+    book = journal.current()
+    first = book.looks.get(host.name, record) if book else record  # before this run did anything
+    everything = judged(concern, spec, record, history_of(first))
     if not everything:
         journal.summary(concern.STAGE, concern.summary(spec, record))
     found = everything.of(*ids)
@@ -200,7 +195,7 @@ def refused(
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
     unknown = unread(concern, spec, record)
     if unknown:
-        journal.unreadable(concern.STAGE)
+        journal.entry(concern.STAGE).unreadable = True
     sentences = [f"{spec.host}: {text}" for text in unknown]
     sentences += [each.sentence(spec.host) for each in found.stopping]
     return refuse(concern.STAGE, "; ".join(sentences)) if sentences else None
@@ -224,7 +219,7 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
 def unreadable(stage: Stage) -> PyinfraCommand:
     """Return the refusal for a host whose record could not be read at all."""
     journal.summary(stage, "could not be looked at")
-    journal.unreadable(stage)
+    journal.entry(stage).unreadable = True
     return refuse(stage, f"{host.name}: {unanswered()}")
 
 
@@ -236,13 +231,10 @@ def fresh(spec: HostSpec, record: Record) -> Record:
     return look(spec) or record
 
 
-def verify(
-    concern: Concern, spec: HostSpec, *ids: Id, hint: str = "", stops: bool = True
-) -> PyinfraCommand:
+def verify(concern: Concern, spec: HostSpec, *ids: Id, hint: str = "") -> PyinfraCommand:
     """Return a command that judges again and fails the host where one of `ids` is still found.
 
     + hint: what to look at then, a clause
-    + stops: whether the run stops there on this host; see `converging`
     """
 
     def again(state: State, host: Host) -> bool:
@@ -254,13 +246,9 @@ def verify(
         left = [x for x in found if x.effect in ("repair", "restart") or x.stops]
         reasons = [*unread(concern, spec, record)]
         reasons += [f"{each.found}, expected {each.expected}" for each in left]
-        if not reasons:
-            return True
-        told = "; ".join(filter(None, [*reasons, hint]))
-        # The journal has it, and fails the host when the rest of the run is done.
-        goes_on = not stops and journal.current() is not None
-        sentence = f"{host.name}: still not as declared: {told}"
-        return failed(host, concern.STAGE, sentence) or goes_on
+        why = "; ".join([*reasons, hint] if hint else reasons)
+        sentence = f"{host.name}: still not as declared: {why}"
+        return not reasons or failed(host, concern.STAGE, sentence)
 
     return FunctionCommand(again, (), {})
 
@@ -316,7 +304,7 @@ def _judged(spec: HostSpec, book: journal.Journal) -> bool:
     stages = judge(spec, record)
     if any(each.stops or each.findings.acting for each in stages):
         return False
-    journal.saw(record)
+    book.saw(host.name, record)
     book.entry(host.name, Stage.PREFLIGHT).seconds += time.monotonic() - started
     for each in stages:
         for summary in each.summaries:

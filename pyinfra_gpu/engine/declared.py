@@ -26,22 +26,19 @@ def declared(host: Host) -> HostSpec:
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
     if host not in _KEPT:
-        wanted = compatibility.resolve(data_of(host), host.name)
-        torch, across = wanted.pytorch, wanted.smoke.across
+        data = host.data.dict()  # type: ignore[no-untyped-call]
+        wanted = compatibility.resolve(data, host.name)
+        torch, smoke = wanted.pytorch, wanted.smoke
         if torch.building is not None:
             _refuse_unknown_builder(wanted, host)
         elif torch.lock != "ignore":
             locks = lock.read(Path.cwd(), torch.full_version)
             wanted = wanted.but(pytorch=torch.but(locks=locks))
-        if across is not None:
-            wanted = wanted.but(smoke=wanted.smoke.but(across=_with_members(across, host)))
+        if smoke.across is not None:
+            across = smoke.across.but(members=_members(smoke.across, host))
+            wanted = wanted.but(smoke=smoke.but(across=across))
         _KEPT[host] = wanted
     return _KEPT[host]
-
-
-def data_of(host: Host) -> dict[str, object]:
-    """Return a host's data as pyinfra merges it: command line over host over group over all."""
-    return dict(host.data.dict())  # type: ignore[no-untyped-call]
 
 
 def _refuse_unknown_builder(spec: HostSpec, host: Host) -> None:
@@ -61,35 +58,26 @@ def _refuse_unknown_builder(spec: HostSpec, host: Host) -> None:
         )
 
 
-def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
-    """Say who takes part in the multi-node step. Raises SpecError where it cannot be."""
+def _members(across: AcrossSpec, host: Host) -> tuple[str, ...]:
+    """Return who takes part in the multi-node step. Raises SpecError where it cannot be."""
     inventory = host.inventory
     declares = {each.name: each.data.get("smoke_across_hosts") for each in inventory}
+    members: list[str] = []
     if across.hosts is True:
         members = [name for name, said in declares.items() if said is True]
     elif across.hosts in inventory.groups:
         members = [each.name for each in inventory.get_group(across.hosts)]
-    else:
-        members = []
-    unlike = [name for name in members if declares[name] != across.hosts]
-    impossible, most = None, MAX_RANKS // RANKS
-    if host.name not in members:
-        impossible = "this host is in no such group of this inventory"
-    elif len(members) < 2:
-        impossible = "there is no other host to train with"
+    unlike = brief(name for name in members if declares[name] != across.hosts)
+    problem, most = "", MAX_RANKS // RANKS
+    if host.name not in members or len(members) < 2:
+        problem = "this host is in no such group of this inventory with another host"
     elif unlike:
-        impossible = f"{brief(unlike)} does not declare the same"
+        problem = f"{unlike} does not declare the same"
     elif len(members) > most:
-        impossible = f"that is {len(members)} hosts, and at most {most} can take part in one step"
-    if impossible:
-        raise SpecError(
-            sentence(
-                f"host {host.name}",
-                "smoke_across_hosts",
-                across.hosts,
-                f"cannot be: {impossible}",
-                allowed="a group of at least two hosts that all declare it, or True",
-                remedy="correct smoke_across_hosts, or remove it",
-            )
-        )
-    return across.but(members=tuple(members))
+        problem = f"that is {len(members)} hosts, and at most {most} can take part in one step"
+    if problem:
+        found = (f"host {host.name}", "smoke_across_hosts", across.hosts, f"cannot be: {problem}")
+        allowed = "a group of at least two hosts that all declare it, or True"
+        remedy = "correct smoke_across_hosts, or remove it"
+        raise SpecError(sentence(*found, allowed=allowed, remedy=remedy))
+    return tuple(members)

@@ -1,15 +1,13 @@
 """What a run found, changed and could not do, per host and stage: the material of every report.
 
 The journal is a pyinfra state callback, so it lives exactly as long as one run and there is no
-module-level state. Operations write into it through the small functions at the end; where no
+module-level state. Operations write into it through the functions at the end; where no
 journal is attached (somebody uses an operation in a deploy of their own) they do nothing.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyinfra import context
@@ -89,16 +87,6 @@ class Journal(BaseStateCallback):
                     del kept[host]
             self.across.clear()
 
-    def operation_host_success(  # type: ignore[override]
-        self, state: State, host: Host, op_hash: str, retries: int = 0
-    ) -> None:
-        """Fail a host at its last operation where one before it left a problem and let it go on.
-
-        pyinfra's exit code comes from the failed hosts alone.
-        """
-        if op_hash == host.op_hash_order[-1] and any(x.problem for x in self.of(host.name)):
-            state.failed_hosts.add(state.inventory.get_host(host.name))
-
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.
 
@@ -122,77 +110,43 @@ def current() -> Journal | None:
     return next((each for each in handlers if isinstance(each, Journal)), None)
 
 
-def _book() -> Journal:
-    """Return the current run's journal, or one that nobody reads."""
-    return current() or Journal(lambda state, book: None)
-
-
-def _entry(stage: str) -> Entry:
-    return _book().entry(context.host.name, stage)
-
-
-def first_look(record: Record) -> Record:
-    """Return what this host looked like before this run did anything; `record` where unknown."""
-    return _book().looks.get(context.host.name, record)
-
-
-def saw(record: Record) -> None:
-    """Keep what the current host looked like, for the report's versions and package history."""
-    _book().saw(context.host.name, record)
+def entry(stage: str) -> Entry:
+    """Return the current host's entry of a stage; where there is no journal, one nobody reads."""
+    book = current() or Journal(lambda state, book: None)
+    return book.entry(context.host.name, stage)
 
 
 def summary(stage: str, what: str) -> None:
     """Note in a few words what there is in a part of a stage in which nothing differs."""
-    noted = _entry(stage).summaries  # a stage in which nothing is noted was judged all the same
+    noted = entry(stage).summaries  # a stage in which nothing is noted was judged all the same
     if what and what not in noted:
         noted.append(what)
 
 
 def found(stage: str, finding: Finding) -> None:
     """Note one way in which the host was not as declared."""
-    _entry(stage).findings.append(finding)
+    entry(stage).findings.append(finding)
 
 
 def warn(stage: str, what: str) -> None:
     """Note something that needs a person's attention but stops nothing."""
-    _entry(stage).warnings.append(what)
+    entry(stage).warnings.append(what)
 
 
-def problem(stage: str, sentence: str, *, unless_known: bool = False) -> None:
-    """Note the one sentence that says why this host cannot go on, unless a person ended the run.
-
-    + unless_known: whether one that is there already is better
-    """
-    entry = _entry(stage)
-    if not (_book().interrupted or (unless_known and entry.problem)):
-        entry.problem = sentence
-
-
-def interrupt() -> None:
-    """Note that a person ends the run: what fails from here on is no fault of a host."""
-    _book().interrupted = True
-
-
-def unreadable(stage: str) -> None:
-    """Note that this stage could not tell what is there: neither as declared nor drifted."""
-    _entry(stage).unreadable = True
+def problem(stage: str, sentence: str) -> None:
+    """Note the one sentence that says why this host cannot go on, unless a person ended the run."""
+    book = current()
+    if not (book and book.interrupted):
+        entry(stage).problem = sentence
 
 
 def verdict(value: Explained) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
-    _book().verdicts[context.host.name] = value
+    if book := current():
+        book.verdicts[context.host.name] = value
 
 
 def across(value: Explained) -> None:
     """Keep the verdict that the multi-node step left on the current host."""
-    _book().across[context.host.name] = value
-
-
-@contextmanager
-def timed(stage: str) -> Iterator[None]:
-    """Add the seconds that what is inside takes to a stage's entry."""
-    started = time.monotonic()
-    try:
-        yield
-    finally:
-        _entry(stage).seconds += time.monotonic() - started
+    if book := current():
+        book.across[context.host.name] = value

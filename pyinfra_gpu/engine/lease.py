@@ -28,7 +28,7 @@ from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.text import shortened
 
 _KEY = "pyinfra_gpu_lease"  # in connector_data, pyinfra's scratch space of this host and run
-_MARK = "pyinfra-gpu-lease "
+_MARK = "pyinfra-gpu-lease"
 _ALIVE_S = 10.0
 _SILENT_S = 30
 """Seconds without a word from the run after which a host gives its lease to others."""
@@ -89,17 +89,17 @@ def _refusal(lines: Iterator[str]) -> str:
     """Read what the host says until the lease is taken; return why it is not, empty if it is."""
     said = "it did not answer"
     for line in lines:
-        word, _, rest = shortened(line.removeprefix(_MARK), _LONGEST).partition(" ")
-        if not line.startswith(_MARK):
+        mark, word, rest = [*line.split(" ", 2), "", ""][:3]
+        if mark != _MARK:  # a greeting
             said = shortened(line, _LONGEST) or said
         elif word == "taken":
             return ""
         elif word == "busy":
-            name, _, since = rest.rpartition(" since ")
-            told = f"{name or 'another run'} has been working here since {since or 'just now'}"
-            return f"{told}; run again when it has ended, or, if it was cut off, in {_SILENT_S} s"
+            holder = shortened(rest, _LONGEST).replace(" since ", " has been working here since ")
+            retry = f"run again when it has ended, or, if it was cut off, in {_SILENT_S} s"
+            return f"{holder or 'another run has just begun to work here'}; {retry}"
         else:
-            said = rest or said
+            said = shortened(rest, _LONGEST) or said
             break
     return f"its lease cannot be taken ({said}): run again"
 

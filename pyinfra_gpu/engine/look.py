@@ -11,41 +11,33 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pyinfra import host, state
-from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.connectors import util as connectors
-from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift.packages import needed
-from pyinfra_gpu.engine.ask import TooMuchError, abandon, run
+from pyinfra_gpu.engine.ask import Answer, TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
-from pyinfra_gpu.engine.meeting import meeting
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.facts.probe import NoPythonError, RecordFact, asked_by, text_of
+from pyinfra_gpu.facts.parse import Answer as Told
+from pyinfra_gpu.facts.probe import COMMAND, asked_by
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host import probe_program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.text import shortened
 
-T = TypeVar("T")
-
 LONGEST_ANSWER = 2 << 20  # bytes that a look may bring; a host with all there is has a quarter
 _LONGEST_REASON = 200  # characters
-COMPARE_S = 13
-"""For comparing files, the same in a deploy and in a check, so that both say the same of a host.
-
-A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
-files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_look"  # in connector_data, pyinfra's own of this host: (phase, what was seen)
 _FORGOTTEN = object()  # a phase that none is
@@ -71,7 +63,7 @@ def look(spec: HostSpec) -> Record | None:
     """
     phase = state.current_stage if state.check_for_changes else None
     if host.connector_data.get(_KEY, (_FORGOTTEN,))[0] != phase:
-        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
+        seen = answer(state, state.inventory.get_host(host.name), spec)
         host.connector_data[_KEY] = (phase, seen)
     return last_seen()
 
@@ -110,39 +102,41 @@ def forget() -> None:
     host.connector_data[_KEY] = (_FORGOTTEN, _last())
 
 
-def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
-    """Return the program of a look, as it goes to a host's standard input.
-
-    + compare_s: seconds for comparing the environment's files; None: as few as a check has
-    """
-    more = {"compare_s": compare_s} if compare_s else {}
-    return text_of(asked_by(spec, packages=needed(spec), **more))
+def request_text(spec: HostSpec) -> str:
+    """Return the program of a look, as it goes to a host's standard input."""
+    return probe_program("look", asked_by(spec, packages=needed(spec)))
 
 
-def answer(
-    state: State, host: Host, spec: HostSpec, *, compare_s: int | None = None
-) -> Record | Unanswered:
+def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     """Connect to a host if need be, look at it once, and return what was seen or why nothing was.
 
-    + compare_s: as in `request_text`
-
-    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept. Of a
-    machine that the run has under two names the second one is not answered for.
+    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
-    seen = reach(host, lambda: _asked(state, host, spec, compare_s), seconds=spec.look_timeout_s)
-    system = seen.system if isinstance(seen, Record) else None
-    if system and isinstance(system.boot_id, str) and isinstance(system.hostname, str):
-        machine = (system.boot_id, system.hostname)
-        if (name := meeting().machines.setdefault(machine, host.name)) != host.name:
-            return Unanswered(reason=f"is the same machine as {name}: declare it by one name")
-    return seen
+    text, seconds = request_text(spec), spec.look_timeout_s
+    said = reach(state, host, COMMAND, as_root(spec), seconds=seconds, _stdin=text)
+    if isinstance(said, Unanswered):
+        return said
+    if not said.ok:
+        return Unanswered(reason=f"could not be looked at: {_why(said.lines)}")
+    told = Told(said.stdout)
+    if told.problem:
+        why = shortened(told.problem, _LONGEST_REASON)
+        return Unanswered(reason=f"could not be looked at: {why}", no_python=not told.python)
+    return told.record()
 
 
-def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswered:
-    """Connect to a host if need be, and return what it is asked or why nothing came.
+def reach(
+    state: State,
+    host: Host,
+    command: str,
+    run_as: dict[str, Any],
+    *,
+    seconds: float,
+    **arguments: Any,
+) -> Answer | Unanswered:
+    """Connect to a host if need be, run a command there, and return its answer or why none came.
 
-    + asked: asks it something by pyinfra's means
-    + seconds: for all of that
+    + seconds: for all of that; the others are as in `ask.run`
     """
     reached = host.connected
     try:
@@ -150,36 +144,28 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
             if not reached:
                 host.connect(show_errors=False, raise_exceptions=True)
                 reached = True
-            return asked()
+            return run(
+                *(state, host, command, run_as),
+                seconds=seconds + _GRACE_S,
+                most=LONGEST_ANSWER,
+                **arguments,
+            )
     except TimeoutError as error:
         abandon(host)  # whatever is still on its way has nobody to come to
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
-        why = str(error.args[0] if error.args else error)
-        why = why.removeprefix("Could not connect (").removesuffix(")")
-        return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
-    except (EOFError, TooMuchError, FactProcessError) as error:
-        asks = isinstance(error, EOFError)  # it would have asked for a password
-        why = _WANTS_PASSWORD if asks else shortened(str(error), _LONGEST_REASON)
-        no_python = isinstance(error, NoPythonError)
-        return Unanswered(reason=f"could not be looked at: {why}", no_python=no_python)
+        return Unanswered(reason=str(error), unreachable=True)
+    except EOFError:
+        return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
+    except TooMuchError as error:
+        return Unanswered(reason=f"could not be looked at: {error}")
     except OSError as error:
         return Unanswered(reason=f"the connection was lost ({error})")
 
 
-def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
-    fact = RecordFact()
-    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
-    seconds = spec.look_timeout_s + _GRACE_S
-    ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
-    if ok:
-        return fact.process(output.stdout_lines)
-    said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-    return Unanswered(reason=f"could not be looked at: {_why(said)}")
-
-
-def _why(said: list[str]) -> str:
+def _why(lines: Sequence[str]) -> str:
     """Return why a look failed that printed these lines, and what helps."""
+    said = [line for line in lines if line.strip()]
     if not said:
         return f"the login shell ended without a word; {_BY_HAND} whether it runs a command"
     if explained := explain_lines(said):
@@ -191,13 +177,6 @@ def _why(said: list[str]) -> str:
         " a sudo password run pyinfra with --same-sudo-password, without sudo declare"
         ' `privilege = "none"`'
     )
-
-
-def bounded_command(
-    state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
-) -> tuple[bool, CommandOutput]:
-    """Run a command whose answer is at most LONGEST_ANSWER long; see `ask.run`."""
-    return run(state, host, command, given, seconds=seconds, most=LONGEST_ANSWER)
 
 
 @contextmanager

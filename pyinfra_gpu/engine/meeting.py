@@ -1,69 +1,53 @@
 """What the hosts of one run tell one another through the controller, while it works on them all.
 
-Like the journal it is a pyinfra state callback, so it lives exactly as long as one run.
+Each keeps what it has said in its `connector_data`, pyinfra's scratch space of this host and run.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import context
-from pyinfra.api.state import BaseStateCallback, State, StateStage
+from pyinfra.api.state import StateStage
 
+RUN_ID = secrets.token_hex(8)
+"""Names this run, which is this process."""
+
+_KEY, _LEFT = "pyinfra_gpu_said", "left"
 _POLL_S = 0.05
 
 
-class Meeting(BaseStateCallback):
-    """Topic -> host -> what this host has said on it.
+def say(topic: str, value: Any) -> None:
+    """Have this host tell the others something."""
+    context.host.connector_data.setdefault(_KEY, {})[topic] = value
 
-    + machines: boot and host name of a machine -> the name by which the run looked at it first
+
+def leave() -> None:
+    """Have this host tell the others that it will say nothing more."""
+    say(_LEFT, True)
+
+
+def hear(topic: str, names: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Return what each of these hosts says on a topic, waiting for it for at most `seconds`.
+
+    A host that has left, or that the run has given up, is not waited for: it is not in what is
+    returned, unless it had said something before.
     """
+    state = context.state
+    hosts = [each for each in state.inventory if each.name in names]
+    said = {host.name: host.connector_data.setdefault(_KEY, {}) for host in hosts}
 
-    def __init__(self, state: State) -> None:
-        """Begin with nothing said."""
-        self.run_id = secrets.token_hex(8)
-        self.machines: dict[tuple[str, str], str] = {}
-        self._state = state
-        self._said: dict[str, dict[str, Any]] = {}
-        self._left: set[str] = set()
+    def waited_for(host: Any) -> bool:
+        works_on = host in state.active_hosts and host not in state.failed_hosts
+        return works_on and not said[host.name].keys() & {topic, _LEFT}
 
-    def say(self, topic: str, host: str, value: Any) -> None:
-        """Tell the other hosts something."""
-        self._said.setdefault(topic, {})[host] = value
-
-    def leave(self, host: str) -> None:
-        """Tell the other hosts that this one will say nothing more."""
-        self._left.add(host)
-
-    def hear(self, topic: str, hosts: Iterable[str], seconds: float) -> dict[str, Any]:
-        """Return what each of `hosts` says on a topic, waiting for it for at most `seconds`.
-
-        A host that has left, or that the run has given up, is not waited for: it is not in what
-        is returned, unless it had said something before.
-        """
-        said, wanted = self._said.setdefault(topic, {}), set(hosts)
-        with gevent.Timeout(seconds, False):
-            while wanted - said.keys() - self._left - self._given_up():
-                gevent.sleep(_POLL_S)
-        return {host: value for host, value in said.items() if host in wanted}
-
-    def _given_up(self) -> set[str]:
-        """Return the hosts of the inventory that this run does not work on, or no more."""
-        works_on = {*self._state.active_hosts} - {*self._state.failed_hosts}
-        return {host.name for host in self._state.inventory if host not in works_on}
-
-
-def meeting() -> Meeting:
-    """Return the current run's, made at first use."""
-    state: State = context.state
-    there = [each for each in state.callback_handlers if isinstance(each, Meeting)]
-    if not there:
-        there.append(Meeting(state))
-        state.add_callback_handler(there[0])  # type: ignore[no-untyped-call]
-    return there[0]
+    with gevent.Timeout(seconds, False):
+        while any(map(waited_for, hosts)):
+            gevent.sleep(_POLL_S)
+    return {name: told[topic] for name, told in said.items() if topic in told}
 
 
 def executing() -> bool:

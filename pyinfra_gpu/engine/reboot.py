@@ -9,63 +9,58 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
-from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.driver import SERVICES, uncured
+from pyinfra_gpu.drift.driver import against_reboot
 from pyinfra_gpu.engine import deadlines, lease
-from pyinfra_gpu.engine.ask import Answer, ask
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.deadlines import within
-from pyinfra_gpu.engine.look import forget
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.steps import reason as reason_of
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import Answer as Told
-from pyinfra_gpu.facts.probe import BOOTSTRAP
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, system_files
+from pyinfra_gpu.text import some
 
 _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one run of one host
 _POLL_S = 2.0
 _ANSWER_S = 10
 _CONNECT_S = 30
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
-# sudo writes every command line into the host's log: the program itself comes on standard input.
-_RESTART = f": pyinfra-gpu-restart; {BOOTSTRAP}"
 # Units that load the driver's module and open the network are not done when sshd first answers.
 _BOOTED = "timeout 60 systemctl is-system-running --wait >/dev/null 2>&1 || true"
 
 
-def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reason: str) -> bool:
-    """Reboot the host and wait until it is back; at most once in a run, and once for a reason.
+def restart(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
+    """Reboot the host and wait until it is back; at most once in a run, and never while it is used.
 
     + why: for the log, e.g. "module 580.82.07 is loaded, 580.95.05 is installed"
     + reason: the same in words that are the same every night, on one line; the host keeps it, with
       its boot_id
 
-    Returns False after saying why it failed. Whether the host is idle is judged on the host, by
-    the program that begins the reboot. It is back when its boot_id differs and it accepts commands
-    again: an sshd that answers a few seconds more before it goes down does not fool it. Waits up
-    to ``driver_reboot_wait_s`` seconds.
+    Returns why it was not rebooted, or is not back: a clause with its remedy. Who uses the host is
+    looked at right before. It is back when its boot_id differs and it accepts commands again: an
+    sshd that answers a few seconds more before it goes down does not fool it. Waits up to
+    ``driver_reboot_wait_s`` seconds.
     """
-    if not (obstacle := _rebooted(state, host, spec, why, reason)):
-        forget()
-    return not obstacle or failed(host, stage, f"{host.name}: {obstacle}")
-
-
-def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -> str | None:
-    """Reboot the host; return why it was not, or is not back, a clause with its remedy."""
     required, wait_s = f"a reboot is required ({why}), and", spec.driver.reboot_wait_s
+    if spec.driver.reboot == "never":
+        remedy = "run `sudo systemctl reboot` there when it suits, then run again"
+        return f"{required} driver_reboot = 'never' is declared: {remedy}"
     if host.connector_data.get(_DONE):
         return "was rebooted in this run, and that did not help"
     if host.name.startswith("@local"):
         machine = "this run works on that very machine: run `sudo systemctl reboot`, then run again"
         return f"{required} {machine}"
-    text, root = program(spec, reason), as_root(spec)
-    answer = ask(state, host, _RESTART, root, seconds=deadlines.PLAIN, _stdin=text)
-    told = Told(answer.stdout)
-    if obstacle := _obstacle(told, answer):
-        return f"{required} {obstacle}"
+    forget()
+    if (record := look(spec)) is None:
+        return unanswered()
+    if against := against_reboot(spec, record):
+        return f"{required} it is in use by {some(against, 4)}: run again when it is idle"
+    command, root = program("driver/reboot.sh", system_files.REBOOTS, reason), as_root(spec)
+    answer = ask(state, host, command, root, seconds=deadlines.PLAIN)
+    if not (answer.ok and answer.stdout):
+        return f"{required} it cannot be begun ({reason_of(answer.lines)})"
     host.connector_data[_DONE] = True
-    if not _back(state, host, str(told.value(str, "boot")), wait_s, f"reboot ({why})"):
+    if not _back(state, host, answer.stdout[-1].strip(), wait_s, f"reboot ({why})"):
         return (
             f"was rebooted and is not back after {wait_s} s: look at its console; when it is"
             " back, run again (or raise `driver_reboot_wait_s`)"
@@ -75,34 +70,8 @@ def _rebooted(state: State, host: Host, spec: HostSpec, why: str, reason: str) -
     except lease.LeaseError as error:
         return str(error)
     ask(state, host, _BOOTED, root, seconds=90)
+    forget()
     return None
-
-
-def program(spec: HostSpec, reason: str) -> str:
-    """Return the program that judges whether the host is idle, and reboots it if so."""
-    asked = {
-        "policy": spec.driver.reboot,
-        "reason": reason,
-        "record": system_files.REBOOTS,
-        "lock": spec.paths.lock,
-        "services": tuple(SERVICES),
-    }
-    return on_host.probe_program("restart", asked)
-
-
-def _obstacle(told: Told, answer: Answer) -> str | None:
-    match told.value(str, "done"):
-        case "rebooting":
-            return None
-        case "again":
-            return uncured(told.value(int, "at"))
-        case "busy":
-            against = told.value(tuple[str, ...], "against")
-            who = against.reason if isinstance(against, Unknown) else ", ".join(against[:4])
-            return f"it is in use by {who}: run again when it is idle"
-        case "refused":
-            return str(told.value(str, "why"))
-    return f"it did not answer ({reason_of(answer.lines)}): run again"
 
 
 def _back(state: State, host: Host, before: str, wait_s: float, what: str) -> bool:

@@ -22,8 +22,6 @@ from pyinfra_gpu.text import one_line, shortened, without_escapes
 LOCK_WAIT_S = 900
 """How long a step waits for one that an earlier, interrupted run left working on the host."""
 
-_AT_FIRST_S = 5
-"""So long it waits in silence; then who holds the lock is said."""
 _HELD = "pyinfra-gpu-lock: "
 _NOTE = "pyinfra-gpu-note: "
 
@@ -45,7 +43,7 @@ def step(
 ) -> PyinfraCommand:
     """Return a pyinfra command that runs a shell command on the host.
 
-    + what: what it does, for the log: "install torch 2.14.1"
+    + what: what it does, for the log: "install torch 2.14.1"; told now, and again every half minute
     + command: POSIX shell; every value in it must already be quoted (`quoted`)
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
     + seconds: after which it is given up, most often one of `pyinfra_gpu.engine.deadlines`; the
@@ -58,24 +56,17 @@ def step(
     A line that begins with "pyinfra-gpu-note: " is for the report, also where the command fails
     later: what was put elsewhere, and where. Only the host knows whether it was.
     """
-    waits = (0,) if lock is None else (_AT_FIRST_S, LOCK_WAIT_S)
     given = {**run_as, "_success_exit_codes": list(success)}
+    text = locked(command, lock, privilege.guard(run_as)) if lock else command
+    seconds += LOCK_WAIT_S if lock else 0
 
     def run(state: State, host: Host) -> bool:
-        host.log(f"{what} ...")
-        for wait in waits:
-            text = locked(command, lock, privilege.guard(run_as), wait) if lock else command
-            answer = ask(state, host, text, given, seconds=seconds + wait, stream=stream)
-            lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
-            if answer.ok:
-                return True
-            if not (lines and lines[-1].startswith(_HELD)):
-                break
-            holder = lines[-1].removeprefix(_HELD).partition(": let it end")[0]
-            host.log(f"{shortened(holder, _LONGEST_LINE)}: waiting up to {LOCK_WAIT_S} s")
-        if answer.late or answer.lost:
-            why = answer.lines[0] if answer.late else "the connection was lost"
-            return failed(host, stage, f"{host.name}: {what}: {why}; {_GOES_ON}")
+        answer = ask(state, host, text, given, seconds=seconds, what=what, show=stream)
+        lines = _noted(host, stage, [line for line in answer.lines if line.strip()])
+        if answer.ok:
+            return True
+        if answer.lost:
+            return failed(host, stage, f"{host.name}: {what}: {answer.lost}; {_GOES_ON}")
         if not stream:
             for line in lines[-_TAIL:]:
                 host.log(line, log_func=logger.error)

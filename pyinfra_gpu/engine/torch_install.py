@@ -24,6 +24,7 @@ from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.pytorch_build import Wheel
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.model import PytorchSpec
 
 STAGE = drift.STAGE
 
@@ -125,7 +126,7 @@ def _nightly(spec: HostSpec, record: Record) -> wheels.Kept:
     """Return the files of the declared nightly. Raises WheelError, and OSError."""
     if (platform := platform_of(spec, record)) is None:
         raise wheels.WheelError("is for a Python whose version is not known")
-    return wheels.nightly(spec.pytorch.full_version, platform, index_options(spec))
+    return wheels.nightly(spec.pytorch.full_version, platform, index_options(spec.pytorch))
 
 
 def _built(state: State, spec: HostSpec, record: Record) -> wheels.Kept:
@@ -221,12 +222,13 @@ def constraint(spec: HostSpec, record: Record) -> list[str]:
 def sources(spec: HostSpec) -> list[str]:
     """Return where a host's packages come from, as options that pip and uv spell alike."""
     wheels = spec.pytorch.wheels
-    return ["--no-index", *_options("--find-links", wheels)] if wheels else index_options(spec)
+    return (
+        ["--no-index", *_options("--find-links", wheels)] if wheels else index_options(spec.pytorch)
+    )
 
 
-def index_options(spec: HostSpec) -> list[str]:
+def index_options(torch: PytorchSpec) -> list[str]:
     """Return the declared indexes, as options that pip and uv spell alike."""
-    torch = spec.pytorch
     extra = _options("--extra-index-url", torch.extra_index_url)
     return [*_options("--index-url", torch.index_url), *extra]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from pyinfra.api.command import PyinfraCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
@@ -30,7 +30,8 @@ PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 _LONGEST_SAID = 400  # characters of apt's own words, in the sentence
 _COMPLETE = "Done"  # the last line of a simulation
-_NOT_FETCHED = "E: Unable to fetch some archives"
+NOT_FETCHED = "E: Unable to fetch some archives"
+"""What apt ends with where it could not fetch a package, before it began with any."""
 _FETCHED_TO = "/var/lib"  # where there is space: packages that are unpacked again
 _MODULES = "/var/lib/dkms"
 _APT_GET = (
@@ -134,6 +135,17 @@ def finish(state: State, host: Host, spec: HostSpec) -> Answer:
     return answer
 
 
+def finish_interrupted(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted installation left, or fails the host."""
+
+    def finished(state: State, host: Host) -> bool:
+        said = "an interrupted installation cannot be finished"
+        answer = finish(state, host, spec)
+        return answer.ok or failed(host, stage, f"{host.name}: {said}: {why(answer)}")
+
+    return FunctionCommand(finished, (), {})
+
+
 def dpkg_is_idle(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     """Wait for apt's lock, and finish what an interrupted installation left, if that can be."""
     if not wait_for_lock(state, host, stage, spec):
@@ -182,7 +194,7 @@ def install(
         forget()
         if answer.ok:
             return True
-        if not any(_NOT_FETCHED in line for line in answer.lines):
+        if not any(NOT_FETCHED in line for line in answer.lines):
             return failed(host, stage, f"{host.name}: {what} failed: {why(answer)}")
         refusals.append(f"the packages cannot be fetched: {why(answer)}")
     return failed(host, stage, f"{host.name}: {refusals[0]}; no package was changed")
@@ -321,7 +333,6 @@ _SUMS_UP = re.compile(
     r"\w+: (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download|Download Failed"
     r"|Unable to fetch some archives|Failure while executing|Download is performed unsandboxed)"
 )
-_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 
 
 def why(answer: Answer) -> str:
@@ -333,11 +344,3 @@ def why(answer: Answer) -> str:
     if not any(line.startswith("dpkg: error") for line in lines):
         lines = [line for line in lines if _ERROR.match(line)] or lines
     return answer.lines[-1] if answer.lost else reason(lines, said_by="apt")
-
-
-def says_script_failed(lines: Sequence[str]) -> bool:
-    """Tell whether `finish` says that the program failed by which a package sets itself up.
-
-    Then all its files are there, and to install it again would fail the same way.
-    """
-    return any(map(_SCRIPT_FAILED.match, lines))

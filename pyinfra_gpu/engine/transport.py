@@ -26,7 +26,6 @@ from pyinfra.connectors import ssh as pyinfra_ssh
 from pyinfra.connectors import sshuserclient
 from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
-from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.text import shortened
 
@@ -113,7 +112,9 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 " once by `ssh`, and compare the key it shows with the one on the host's console"
             )
         file = client._host_keys_filename = self._user[0] if self._user else None
-        if file and _content(file)[-1:] not in (b"", b"\n"):
+        if file:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+        if file and file.is_file() and file.read_bytes()[-1:] not in (b"", b"\n"):
             with file.open("a", encoding="ascii") as opened:  # a key has a line of its own
                 opened.write("\n")
         policy = pyinfra_client.get_missing_host_key_policy(self._unknown)  # type: ignore[no-untyped-call]
@@ -132,13 +133,16 @@ def _files(value: str | None, default: str = _USER_FILES) -> list[Path]:
 
 def _lines_about(name: str, file: Path) -> list[_Line]:
     """Return what OpenSSH's own reader finds: it knows hashes, patterns, ports and markers."""
-    if not _content(file):
+    if not file.is_file():
         return []
     asked = ["ssh-keygen", "-F", name, "-f", str(file)]
     try:
         done = subprocess.run(asked, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HostKeyError(f"`ssh-keygen -F` cannot be asked ({error}): install it") from error
+    if done.returncode not in (0, 1):
+        said = shortened(done.stderr.decode("utf-8", "replace"), _LONGEST)
+        raise HostKeyError(f"{file} cannot be read ({said}), so no host key is accepted")
     found: list[_Line] = []
     rows = iter(done.stdout.decode("latin-1").split("\n"))
     for row in rows:
@@ -148,18 +152,6 @@ def _lines_about(name: str, file: Path) -> list[_Line]:
             kind, blob = [*words, "", "", ""][1:3]
             found.append(_Line(f"{file} line {match[1]}", match[2], (kind, blob)))
     return found
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return whole_file.read(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-    except OSError as error:
-        raise HostKeyError(
-            f"{file} cannot be read ({error.strerror}), so no host key is accepted: make it a file"
-            " that you may read"
-        ) from error
 
 
 class _Socket:
@@ -278,7 +270,7 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
         if why.startswith("Authentication error"):
             why += "; `ssh HOST` by hand says whether user and key are right"
         why = _WRAPPED.sub(r"\1", why).replace("EOF error ()", "it hung up before the login")
-        raise ConnectError(f"Could not connect ({shortened(why, _LONGEST)})") from None
+        raise ConnectError(f"could not be reached: {shortened(why, _LONGEST)}") from None
 
 
 def install() -> None:

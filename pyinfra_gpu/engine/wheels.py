@@ -24,7 +24,6 @@ from gevent.lock import RLock  # type: ignore[import-untyped]
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Program, start
 from pyinfra_gpu.engine.deadlines import within
@@ -172,8 +171,9 @@ def _get(wanted: str, platform: Platform, options: Sequence[str], folder: Path) 
 
 
 def folder() -> Path:
-    """Return where the controller keeps wheels that hosts built."""
-    return own_cache.folder("wheels")
+    """Return where the controller keeps wheels that hosts built, which it could fetch again."""
+    default = Path.home() / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pyinfra-gpu" / "wheels"
 
 
 def cached(fingerprint: str) -> Kept | None:

@@ -39,12 +39,21 @@ def read(
         return text
     try:
         loads(text, limit)
-        found: D = adapter(form).validate_json(text)
-        return found
-    except ValidationError as error:
-        return Unknown(reason(error))
     except ValueError as error:
         return Unknown(shortened(str(error), _LONGEST_REASON))
+    found: D | Unknown = validated(form, text)
+    return found
+
+
+def validated(form: Any, text: str) -> Any:
+    """Return what a text in JSON tells as that type; else `Unknown`, with what does not fit."""
+    try:
+        return _adapter(form).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        why = f"{place}: {first['msg']}" if place else first["msg"]
+        return Unknown(shortened(why, _LONGEST_REASON))
 
 
 class Readable:
@@ -90,12 +99,4 @@ def _is_small(value: Any) -> bool:
     return not isinstance(value, int | float) or abs(value) < _UNREADABLE
 
 
-adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
-
-
-def reason(error: ValidationError) -> str:
-    """Return the first thing that does not fit, in one clause; names in it are the host's."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    text = f"{place}: {first['msg']}" if place else first["msg"]
-    return shortened(text, _LONGEST_REASON)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from pyinfra_gpu.errors import masked
 from pyinfra_gpu.text import one_line
 
 TEXT_LIMIT = 65536  # bytes
@@ -60,9 +60,4 @@ def as_json(value: object) -> object:
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [as_json(item) for item in value]
-    return without_password(value) if isinstance(value, str) else value
-
-
-def without_password(text: str) -> str:
-    """The text with *** in place of the password in every address like https://me:pw@host/."""
-    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", text)
+    return masked(value) if isinstance(value, str) else value

@@ -10,16 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, get_type_hints
-
-from pydantic import ValidationError
 
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Entry, Record, Rows
 from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE, NVIDIA_KEYS, OWNED, OWNERS_KEYS
-from pyinfra_gpu.text import one_line
 
 LONGEST = 2 << 20
 """Bytes that an answer may have; a host with all there is to tell comes to a quarter of that."""
@@ -27,75 +24,84 @@ MOST_ROWS = 10_000
 """Rows of one list; a host with every package there is has a fifth of that."""
 CUT_OFF = "the probe's output was cut off"
 NOT_REPORTED = "the probe did not report it"
-_ENTRIES = "layout.entries"
+
+
+_object: Any = partial(document.read, dict[str, Any], limit=LONGEST)
 
 
 class Answer:
     """What a host answered.
 
-    + found: whether the first line was seen; whole: whether the last one was, too
+    + problem: why nothing can be read out of it, and what helps; None where it can
     + python: whether there is a Python that could look
-    + refused: why nothing can be read out of it; None where it can
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
         rows = [line.rstrip("\r\n") for line in lines]
-        self.found = FIRST_LINE in rows
-        body = rows[rows.index(FIRST_LINE) + 1 :] if self.found else []
-        self.whole = LAST_LINE in body
-        told = _object("\n".join(body[: body.index(LAST_LINE)])) if self.whole else {}
-        self.refused = told.reason if isinstance(told, Unknown) else None
-        self._roots: Any = told if isinstance(told, dict) else {}
-        self.python = self._roots.get("python3", True) is not None
-        owners = self._roots.get("owner")
-        self._owners = _object(owners) if isinstance(owners, str) else self._why(owners)
-
-    def _why(self, told: object) -> Unknown:
-        """Return why the owner told nothing."""
-        reason = told.get("?") if isinstance(told, dict) else None
-        return Unknown(one_line(str(reason or (NOT_REPORTED if self.whole else CUT_OFF))))
+        body = rows[rows.index(FIRST_LINE) + 1 :] if FIRST_LINE in rows else []
+        whole = LAST_LINE in body
+        text = "\n".join(body[: body.index(LAST_LINE)]) if whole else ""
+        self._roots: Any = _object(text) if whole else Unknown(CUT_OFF)
+        self._owners: Any = _object(self.value(str, "owner"))
+        self.python = isinstance(self._roots, Unknown) or self._roots.get("python3", 3) is not None
+        self.problem = None
+        if FIRST_LINE not in rows:
+            first = next((line.strip() for line in rows if line.strip()), "")
+            said = f"it says {first[:80]!r}" if first else "it says nothing"
+            self.problem = (
+                f"the login shell does not run what it is given ({said}): `ssh HOST echo ok` must"
+                " print ok; what its start-up files do without a terminal keeps it from that"
+            )
+        elif not whole:
+            self.problem = (
+                "its answer was cut off, so nothing is concluded from it: run again, and if it"
+                " stays so, `ssh HOST` by hand says what ends the connection"
+            )
+        elif not self.python:
+            self.problem = (
+                "it has no /usr/bin/python3 that could look: a deploy installs python3-minimal"
+                " first; by hand, install that package"
+            )
+        elif isinstance(self._roots, Unknown):
+            self.problem = f"its answer could not be read: {self._roots.reason}"
 
     def value(self, form: Any, key: str) -> Any:
         """Return what was told under a key as that type; `Unknown` where it is something else."""
-        if self.refused:
-            return Unknown(self.refused)
         told = self._owners if key in OWNERS_KEYS else self._roots
         if isinstance(told, Unknown):
             return told
-        value = told.get(key, {"?": NOT_REPORTED if self.whole else CUT_OFF})
+        value = told.get(key, {"?": NOT_REPORTED})
         if isinstance(value, list | dict) and len(value) > MOST_ROWS:
             return Unknown(f"the host reported more than {MOST_ROWS}")
         kind = Unknown if isinstance(value, dict) and "?" in value else form
-        try:
-            return document.adapter(kind).validate_json(json.dumps(value), strict=True)
-        except ValidationError as error:
-            return Unknown(document.reason(error))
+        return document.validated(kind, json.dumps(value))
 
     def _entries(self) -> Any:
         """What the owner says counts where root said no: root tells which paths are left to it."""
         form = Mapping[str, Entry | Unknown]
-        entries, left = self.value(form, _ENTRIES), self.value(Rows, "layout.left")
+        entries, left = self.value(form, "layout.entries"), self.value(Rows, "layout.left")
         if isinstance(entries, Unknown) or isinstance(left, Unknown):
             return entries if isinstance(entries, Unknown) else left
         told = self.value(form, OWNED)
         if isinstance(told, Unknown):
             return {**entries, **dict.fromkeys(left, told)}
-        silent = {path: Unknown(f"the owner did not tell of {path}") for path in left}
-        return entries | silent | {path: told[path] for path in left if path in told}
+        return entries | {
+            path: told.get(path, Unknown(f"the owner did not tell of {path}")) for path in left
+        }
 
     def record(self) -> Record:
-        """Return the whole record."""
-        left_out = NVIDIA_KEYS if self._roots.get("nvidia") is False else frozenset()
-        made = {}
+        """Return the whole record; never raises, whatever was told."""
+        without_gpu = isinstance(self._roots, dict) and self._roots.get("nvidia") is False
+        made: dict[str, Any] = {}
         for part, form in _hints(Record).items():
-            hints = {each.name: _hints(form)[each.name] for each in fields(form)}
-            keys = {name: f"{part}.{name}" for name in hints}
+            told = {each.name: f"{part}.{each.name}" for each in fields(form)}
             made[part] = form(
                 **{
-                    name: self._entries() if key == _ENTRIES else self.value(hints[name], key)
-                    for name, key in keys.items()
-                    if key not in left_out
-                }
+                    name: self.value(_hints(form)[name], key)
+                    for name, key in told.items()
+                    if not (without_gpu and key in NVIDIA_KEYS) and key != "layout.entries"
+                },
+                **({"entries": self._entries()} if part == "layout" else {}),
             )
         return Record(**made)
 
@@ -108,11 +114,3 @@ def parse(lines: Iterable[str]) -> Record:
 @cache
 def _hints(form: type) -> dict[str, Any]:
     return get_type_hints(form, include_extras=True)
-
-
-def _object(text: str) -> dict[str, Any] | Unknown:
-    try:
-        found = document.loads(text, LONGEST)
-    except ValueError as error:
-        return Unknown(one_line(str(error)))
-    return found if isinstance(found, dict) else Unknown("it is no object in JSON")

@@ -73,7 +73,6 @@ class SystemRecord:
     cpu_count: Count
     ram_mib: Count  # memory that the kernel can use
     init: Word  # "systemd" where systemd runs the machine, else the name of process 1
-    hostname: Word
     user: Word  # who logged in (before sudo)
     python3: Text  # version of the `python3` on PATH
     secure_boot: MaybeFlag  # None where the machine was not booted through EFI
@@ -109,10 +108,6 @@ class DriverRecord:
     loaded: Text  # version of the module in the running kernel
     open_modules: MaybeFlag  # whether the loaded module is the open one
     on_disk: Text  # version of the module that modprobe would load into the running kernel
-    on_disk_open: MaybeFlag  # whether that one is the open one
-    # what `modprobe nvidia` really loads where a rule of modprobe.d says so, as "NAME FILE" with
-    # the file of the rule ("nvidia-current-open /etc/modprobe.d/nvidia.conf")
-    module: Text = None
     # nouveau, nova: whether one of the free drivers, which take the card away, is loaded
     nouveau: Flag
     nova: Flag
@@ -140,9 +135,8 @@ class KernelRecord:
     modules: Mapping[Str, Str | None] | Unknown = field(default_factory=dict)
     # of the same two, whether /lib/modules/KERNEL/build leads to a Makefile
     headers: Mapping[Str, bool] | Unknown = field(default_factory=dict)
-    sources: Rows = ()  # versions of the driver whose module DKMS can build for a kernel to come
-    # of the newest kernel (of the running one where /boot shows none): "stale" where a file in
-    # /etc/modprobe.d that blacklists nouveau or nova, or is ours, is newer
+    # of the newest kernel (of the running one where /boot shows none): "stale" where our
+    # rules against nouveau and nova are newer
     initramfs: Literal["", "fresh", "stale", "absent"] | Unknown = ""
 
     @property
@@ -330,10 +324,8 @@ class TorchRecord:
     base: Text  # the interpreter that the environment was made from, links followed
     declared: Text  # the same of the declared interpreter, where that is declared by a path
     uv: Text  # version of the installer
-    # version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
-    version: Text
+    version: Text  # by torch/version.py, as is
     git_version: Text
-    cuda: Text
     # the first 5 of torch's files that are missing or have another size than recorded, or were
     # touched since the smoke test passed and have another digest than recorded
     damaged: Rows

@@ -7,7 +7,7 @@ import io
 import shlex
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -15,11 +15,7 @@ from pathlib import Path
 from .smoke.gpus import KINDS_FILE
 
 _HERE = Path(__file__).parent
-_SMOKE = _HERE / "smoke"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
-_TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.cli import main\n\nsys.exit(main(sys.argv[1:]))\n"
-_CODE_AND_DATA = (".py", ".json")
-_ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
 
 
 @cache
@@ -73,9 +69,7 @@ def smoke_bundle(kinds: bytes) -> bytes:
 
     + kinds: what is known of GPUs, as `smoke.gpus` reads it
     """
-    sources = _sources(_SMOKE)
-    data = {f"{_SMOKE.name}/{KINDS_FILE}": kinds}
-    return pack({"__main__.py": _ENTRY, **sources, **data})
+    return _zipapp("smoke.__main__", {**_sources("smoke"), f"smoke/{KINDS_FILE}": kinds})
 
 
 def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
@@ -84,29 +78,25 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     + interpreter: absolute; it is run isolated, without what is installed beside it
     + catalogue: what is known of failures, as `diagnosis.causes` reads it
     """
-    sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
-    for path in _travelling():
-        sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
-    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("click")})
+    smokes = ("__init__", "files", "listening", "nvidia_smi")
+    parts = ("train", "diagnosis", "fingerprint.py", "terminal.py")
+    own = _sources(*parts, *(f"smoke/{name}.py" for name in smokes))
+    own |= {"__init__.py": b"", "diagnosis/catalogue.json": catalogue}
+    sources = {f"on_host/{path}": content for path, content in own.items()}
+    for path in distribution("click").files or ():
+        if path.suffix == ".py" and path.parts[0] == "click":
+            sources[str(path)] = path.read_binary()
+    archive = _zipapp("on_host.train.cli", sources, "sys.argv[1:]")
     return f"#!{interpreter} -IS\n".encode() + archive
 
 
-def _travelling() -> Iterator[Path]:
-    """Yield the files of this folder that the launcher is made of."""
-    for folder in ("train", "diagnosis"):
-        yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
-    yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
-    names = ("__init__.py", "document.py", "files.py", "listening.py", "nvidia_smi.py")
-    yield from (_SMOKE / name for name in names)
-
-
-@cache
-def _library(name: str) -> Mapping[str, bytes]:
-    """Return the modules of a library of pure Python that is installed on the controller."""
+def _sources(*places: str) -> dict[str, bytes]:
+    """Return the code and data in these files and folders below this one."""
     found = {}
-    for path in distribution(name).files or ():
-        if path.suffix == ".py" and path.parts[0] == name:
-            found[str(path)] = path.read_binary()
+    for path in (_HERE / place for place in places):
+        for each in path.rglob("*.*") if path.is_dir() else (path,):
+            if each.suffix in (".py", ".json"):
+                found[str(each.relative_to(_HERE))] = each.read_bytes()
     return found
 
 
@@ -118,17 +108,18 @@ def source(path: str) -> bytes:
     return (_HERE / path).read_bytes()
 
 
-def _sources(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(_HERE)): path.read_bytes() for path in folder.rglob("*.py")}
+def _zipapp(module: str, sources: Mapping[str, bytes], given: str = "") -> bytes:
+    """Return a zipapp that calls `main` of a module, independent of time and order.
 
-
-def pack(sources: dict[str, bytes]) -> bytes:
-    """Return a zipapp of `sources` (path in it -> content), independent of time and order."""
+    + sources: path in it -> content
+    + given: what `main` is called with
+    """
+    entry = f"import sys\n\nfrom {module} import main\n\nsys.exit(main({given}))\n"
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
-        for name in sorted(sources):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.create_system = 3  # Unix, wherever this runs
-            entry.external_attr = 0o100644 << 16
-            file.writestr(entry, sources[name])
+        for name, content in sorted({"__main__.py": entry.encode(), **sources}.items()):
+            about = zipfile.ZipInfo(name, _EPOCH)
+            about.create_system = 3  # Unix, wherever this runs
+            about.external_attr = 0o100644 << 16
+            file.writestr(about, content)
     return archive.getvalue()

@@ -5,34 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 
-NAMES = (
-    "the test itself",
-    "the boot",
-    "the kernel",
-    "the driver",
-    "the GPUs",
-    "Python",
-    "torch",
-    "installed packages",
-    "the environment file",
-    "smoke_ranks",
-    "smoke_allreduce_mib",
-)
-"""The parts, in their order."""
-_DIGITS = 16
-
 
 def part(value: object) -> str:
     """Return a short digest of one part."""
     canonical = json.dumps(value, sort_keys=True).encode()
-    return hashlib.sha256(canonical).hexdigest()[:_DIGITS]
+    return hashlib.sha256(canonical).hexdigest()[:16]
 
 
-def parts(fingerprint: str) -> dict[str, str] | None:
-    """Return name -> digest; None for a fingerprint of another version of this program."""
-    if len(fingerprint) != len(NAMES) * _DIGITS:
-        return None
-    return {
-        name: fingerprint[index * _DIGITS : (index + 1) * _DIGITS]
-        for index, name in enumerate(NAMES)
-    }
+def parts(fingerprint: str) -> dict[str, str]:
+    """Return name -> digest, from "NAME:DIGEST;NAME:DIGEST"."""
+    return {name: digest for name, _, digest in (x.partition(":") for x in fingerprint.split(";"))}

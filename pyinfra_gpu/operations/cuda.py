@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pyinfra.api.command import FunctionCommand
-from pyinfra.api.host import Host
-from pyinfra.api.state import State
 
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.facts.record import Record
@@ -38,14 +35,8 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
         hint = f"see `apt-cache policy {drift.package(spec)}` there"
         hint = _NO_REPOSITORY if spec.driver.source == "present" else hint
         yield FunctionCommand(transaction.install, (STAGE, spec, wanted), {"hint": hint})
-    yield FunctionCommand(_again, (spec,), {})
-
-
-def _again(state: State, host: Host, spec: HostSpec) -> bool:
-    """Install again what lost files or programs, and only that: a whole toolkit is gigabytes."""
-    if (record := look(spec)) is None:
-        return True  # which is said when the host is judged again
-    return transaction.again(state, host, STAGE, spec, drift.to_reinstall(spec, record))
+    if names := [*drift.damaged(spec, record)]:  # a whole toolkit is gigabytes
+        yield FunctionCommand(transaction.again, (STAGE, spec, names), {})
 
 
 @converging(drift, repairs=(Id.CUDA_LINK_DIFFERS,))

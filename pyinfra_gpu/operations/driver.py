@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from posixpath import dirname
 
 from packaging.version import Version
 from pyinfra.api.command import FunctionCommand
@@ -18,7 +17,6 @@ from pyinfra_gpu.drift.driver_inventory import (
     Packages,
     Repository,
     archive,
-    next_kernel,
     of_series,
     packages,
     target,
@@ -26,10 +24,11 @@ from pyinfra_gpu.drift.driver_inventory import (
 )
 from pyinfra_gpu.drift.files import differs
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal, transaction
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, fresh
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
@@ -42,6 +41,7 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
+from pyinfra_gpu.text import some
 
 STAGE = drift.STAGE
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
@@ -62,10 +62,9 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
-    would point elsewhere. What it holds must be the pinned key and no other. Another list that
-    names the same repository is set aside, since nothing works where their keys differ. With
-    ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, and its repository is
-    there only for the toolkit.
+    would point elsewhere. Another list that names the same repository is set aside, since nothing
+    works where their keys differ. With ``driver_source = "distribution"`` the pins keep NVIDIA's
+    drivers out, and its repository is there only for the toolkit.
 
     **Example:**
 
@@ -92,21 +91,13 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield FunctionCommand(_is_on_offer, (spec, record), {})
 
 
-def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
-    """Return the versions that all of the declared packages have and that will do, newest first."""
-    names = [name for name in found.wanted if name not in found.apart]
-    offer = on_offer(state, host, spec, names) or {}
-    each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
-    common = set.intersection(*each) - {""} if each else set()
-    return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
-
-
 def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Refuse a version, or a toolkit for later, that nobody offers, while the driver is as it was.
 
     What apt cannot tell, the transaction will.
     """
-    version, toolkit = spec.driver.version, cuda.package(spec) if cuda.declared(spec) else ""
+    version, found = spec.driver.version, packages(spec, record)
+    toolkit = cuda.package(spec) if cuda.declared(spec) else ""
     lacks = toolkit and record.nvidia.package(toolkit) is None
     if not (version or lacks):
         return True
@@ -116,13 +107,15 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
         said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
         fix = "choose another `stack`, or declare `cuda_toolkit = False`"
         return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
-    if version is None:
-        return True
-    offered = _on_offer(state, host, spec, packages(spec, record))
-    if version in offered or not offered:
+    names = [name for name in found.wanted if name not in found.apart] if version else []
+    offer = on_offer(state, host, spec, names) or {} if names else {}
+    each = [{driver_version(one) or "" for one in offer.get(name, ())} for name in names]
+    common = set.intersection(*each) - {""} if each else set()
+    there = sorted((one for one in common if will_do(spec, one)), key=Version, reverse=True)
+    if version in there or not there:
         return True
     said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
-    return failed(host, STAGE, f"{host.name}: {said} {', '.join(offered)}; the driver is as it was")
+    return failed(host, STAGE, f"{host.name}: {said} {', '.join(there)}; the driver is as it was")
 
 
 def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
@@ -134,10 +127,7 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
     if not answer.ok:
         said = f"the keyring {url} cannot be used: {why(answer)}"
         return failed(host, STAGE, f"{host.name}: {said}")
-    try:
-        keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
-    except ValueError:
-        keyring = b""
+    keyring = base64.b64decode("".join(answer.stdout[-1:]))
     keys = fingerprints(keyring)
     if keys != (source.key_fingerprint,):
         held = keys.reason if isinstance(keys, Unknown) else ", ".join(keys) or "no key"
@@ -169,46 +159,94 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     there for the running and for the next kernel: a DKMS build that failed leaves packages that
     count as installed. The packages are on hold as ``driver_hold`` says.
     """
-    for each in found.of(Id.DRIVER_HEADERS_MISSING):
+    del found  # what one repair brings, or leaves, is the next one's
+    for ids, act in _REPAIRS:
+        record = look(spec) or record
+        if due := judged(drift, spec, record, ()).of(*ids).acting:
+            yield from act(spec, record, due)
+
+
+def _install_headers(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    for each in due:
         hint = f"{each.found}; boot a kernel whose headers are on offer (the newest here is"
         hint += f" {record.kernel.newest})"
         # A file that somebody deleted comes back only by installing the package again.
         how = {"reinstall": True, "hint": hint}
         yield FunctionCommand(install, (STAGE, spec, each.packages), how)
-    if found.of(Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS):
+
+
+def _install_driver(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    del due
+    if archive(spec, record) is None:
         yield FunctionCommand(_is_on_offer, (spec, record), {})
-        if archive(spec, record) is None:
-            yield FunctionCommand(install, (STAGE, spec, requests(spec, record)), {})
-        else:
-            yield FunctionCommand(_from_archive, (spec, record), {})
-    record = fresh(spec, record)
-    if _named(spec, record, Id.DRIVER_FILES_DAMAGED):
-        yield FunctionCommand(_complete, (spec,), {})
-    yield from _ready_for_boot(spec, fresh(spec, record), found)
+        yield FunctionCommand(install, (STAGE, spec, requests(spec, record)), {})
+    else:
+        yield FunctionCommand(_from_archive, (spec, record), {})
 
 
-def _ready_for_boot(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    root, own = as_root(spec), archive(spec, record)
+def _finish(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    """Set up what is unpacked; a module that cannot be built leaves its package half configured."""
+    del due
+    if record.packages.half_configured:
+        yield transaction.finish_interrupted(STAGE, spec)
+
+
+def _set_aside(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    """Rename libraries of another version, which would come first again."""
+    del due
+    if aside := drift.foreign_libraries(record, packages(spec, record)):
+        what, command = f"rename {', '.join(aside)}", program("libcuda/set_aside.sh", *aside)
+        yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)
+
+
+def _reinstall(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    del record
+    names = sorted({name for each in due for name in each.packages})
+    yield FunctionCommand(transaction.again, (STAGE, spec, names), {})
+
+
+def _build_modules(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    del due
+    root, own, driver = as_root(spec), archive(spec, record), spec.driver
     for kernel in drift.unbuilt(spec, record):
         if own is not None:
-            name = own.kernel_package(spec.driver.branch or 0, spec.driver.modules, kernel)
+            name = own.kernel_package(driver.branch or 0, driver.modules, kernel)
             yield FunctionCommand(install, (STAGE, spec, (name,)), {"reinstall": True})
             continue
-        (version,) = packages(spec, record).versions
+        version = str(packages(spec, record).version)
         what = f"build module {version} for kernel {kernel}"
         command = program("driver/build_module.sh", version, kernel)
         yield step(STAGE, what, command, run_as=root, seconds=deadlines.MODULE)
-    record = fresh(spec, record)
     # A kernel's own package stays half configured where its hook could not build our module.
-    if found.of(Id.DRIVER_MODULE_NOT_BUILT):
-        yield FunctionCommand(dpkg_is_idle, (STAGE, spec), {})
-    if record.kernel.initramfs == "stale":
-        command = program("driver/initramfs.sh", dirname(system_files.MODPROBE))
-        yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
-    if names := _named(spec, record, Id.DRIVER_HOLD_DIFFERS):
-        command = quoted("apt-mark", "hold" if spec.driver.hold else "unhold", *names)
-        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, command, run_as=root, seconds=deadlines.SERVICE)
+    if record.packages.half_configured:
+        yield transaction.finish_interrupted(STAGE, spec)
+
+
+def _update_initramfs(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    del record, due
+    command, root = quoted("update-initramfs", "-u", "-k", "all"), as_root(spec)
+    yield step(STAGE, "update the initramfs", command, run_as=root, seconds=deadlines.MODULE)
+
+
+def _hold(spec: HostSpec, record: Record, due: Findings) -> Commands:
+    del record
+    names = (name for each in due for name in each.packages)
+    command = quoted("apt-mark", "hold" if spec.driver.hold else "unhold", *names)
+    what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
+    yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)
+
+
+_REPAIRS = (
+    ({Id.DRIVER_HEADERS_MISSING}, _install_headers),
+    ({Id.DRIVER_NOT_INSTALLED, Id.DRIVER_VERSION_DIFFERS}, _install_driver),
+    ({Id.DRIVER_FILES_DAMAGED}, _finish),
+    ({Id.DRIVER_FILES_DAMAGED}, _set_aside),
+    ({Id.DRIVER_FILES_DAMAGED}, _reinstall),
+    ({Id.DRIVER_MODULE_NOT_BUILT}, _build_modules),
+    ({Id.DRIVER_INITRAMFS_STALE}, _update_initramfs),
+    ({Id.DRIVER_HOLD_DIFFERS}, _hold),
+)
+"""What is found and what is done about it, in this order: each is judged when its turn comes."""
 
 
 def requests(
@@ -252,45 +290,18 @@ def _from_archive(state: State, host: Host, spec: HostSpec, record: Record) -> b
     return install(state, host, STAGE, spec, first, others=others)
 
 
-def _named(spec: HostSpec, record: Record, id_: Id) -> tuple[str, ...]:
-    """Return the packages that findings of an id name by now."""
-    found = Findings(drift.judge(spec, record)).of(id_)
-    return tuple(name for each in found for name in each.packages)
-
-
-def _complete(state: State, host: Host, spec: HostSpec) -> bool:
-    """Set up what is unpacked, and install again what is not; say why a package's program failed.
-
-    A module that cannot be built leaves its package half configured: to install it again would
-    fail the same way, where it is possible at all. Libraries of another version that no package
-    brought are renamed: they would come first again.
-    """
-    root = as_root(spec)
-    finish = transaction.finish(state, host, spec)
-    if not finish.ok and transaction.says_script_failed(finish.lines):
-        said = f"a package cannot set itself up: {why(finish)}"
-        return failed(host, STAGE, f"{host.name}: {said}")
-    if (record := look(spec)) is None:
-        return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    foreign = drift.foreign_libraries(record, packages(spec, record))
-    if aside := [each for each in foreign if not transaction.owners(state, host, spec, [each])]:
-        what, command = f"rename {', '.join(aside)}", program("libcuda/set_aside.sh", *aside)
-        answer = ask(state, host, command, root, seconds=deadlines.SERVICE, what=what)
-        forget()
-        if not answer.ok:
-            return failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")
-    damaged = _named(spec, record, Id.DRIVER_FILES_DAMAGED)
-    return transaction.again(state, host, STAGE, spec, sorted(damaged))
+def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list[str]:
+    """Return the versions that all of the declared packages have and that will do, newest first."""
+    names = [name for name in found.wanted if name not in found.apart]
+    offer = on_offer(state, host, spec, names) or {}
+    each = [{driver_version(version) or "" for version in offer.get(name, ())} for name in names]
+    common = set.intersection(*each) - {""} if each else set()
+    return sorted((each for each in common if will_do(spec, each)), key=Version, reverse=True)
 
 
 @converging(
     drift,
-    repairs=(
-        Id.DRIVER_MODULE_NAME_DIFFERS,
-        Id.DRIVER_MODULE_DIFFERS,
-        Id.DRIVER_REBOOT_NOTED,
-        Id.DRIVER_CLOSED,
-    ),
+    repairs=(Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_CLOSED),
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -307,77 +318,54 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _load(state: State, host: Host, spec: HostSpec) -> bool:
     """Load or reload the module; where that is not possible, reboot as declared."""
-    record, root = look(spec), as_root(spec)
-    if record is None:
+    if (record := look(spec)) is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    reason_ = why_ = drift.reboot_reason(drift.judge(spec, record))
+    root, nothing_loaded, busy = as_root(spec), record.driver.loaded is None, users(record)
+    due = said = drift.reboot_reason(spec, record)
     built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
     loadable = built and record.driver.nouveau is False and record.driver.nova is False
-    if reason_ and loadable and (record.driver.loaded is None or users(record) == ()):
+    if due and loadable and (nothing_loaded or busy == ()):
         what, command = "load the driver", program("driver/reload_module.sh", *SERVICES.values())
         answer = ask(state, host, command, root, seconds=deadlines.MODULE, what=what)
         forget()
+        said = f"{due}; loading it failed ({reason(answer.lines)})"
         record = look(spec) or record
-        why_ = f"{reason_}; loading it failed ({reason(answer.lines)})"
-        reason_ = drift.reboot_reason(drift.judge(spec, record)) if answer.ok else reason_
-    busy = users(record)
-    if reason_ and loadable and busy and spec.driver.reboot != "always":
-        who = f"the GPUs are in use by {', '.join(if_known(busy, ())[:4])}"
+        due = drift.reboot_reason(spec, record) if answer.ok else due
+        if due and nothing_loaded:
+            return failed(host, STAGE, f"{host.name}: {said}: run again when the cause is gone")
+    elif due and loadable and spec.driver.reboot != "always":
+        who = f"the GPUs are in use by {some(if_known(busy, ()), 4)}"
         if isinstance(busy, Unknown):
             who = f"who uses the GPUs is not known ({busy.reason})"
-        sentence = f"{host.name}: the installed module cannot be loaded now ({why_}), {who}"
+        sentence = f"{host.name}: the installed module cannot be loaded now ({said}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
-    if reason_ and not _reboot(state, host, spec, reason_, str(why_)):
+    # An installation that was cut off behind the driver's packages is finished here.
+    idle = not due or spec.driver.reboot == "never" or dpkg_is_idle(state, host, STAGE, spec)
+    if not idle:
         return False
-    # The reason may come again in half a year, and then one reboot may help.
+    if due and (obstacle := restart(state, host, spec, str(said), due)):
+        return failed(host, STAGE, f"{host.name}: {obstacle}")
+    ended = drift.people(record) if due and spec.driver.reboot == "always" else ()
+    for who in (who for each in ended for who in if_known(each, ())):
+        sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
+        journal.warn(STAGE, f"{host.name}: {sentence}")
+    # The same may come again in half a year, and then one reboot may help.
     record = look(spec) or record
-    if record.power.reboots and drift.reboot_reason(drift.judge(spec, record)) is None:
-        command = quoted("rm", "-f", system_files.REBOOTS)
-        ask(state, host, command, root, seconds=deadlines.PLAIN)
-    return True
-
-
-def _reboot(state: State, host: Host, spec: HostSpec, reason_: str, why_: str) -> bool:
-    """Reboot where data and the host allow it, behind whoever installs packages.
-
-    Who uses the host, and whether an installation is done, is judged there by the program that
-    reboots it. An installation that was cut off behind the driver's packages leaves none of them
-    to install, so it is finished here; who installs next comes behind the reboot.
-    """
-    said = f"{host.name}: a reboot is required ({why_}), and"
-    if spec.driver.reboot == "never":
-        remedy = "run `sudo systemctl reboot` there when it suits, then run again"
-        return failed(host, STAGE, f"{said} driver_reboot = 'never' is declared: {remedy}")
-    if not dpkg_is_idle(state, host, STAGE, spec):
-        return False
-    if (record := look(spec)) is None:
-        return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    following = str(next_kernel(record) or "(unknown)")
-    if not if_known(record.kernel.modules, {}).get(following):
-        has = f"kernel {following}, which boots next, has no NVIDIA module"
-        return failed(host, STAGE, f"{said} {has}: see `dkms status` there")
-    if not restart(state, host, STAGE, spec, why_, reason_):
-        return False
-    uses = (users(record), record.power.sessions, record.power.inhibitors)
-    for each in uses if spec.driver.reboot == "always" else ():
-        for who in if_known(each, ()):
-            sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
-            journal.warn(STAGE, f"{host.name}: {sentence}")
+    if record.power.reboots and drift.reboot_reason(spec, record) is None:
+        ask(state, host, quoted("rm", "-f", system_files.REBOOTS), root, seconds=deadlines.PLAIN)
     return True
 
 
 @converging(
     drift,
     repairs=(Id.DRIVER_PERSISTENCED_DIFFERS,),
-    hint=f"see `journalctl -u {UNIT}` there; the other stages go on without it",
-    stops=False,
+    hint=f"see `journalctl -u {UNIT}` there, or declare driver_persistence = False",
 )
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
     An upgrade of the driver stops it, and without a loaded module it cannot start. GPUs work
-    without it, only that the first program to use them waits: where it cannot be started, the other
-    stages do their work, and the run fails for this host at its end.
+    without it, only that the first program to use them waits.
     """
     del record, found
     verb = "enable" if spec.driver.persistence else "disable"

@@ -110,7 +110,7 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     name, run_as = f"{host.name}: the build of torch", as_owner(spec, record)
     manager = "" if made_for(spec, record) else "--user"
     words = program("pytorch/follow.sh", drift.UNIT, manager)
-    answer = ask(state, host, words, run_as, seconds=deadlines.BUILD, stream=True)
+    answer = ask(state, host, words, run_as, seconds=deadlines.BUILD, show=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
         return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")

@@ -22,7 +22,7 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.rules import if_known, running
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines, journal, meeting
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import (
     Commands,
@@ -34,7 +34,7 @@ from pyinfra_gpu.engine.converge import (
     refused,
 )
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.meeting import executing, meeting
+from pyinfra_gpu.engine.meeting import executing
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
@@ -100,6 +100,8 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
             " pyinfra INVENTORY deploy.py first",
         )
         return
+    passed = record.smoke.stamp
+    former = passed.driver if isinstance(passed, Stamp) else None
     yield from _prepared(spec, record, withdrawn=None)
     # What was installed by this very run is part of the fingerprint, so look again.
     record, smoke = fresh(spec, record), spec.smoke
@@ -116,7 +118,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         compile=spec.environment.dynamo,
     )
     yield _started(spec, record, f"smoke test, {smoke.ranks} ranks ({found[0].found})", asked)
-    yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
+    yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict, former), {})
 
 
 def _prepared(spec: HostSpec, record: Record, withdrawn: Stamp | None) -> Commands:
@@ -168,11 +170,12 @@ def _started(
 
 
 def _check_verdict(
-    state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None
+    state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None, former: str | None
 ) -> bool:
     """Believe the verdict that the test left, not the exit code of a command.
 
     + before: the verdict that stood there before the test: it does not count
+    + former: the driver with which the test passed last
     """
     forget()
     record = look(spec)
@@ -182,11 +185,21 @@ def _check_verdict(
     found = None if verdict == before else verdict
     status, why = _end(state, host, spec, record, found, current)
     if status != "pass" or not isinstance(found, Verdict):
+        why += _way_back(spec, record, former)
         return failed(host, STAGE, f"{host.name}: the smoke test failed: {why}")
+    driver = if_known(record.driver.loaded, None)
     # The digest of its text, by which one that somebody edits later is known.
     digest = if_known(record.smoke.verdict_sha256, None)
-    stamp = _stamp_file(spec, Stamp(current, found.mode, digest))
+    stamp = _stamp_file(spec, Stamp(current, found.mode, digest, driver=driver))
     return written(state, host, STAGE, stamp, as_root(spec))
+
+
+def _way_back(spec: HostSpec, record: Record, former: str | None) -> str:
+    """Say how to go back to the driver that passed last, where another one is loaded now."""
+    if former in (None, record.driver.loaded) or spec.driver.source == "present":
+        return ""
+    option = f"--data driver_version={former}"
+    return f". With driver {former} it passed here; to go back, deploy with {option}"
 
 
 def _end(
@@ -254,7 +267,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
         try:
             yield from _with_others(spec, record)
         finally:
-            meeting().leave(host.name)
+            meeting.leave()
     elif found:
         note_findings(STAGE, spec, found)
         yield FunctionCommand(lambda *_: True, (), {})  # a plan only counts it
@@ -290,8 +303,8 @@ def _heard(
     """Tell the other hosts something; return host -> what it told, in the group's order, and who
     told nothing.
     """
-    meeting().say(topic, host.name, mine)
-    said = meeting().hear(topic, drift.members(spec), seconds)
+    meeting.say(topic, mine)
+    said = meeting.hear(topic, drift.members(spec), seconds)
     told = {name: said[name] for name in drift.members(spec) if name in said}
     return told, [name for name in drift.members(spec) if name not in said]
 
@@ -329,7 +342,7 @@ def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Command
         ranks=sum(hosts.values()),
         deadline_s=first["deadline"],
         allreduce_mib=first["allreduce_mib"],
-        fingerprint=meeting().run_id,
+        fingerprint=meeting.RUN_ID,
         hosts=hosts,
         address=(its_own or first["reached"])[0],
         port=first["port"],

@@ -19,13 +19,8 @@ ALL = (SOURCES, PREFERENCES, UNATTENDED)
 DRIVER = (
     *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
     *("libgl1-nvidia*", "libgles-nvidia*", "libglx-nvidia*", "libnvcuvid1", "libnvoptix1"),
-    *("libnvidia-allocator*", "libnvidia-api*", "libnvidia-cfg*", "libnvidia-common*"),
-    *("libnvidia-compute*", "libnvidia-decode*", "libnvidia-eglcore*", "libnvidia-encode*"),
-    *("libnvidia-extra*", "libnvidia-fbc*", "libnvidia-gl*", "libnvidia-gpucomp*"),
-    *("libnvidia-ml*", "libnvidia-ngx*", "libnvidia-nscq*", "libnvidia-nvvm*"),
-    *("libnvidia-opticalflow*", "libnvidia-pkcs11*", "libnvidia-present*"),
-    *("libnvidia-ptxjitcompiler*", "libnvidia-rtcore*", "libnvidia-sandboxutils*"),
-    *("libnvidia-vksc*", "libnvsdm*", "libxnvctrl*"),
+    *("libnvidia-[!ce]*", "libnvidia-cfg*", "libnvidia-common*", "libnvidia-compute*"),
+    *("libnvidia-eglcore*", "libnvidia-encode*", "libnvidia-extra*", "libnvsdm*", "libxnvctrl*"),
     *("nvidia-compute-utils*", "nvidia-dkms*", "nvidia-driver", "nvidia-driver-[0-9]*"),
     *("nvidia-driver-bin", "nvidia-driver-cuda*", "nvidia-driver-full", "nvidia-driver-libs*"),
     *("nvidia-driver-open", "nvidia-egl-icd", "nvidia-fabricmanager*", "nvidia-firmware*"),
@@ -39,7 +34,7 @@ DRIVER = (
 """The driver's packages, companions included, in both ways NVIDIA names them: as apt's globs.
 
 Helpers that a distribution ships for any driver (glx-alternative-nvidia, libnvidia-egl-wayland1)
-and the container tools are not among them, and stay free.
+and the container tools (libnvidia-container1) are not among them, and stay free.
 """
 NOT_FROM_NVIDIA = ("dkms",)
 """What NVIDIA's repository has of a distribution's own, with an epoch that beats it. Its dkms does

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from pyinfra_gpu.on_host.probe import apt
+from pyinfra_gpu.on_host.probe.apt import is_nvidia as is_nvidia
 
 LABEL = "NVIDIA CUDA"
 """What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
@@ -43,28 +43,6 @@ def is_driver(name: str, version: str) -> bool:
     name = plain(name)
     apart = name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name)
     return not apart and is_nvidia(name) and driver_version(version) is not None
-
-
-def names_its_version(name: str, version: str) -> bool:
-    """Tell whether it is a part of the driver with the version in its name, as Ubuntu's firmware.
-
-    + version: of the package, which must be a driver's
-    """
-    named = _OF_ONE_VERSION.fullmatch(plain(name)) is not None
-    return named and is_nvidia(name) and driver_version(version) is not None
-
-
-def is_helper(name: str, version: str) -> bool:
-    """Tell whether it is what Debian ships beside any driver, with a version of its own.
-
-    From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
-    """
-    return plain(name) in SHARED and driver_version(version) is None
-
-
-def is_nvidia(name: str) -> bool:
-    """Tell whether a package has one of NVIDIA's names: driver, toolkit, or around them."""
-    return apt.is_nvidia(name)
 
 
 def is_kernel(name: str) -> bool:

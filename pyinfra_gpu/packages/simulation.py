@@ -73,10 +73,8 @@ def parse(lines: Sequence[str]) -> Simulation:
     """Read what `on_host/packages/apt/simulate.sh` prints, or `apt-get --simulate` alone."""
     said = "\n".join(line.rstrip() for line in lines)
     problems = [" ".join((each[1] or each[0]).split()) for each in _PROBLEM.finditer(said)]
-    held, lower = (
-        {*re.findall(r"(?m)^Hold (\S+)$", said)},
-        {*" ".join(_LOWER.findall(said)).split()},
-    )
+    held = {*re.findall(r"(?m)^Hold (\S+)$", said)}
+    lower = {*" ".join(_LOWER.findall(said)).split()}
     uris = {(name, arch): uri for uri, name, arch in _FETCH.findall(said)}
     changes = []
     for line in re.findall(r"(?m)^(?:Inst|Remv|Purg) .*", said):
@@ -85,18 +83,18 @@ def parse(lines: Sequence[str]) -> Simulation:
             continue
         fields = found.groupdict()
         # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
-        labels = (
-            each.partition(":")[0].strip() for each in (fields.get("labels") or "").split(",")
-        )
+        offers = (fields.get("labels") or "").split(",")
+        labels = (each.partition(":")[0].strip() for each in offers)
+        name = fields["name"]
         changes.append(
             Change(
-                name=fields["name"],
+                name=name,
                 old=fields["old"],
                 new=fields.get("new"),
                 labels=tuple(dict.fromkeys(filter(None, labels))),
-                uri=uris.get((plain(fields["name"]), fields.get("arch")), ""),
-                lower=fields["name"] in lower,
-                held=not held.isdisjoint((fields["name"], plain(fields["name"]))),
+                uri=uris.get((plain(name), fields.get("arch")), ""),
+                lower=name in lower,
+                held=not held.isdisjoint((name, plain(name))),
             )
         )
     return Simulation(

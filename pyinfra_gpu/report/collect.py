@@ -84,7 +84,7 @@ def command(request: Request, folder: Path) -> int:
         lines += [f"! {name}: {missing}"] if missing else []
     lines.append("Nothing was sent. Read a file before you send it.")
     failed = any(line.startswith("! ") for line in lines)
-    return show("\n".join(lines), "collect") or int(failed)
+    return show("\n".join(lines)) or int(failed)
 
 
 def gather(state: State, host: Host, spec: HostSpec) -> tuple[str, str] | Unanswered:

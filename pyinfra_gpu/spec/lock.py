@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu import whole_file
 from pyinfra_gpu.errors import SpecError
 
 FOLDER = Path("locks")
@@ -85,7 +84,7 @@ def load(path: Path) -> Lock:
     torch, _, rest = path.stem.removeprefix("torch-").rpartition("-py")
     lines, platform = dict[str, str](), Platform.parse(rest)
     try:
-        text = whole_file.read(path).decode("ascii")
+        text = path.read_bytes().decode("ascii")
         for line in re.sub(r" *\\\n *", " ", text).splitlines():
             if package := _LINE.fullmatch(line):
                 lines[package[1]] = line

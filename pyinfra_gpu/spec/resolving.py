@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pyinfra_gpu.errors import HOLD_SECRETS, Outline, SpecError, nearest, sentence
+from pyinfra_gpu.errors import HIDDEN, HOLD_SECRETS, SpecError, nearest, sentence
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
 from pyinfra_gpu.spec import model
 from pyinfra_gpu.spec.model import KEYS, HostSpec, Key
@@ -109,8 +109,7 @@ def _is_foreign(name: object, value: object) -> bool:
 def _unknown(host: str, name: str, value: object) -> SpecError:
     """Return the error for a key that nothing reads, with the one that was probably meant.
 
-    Of what has parts, and of what may have been meant for a key that holds secrets, the names are
-    shown alone.
+    What has parts, and what may have been meant for a key that holds secrets, is not shown.
     """
     close = nearest(str(name).replace("-", "_"), KEYS)
     meant = _PYINFRAS.get(str(name), close)
@@ -119,7 +118,7 @@ def _unknown(host: str, name: str, value: object) -> SpecError:
         remedy = "write flat keys, as docs/keys.md lists them"
     parts = isinstance(value, Mapping | list | tuple | set | frozenset)
     if parts or close in HOLD_SECRETS or str(name).lower().startswith("env"):
-        value = Outline(value)
+        value = HIDDEN
     found, allowed = "is no known key", "the keys that docs/keys.md lists"
     return SpecError(sentence(f"host {host}", name, value, found, allowed=allowed, remedy=remedy))
 

@@ -81,9 +81,9 @@ FACTS: dict[str, Any] = {
     "training.dirty_count": 0,
     "launcher.linger": True,
     "launcher.manager": True,
-    **dict.fromkeys(("torch.cuda", "torch.python_problem", "torch.declared", "torch.elsewhere")),
+    **dict.fromkeys(("torch.python_problem", "torch.declared", "torch.elsewhere")),
     **dict.fromkeys(("driver.loaded", "driver.open_modules", "driver.on_disk")),
-    **dict.fromkeys(("driver.on_disk_open", "driver.libcuda", "driver.libml")),
+    **dict.fromkeys(("driver.libcuda", "driver.libml")),
     **dict.fromkeys(("storage.noexec", "layout.open", "layout.owner_problem")),
     **dict.fromkeys(("packages.lock_holder", "system.secure_boot")),
     **dict.fromkeys(("training.lfs", "training.damaged")),
@@ -190,7 +190,7 @@ class FakeHost:
 
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         """What a host answers on which all is as declared."""
-        own = {"system.hostname": self.name, "smoke.verdict": None}
+        own = {"smoke.verdict": None}
         return {**FACTS, **own, **(BARE if self.bare else {})}
 
     def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,8 +56,6 @@ FACTS: dict[str, Any] = {
     "driver.loaded": VERSION,
     "driver.open_modules": True,
     "driver.on_disk": VERSION,
-    "driver.on_disk_open": True,
-    "driver.module": None,
     "driver.libcuda": f"{LIB}/libcuda.so.{VERSION}",
     "driver.libml": f"{LIB}/libnvidia-ml.so.{VERSION}",
     "driver.users": [],
@@ -108,7 +106,6 @@ FACTS: dict[str, Any] = {
     "libcuda.proof": None,
     "torch.version": "2.14.1+cu130",
     "torch.git_version": "c",
-    "torch.cuda": "13.0",
     "torch.distributions": {"torch": "2.14.1"},
 }
 """What the probe answers of a host with two GPUs, beside what `fake_host.FACTS` has."""
@@ -167,16 +164,9 @@ class GpuHost(FakeHost):
 
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         keyring = None if self.keyring is None else self.keyring.hex()
-        own = {"nvidia.keyring": keyring, "kernel.sources": self._sources()}
+        own = {"nvidia.keyring": keyring}
         found = super()._facts(wanted)
         return {**found, **FACTS, **own, **(BARE if self.bare else {})}
-
-    def _sources(self) -> list[str]:
-        """What DKMS would have of the installed packages, whatever their versions."""
-        rows = self.told.get("nvidia.packages", FACTS["nvidia.packages"])
-        rows = () if isinstance(rows, str) else rows  # it would not tell
-        versions = [row.split()[1].rpartition(":")[2] for row in rows]
-        return sorted({each.partition("-")[0] for each in versions})
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, dict[str, Any] | None]:
         texts = {**system_texts(wanted), **self.texts}
@@ -189,7 +179,7 @@ class GpuHost(FakeHost):
 
 def bare_gpu_host(**changes: Any) -> GpuHost:
     """A GPU host as it comes: nouveau has the cards, nothing of NVIDIA's is installed."""
-    none = ("on_disk", "on_disk_open", "libcuda", "libml", "persistenced", "persistenced_enabled")
+    none = ("on_disk", "libcuda", "libml", "persistenced", "persistenced_enabled")
     told: dict[str, Any] = {
         **NOT_LOADED,
         **dict.fromkeys(f"driver.{name}" for name in none),

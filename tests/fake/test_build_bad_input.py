@@ -46,7 +46,7 @@ def test_an_inventory_that_cannot_be_built_is_refused_before_any_host_is_contact
 
 
 FREE = {"storage.free_mib": 20480}  # 20 GiB
-WHEEL = {"torch.version": "2.14.1+cu130", "torch.cuda": "13.0", "torch.git_version": "cf30"}
+WHEEL = {"torch.version": "2.14.1+cu130", "torch.git_version": "cf30"}
 
 
 def gpu(data: dict[str, object] | None = None, told: dict[str, Any] | None = None) -> GpuHost:

@@ -16,13 +16,11 @@ import fake_host
 import pytest
 from fake_host import FakeHost
 from gpu_host import GpuHost
-from pydantic import BaseModel
 from verdicts import document, stamp
 
-from pyinfra_gpu.diagnosis.explained import Explained, explained, of_file
+from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.stamps import Proof, TrainingStamp, outdated
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import Answer, judge
@@ -40,10 +38,6 @@ ODD_TEXTS = (
 ODD_VALUES: tuple[Any, ...] = (
     *ODD_TEXTS, None, True, False, 0, -1, 1, 2**63, 2**64 + 1, 10**400, 0.5, -0.0, 1e308, 1e-320,
     float("nan"), float("inf"), [], {}, [[]], [None], {"a": {}}, {"": ""},
-)  # fmt: skip
-TOKENS = (
-    "[", "]", "{", "}", '"', ",", ":", "\\", "null", "true", "NaN", "-Infinity", "1e999", "9" * 300,
-    "[" * 50, '{"a":' * 30, "\\ud800", "\\u0000", "\\u001b[2J", "\x1b", "\x00", "\ud800", "é", " ",
 )  # fmt: skip
 
 
@@ -71,46 +65,10 @@ def odd(fuzz: random.Random, value: Any, depth: int = 0) -> Any:
     return fuzz.choice(ODD_VALUES)
 
 
-def torn(fuzz: random.Random, text: str) -> str:
-    """Return a text of which something is lost, doubled or put in."""
-    place = fuzz.randrange(len(text) + 1)
-    kind = fuzz.randrange(5)
-    if kind == 0:
-        return text[:place]
-    if kind == 1:
-        return text[:place] + text[place + fuzz.randrange(1, 20) :]
-    if kind == 2:
-        return text[:place] + chr(fuzz.choice((fuzz.randrange(256), 0xD800))) + text[place + 1 :]
-    if kind == 3:
-        return text[:place] + text[max(place - 30, 0) :]
-    return text[:place] + fuzz.choice(TOKENS) + text[place:]
-
-
-def documents(fuzz: random.Random, value: Any, count: int) -> Iterator[str]:
-    """Yield so many texts that are almost this document."""
-    text = json.dumps(value)
-    for number in range(count):
-        if number % 3 == 0:
-            yield json.dumps(odd(fuzz, value), ensure_ascii=number % 2 == 0)
-        else:
-            yield torn(fuzz, text)
-
-
 def harmless(text: str) -> None:
     """Nothing that a terminal would obey, and nothing that cannot be written."""
     assert not CONTROL.search(text), repr(CONTROL.search(text))
     text.encode("utf-8")
-
-
-def sound(found: object, form: type[BaseModel]) -> bool:
-    """Return whether it came in as the type; all else says why it did not."""
-    if isinstance(found, Unknown):
-        assert found.reason
-        assert len(found.reason) <= 200
-        harmless(found.reason)
-        return False
-    assert type(found) is form
-    return True
 
 
 @pytest.fixture
@@ -118,27 +76,16 @@ def fuzz() -> random.Random:
     return random.Random(0)
 
 
+FAILED = {
+    "id": "S3.allreduce",
+    "sentence": "ws1: rank 1 ended",
+    "rank": 1,
+    "log": "/x/log",
+    "tail": ["RuntimeError: CUDA error: no kernel image is available"],
+}
 FORMS: dict[str, tuple[Any, Any]] = {
     "a stamp": (Stamp, stamp(across=["ws1", "ws2"])),
-    "a proof": (Proof, {"schema_version": 1, "status": "pass", "state": {"gcc": "12"}}),
-    "what was installed": (
-        TrainingStamp,
-        {"requirements_sha256": "e0" * 32, "distributions": {"torch": "2.13.0", "numpy": "2"}},
-    ),
-    "a verdict": (Verdict, document()),
-    "a verdict that failed": (
-        Verdict,
-        document(
-            status="fail",
-            failed={
-                "id": "S3.allreduce",
-                "sentence": "ws1: rank 1 ended",
-                "rank": 1,
-                "log": "/x/log",
-                "tail": ["RuntimeError: CUDA error: no kernel image is available"],
-            },
-        ),
-    ),
+    "a verdict that failed": (Verdict, document(status="fail", failed=FAILED)),
 }
 
 
@@ -146,26 +93,14 @@ FORMS: dict[str, tuple[Any, Any]] = {
 def test_documents(name: str, fuzz: random.Random) -> None:
     form, value = FORMS[name]
     record = FakeHost().record()
-    for number, text in enumerate(documents(fuzz, value, 400 if form is not Verdict else 50)):
-        found = form.read(text)
-        if form is Proof:
-            harmless(outdated(text, {"gcc": "12"}) or "")
-        if not sound(found, form):
-            continue
-        if isinstance(found, Verdict):
+    for number in range(100):
+        found = form.read(json.dumps(odd(fuzz, value), ensure_ascii=number % 2 == 0))
+        if isinstance(found, Unknown):
+            assert 0 < len(found.reason) <= 200
+            harmless(found.reason)
+        elif isinstance(found, Verdict):
             told = explained(found, record) if number % 10 == 0 else Explained(found)
             harmless(printed(smoke_report.blocks({"ws1": told})))
-
-
-def test_evidence(fuzz: random.Random) -> None:
-    entries = [
-        {"source": "rank", "rank": 1, "text": "RuntimeError: CUDA error: out of memory\n"},
-        {"source": "torchrun", "rank": None, "text": "Sending process 12 closing signal SIGTERM"},
-    ]
-    for text in documents(fuzz, entries, 360):
-        for name, ends in of_file(text).items():
-            assert isinstance(name, str)
-            assert isinstance(ends, str)
 
 
 def answers(fuzz: random.Random, lines: list[str], count: int) -> Iterator[list[str]]:
@@ -182,14 +117,7 @@ def answers(fuzz: random.Random, lines: list[str], count: int) -> Iterator[list[
             half[key] = fuzz.choice((odd(fuzz, half[key]), whole[fuzz.choice([*whole])], deep))
         if made.get("owner") == whole["owner"]:
             made["owner"] = json.dumps(owner)
-        text = json.dumps(made)
-        kind = fuzz.random()
-        if kind < 0.1:
-            text = torn(fuzz, text)
-        elif kind < 0.2:
-            made["owner"] = torn(fuzz, json.dumps(owner))
-            text = json.dumps(made)
-        yield [lines[0], text, *lines[2 : 2 + (kind < 0.95)]]
+        yield [lines[0], json.dumps(made), *lines[2:]]
 
 
 HOSTS: dict[str, Callable[[], FakeHost]] = {"cpu": FakeHost, "gpu": GpuHost}

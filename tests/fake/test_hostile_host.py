@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +43,7 @@ def name_of(kind: str) -> str:
 @contextmanager
 def serving(tmp_path: Path, kinds: Iterable[str]) -> Iterator[list[int]]:
     """Serve a port for each kind of host."""
-    # Many hosts answer as the good one does: by a name they would be one machine with many names.
-    good = FakeHost(name=GOOD, told={"system.hostname": "?it does not say"})
+    good = FakeHost(name=GOOD)
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
     answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
@@ -139,7 +136,6 @@ def test_the_answer_of_a_healthy_host_is_the_same_beside_hostile_ones(tmp_path: 
     for kind, words in HOSTILE.items():
         host = told[name_of(kind)]
         assert host["verdict"] == "unknown", kind
-        assert "Could not connect" not in host["reason"], kind
         assert words in host["reason"] or "within 10 s" in host["reason"], (kind, host["reason"])
     for kind in ODD:
         assert told[name_of(kind)]["reason"] is None, kind
@@ -150,8 +146,8 @@ BEFORE_LOGIN = {
     "hangs up": "Error reading SSH protocol banner",
     "endless greeting": "it sent more than 128 KiB before the login",
     "floods behind its greeting": "it sent more than 128 KiB before the login",
-    "escapes in its farewell": "Could not connect (Negotiation failed",
-    "drops before the login": "Could not connect (it hung up before the login)",
+    "escapes in its farewell": "could not be reached: Negotiation failed",
+    "drops before the login": "could not be reached: it hung up before the login",
 }
 
 
@@ -170,28 +166,3 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
     for kind, words_of in BEFORE_LOGIN.items():
         told = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
         assert any(words_of in line for line in told), (kind, told)
-
-
-def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
-    tmp_path: Path,
-) -> None:
-    with inventory(tmp_path, ("never answers",)) as fleet:
-        pyinfra = str(Path(sys.executable).parent / "pyinfra")
-        with subprocess.Popen(
-            [pyinfra, "--dry", fleet, "deploy.py"],
-            cwd=PROJECT,
-            env=environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stderr is not None
-            while "Loading: deploy.py" not in process.stderr.readline():
-                assert process.poll() is None
-            time.sleep(1)
-            process.send_signal(signal.SIGTERM)
-            said = process.stderr.read()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "interrupted: a command that was begun goes on" in said
-    assert "never-answers  NOT CHECKED" in said
-    assert "as declared" not in said

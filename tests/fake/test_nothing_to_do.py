@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import test_driver
 import test_stages
 from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
@@ -22,10 +21,8 @@ CPU = FakeHost().data
 HOSTS: dict[str, FakeHost] = {
     "as declared": FakeHost(),
     "with GPUs": proven_host(),
-    "with GPUs, unproven": GpuHost(),
     "bare": FakeHost(bare=True),
     "silent": FakeHost(answers=False),
-    "smoke test left out": FakeHost(data={**CPU, "smoke": "skip"}),
     "with a run that trains": FakeHost(told={"launcher.runs": ["1 balanced running"]}),
     "bare, in the middle of apt": FakeHost(
         bare=True,
@@ -33,7 +30,6 @@ HOSTS: dict[str, FakeHost] = {
         data={**CPU, "preflight_apt_wait_s": 0},
     ),
     "with a full disk": FakeHost(told={"storage.free_mib": 0}),
-    "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:1]},
     "that does not tell": GpuHost(told={"driver.loaded": "?no permission"}),
 }
@@ -73,7 +69,7 @@ def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothin
         assert done[1] == []
 
 
-@pytest.mark.parametrize("name", ["as declared", "with GPUs", "smoke test left out"])
+@pytest.mark.parametrize("name", ["as declared", "with GPUs"])
 @pytest.mark.parametrize("asks", [True, False], ids=["after a plan", "with -y"])
 def test_a_host_with_nothing_to_do_is_looked_at_once_and_takes_no_operation(
     name: str, asks: bool

@@ -45,7 +45,7 @@ TRAINING = """
     training.stamp_text training.submodules"""
 GPUS = """
     cuda.alternative cuda.link cuda.missing cuda.nvcc cuda.toolkits
-    driver.loaded driver.module driver.nouveau driver.nova driver.on_disk driver.persistenced
+    driver.loaded driver.nouveau driver.nova driver.on_disk driver.persistenced
     driver.persistenced_enabled gpus.devices kernel.headers kernel.initramfs kernel.installed
     kernel.modules libcuda.cache libcuda.links libcuda.loader_paths nvidia.packages
     nvidia.sources system.kernel system.os_id"""

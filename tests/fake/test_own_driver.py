@@ -30,7 +30,7 @@ GUARDED = "Pre-Install-Pkgs"
 
 
 def bare(host: GpuHost, *simulated: str) -> GpuHost:
-    gone = ("driver.loaded", "driver.open_modules", "driver.on_disk", "driver.module")
+    gone = ("driver.loaded", "driver.open_modules", "driver.on_disk")
     host.told |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
     host.told |= {"nvidia.packages": [], "libcuda.cache": []}
     return answering(host, *simulated)
@@ -78,10 +78,6 @@ RUNS: dict[str, Shown] = {
             f"Inst {MODULES}{NOBLE_KERNEL} {SAME}",
         ),
         [f"install --reinstall {MODULES}{NOBLE_KERNEL}"], ["dkms"], "",
-    ),
-    "a rule in somebody's file": (
-        ubuntu(told={"driver.module": "/bin/false /etc/modprobe.d/mine.conf"}),
-        [], ["--reinstall"], "/etc/modprobe.d/mine.conf",
     ),
 }  # fmt: skip
 

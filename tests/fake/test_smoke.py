@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import verdicts
 from fake_host import FakeHost, FakeRun
-from gpu_host import DATA, GpuHost, GpuRun, unwrapped
+from gpu_host import DATA, VERSION, GpuHost, GpuRun, unwrapped
 from pyinfra.context import ctx_state
 from test_check import checked
 
@@ -173,6 +173,23 @@ def test_root_takes_the_stamp_back_before_the_test_and_the_test_is_told_of_none(
     assert asked(unwrapped(commands[test])[-1]).output == "/opt/pyinfra-gpu/state/verdict.json"
 
 
+@pytest.mark.parametrize(
+    ("source", "former", "says"),
+    [
+        ("nvidia", "580.82.07", "deploy with --data driver_version=580.82.07"),
+        ("nvidia", VERSION, ""),
+        ("nvidia", None, ""),
+        ("present", "580.82.07", ""),
+    ],
+)
+def test_a_failure_names_the_driver_that_passed_last(
+    source: str, former: str | None, says: str
+) -> None:
+    host = GpuHost(data={**GpuHost().data, "driver_source": source})
+    assert operations._way_back(host.spec(), host.record(), former).endswith(says)
+    assert bool(operations._way_back(host.spec(), host.record(), former)) is bool(says)
+
+
 @pytest.mark.parametrize("status", ["pass", "warn", "fail"])
 def test_the_stamp_of_a_pass_has_what_the_next_run_compares(
     status: str, monkeypatch: pytest.MonkeyPatch
@@ -187,7 +204,7 @@ def test_the_stamp_of_a_pass_has_what_the_next_run_compares(
     monkeypatch.setattr(operations, "written", lambda *given: not files.append(given[3]))
     monkeypatch.setattr(operations, "failed", lambda *given: False)
     monkeypatch.setattr(operations, "journal", SimpleNamespace(verdict=lambda each: None))
-    passed = operations._check_verdict(name, name, host.spec(), None)
+    passed = operations._check_verdict(name, name, host.spec(), None, None)
     assert passed == (status != "fail")
     assert len(files) == (status != "fail")
     for file in files:

@@ -11,9 +11,10 @@ import verdicts
 from fake_host import DATA, FakeHost
 from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
+from pyinfra import context
 from test_smoke import asked, stamp_of
 
-from pyinfra_gpu.engine.meeting import Meeting
+from pyinfra_gpu.engine import meeting
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 from pyinfra_gpu.on_host.smoke.options import Options
@@ -107,7 +108,7 @@ def test_a_step_counts_where_it_passed_on_all_hosts_and_one_cause_is_named(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("pyinfra_gpu.engine.meeting.secrets.token_hex", lambda _: "run-7")
+    monkeypatch.setattr(meeting, "RUN_ID", "run-7")
     hosts = [
         Answering(name=name, leaves=json.dumps(document))
         for name, document in zip(("ws1", "ws2"), leaves, strict=True)
@@ -123,18 +124,18 @@ def test_a_step_counts_where_it_passed_on_all_hosts_and_one_cause_is_named(
 def test_a_host_that_is_heard_of_no_more_is_the_cause_of_lost_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pyinfra_gpu.engine.meeting.secrets.token_hex", lambda _: "run-7")
-    said, heard = Meeting.say, Meeting.hear
+    monkeypatch.setattr(meeting, "RUN_ID", "run-7")
+    said, heard = meeting.say, meeting.hear
 
-    def say(it: Meeting, topic: str, name: str, value: Any) -> None:
-        if (topic, name) != ("end", TWO[1]):
-            said(it, topic, name, value)
+    def say(topic: str, value: Any) -> None:
+        if (topic, context.host.name) != ("end", TWO[1]):
+            said(topic, value)
 
-    def hear(it: Meeting, topic: str, hosts: Any, seconds: float) -> dict[str, Any]:
-        return heard(it, topic, hosts, 0.5 if topic == "end" else seconds)
+    def hear(topic: str, hosts: Any, seconds: float) -> dict[str, Any]:
+        return heard(topic, hosts, 0.5 if topic == "end" else seconds)
 
-    monkeypatch.setattr(Meeting, "say", say)
-    monkeypatch.setattr(Meeting, "hear", hear)
+    monkeypatch.setattr(meeting, "say", say)
+    monkeypatch.setattr(meeting, "hear", hear)
     hosts = [Answering(name=name, leaves=json.dumps(UNKNOWN)) for name in ("ws1", "ws2")]
     Run(*hosts).prepare().execute()
     assert "@fake/ws1: the multi-node step failed on @fake/ws2: it was lost" in caplog.text
@@ -199,15 +200,6 @@ def test_root_lets_the_addresses_of_all_hosts_pass_and_nothing_that_is_none() ->
         assert of_hosts == ["10.0.0.2", "2001:db8::2", "10.0.0.1"]
 
 
-@pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
-def test_without_root_or_by_data_nothing_is_limited(data: dict[str, object]) -> None:
-    hosts = [Answering(name=name, data={**ACROSS, **data}) for name in ("ws1", "ws2")]
-    run = Run(*hosts).prepare().execute()
-    waiting, words = run.wrapped("ws1")
-    assert "locked.sh" in waiting
-    assert asked(words).hosts
-
-
 def test_the_address_of_data_is_taken_and_may_pass() -> None:
     declared = {**ACROSS, "smoke_across_address": "10.9.9.9", "smoke_across_port": 31000}
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
@@ -227,7 +219,7 @@ def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
 
 
 IMPOSSIBLE: dict[str, list[FakeHost]] = {
-    "no other host to train with": [Answering(name="ws1"), FakeHost(name="ws2")],
+    "in no such group of this inventory with another": [Answering(name="ws1"), FakeHost(name="w")],
     "in no such group of this inventory": [
         Answering(name="ws1", data={**DATA, "smoke_across_hosts": "gpus"}),
         FakeHost(name="ws2"),

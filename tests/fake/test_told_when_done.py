@@ -61,7 +61,7 @@ def test_a_reboot_that_was_refused_has_ended_nobodys_work(
     rebooted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def restart(*_: object) -> bool:
-        return rebooted
+        return None if rebooted else "refused"
 
     monkeypatch.setattr(operations, "restart", restart)
     host = GpuHost(

@@ -173,7 +173,7 @@ def test_words_go_to_the_launcher_as_the_owner_with_and_without_dashes(
         given.append((str(text), told))
         return Unanswered(reason="enough seen")
 
-    monkeypatch.setattr(asking, "bounded_command", command)
+    monkeypatch.setattr(asking, "reach", command)
     monkeypatch.setenv("COLUMNS", "52")
     monkeypatch.setenv("LOGNAME", "ada")
     hosts: dict[str, Answers] = {"ws1": {}, "ws2": {}}
@@ -304,7 +304,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.words: list[tuple[str, str, dict[str, Any]]] = []
-        command = asking.bounded_command
+        command = asking.reach
 
         def recorded(state: Any, host: Any, text: Any, given: Any, **more: Any) -> Any:
             words = shlex.split(str(text).rpartition("exec ")[2])
@@ -315,7 +315,7 @@ class Asked:
                 self.words.append((host.name, verb, part))
             return command(state, host, text, given, **more)
 
-        monkeypatch.setattr(asking, "bounded_command", recorded)
+        monkeypatch.setattr(asking, "reach", recorded)
 
     def of(self, verb: str) -> list[str]:
         """Return the hosts that were asked this."""

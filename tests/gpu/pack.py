@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from pyinfra_gpu.facts.probe import asked_of, text_of
-from pyinfra_gpu.on_host import proofs
+from pyinfra_gpu.facts.probe import asked_of
+from pyinfra_gpu.on_host import probe_program, proofs
 from pyinfra_gpu.spec import Paths
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 
@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "proofs").mkdir(parents=True)
     asked = asked_of(Paths(prefix="/opt/pyinfra-gpu", name="training"), nvidia=True)
-    (folder / "probe.py").write_text(text_of(asked))
+    (folder / "probe.py").write_text(probe_program("look", asked))
     for proof in get_args(proofs.Proof):
         (folder / f"proofs/{proof}.json").write_text(json.dumps(proofs.command(proof, {})))
     (folder / "smoke_test.pyz").write_bytes(smoke_bundle())

@@ -107,7 +107,7 @@ def bundle(*replacements: Replacement) -> bytes:
     for module, old, new in replacements:
         assert sources[f"smoke/{module}"].count(old) == 1, f"{old!r} is not once in {module}"
         sources[f"smoke/{module}"] = sources[f"smoke/{module}"].replace(old, new)
-    return on_host.pack({name: text.encode() for name, text in sources.items()})
+    return on_host._zipapp("", {name: text.encode() for name, text in sources.items()})
 
 
 def start(python: str, directory: Path, plan: Plan, **more: Any) -> subprocess.Popen[str]:

@@ -138,7 +138,7 @@ def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any
     document = {
         "schema": 1, "preset": "tick", "command": words, "unproven": True, "retries": retries,
         "created": "2026-11-22T20:00:00.000Z", "state": "starting", "attempts": [],
-        "spec": {"file": "tick.py", "launch": "python", "arguments": arguments},
+        "spec": {"file": "tick.py", "launch": "python"},
         "code": [["", commit, commit]], "devices": ["cpu"], **more,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(document))
@@ -235,6 +235,25 @@ def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
     monkeypatch.setattr(supervise, "_NOTIFY_S", 0.2)
     supervise.notified(command, {"event": "failed"}, supervise.log_to(tmp_path / "log", 1))
     assert said in (tmp_path / "log").read_text()
+
+
+REPLACED = """
+import pathlib, sys
+program = pathlib.Path(sys.argv[1].partition("=")[2])
+program.with_suffix(".new").write_bytes(b"another one")
+program.with_suffix(".new").replace(program)
+open("train.bin")
+"""
+
+
+def test_a_run_is_explained_by_the_program_that_it_began_with(here: Here) -> None:
+    """A deploy replaces it, and what was not loaded by then could not be any more."""
+    here.commit(REPLACED)
+    folder = written(here, {"program": here.program})
+    done = here.train("supervise", folder.name)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((folder / "run.json").read_text())
+    assert [each["cause"] for each in document["attempts"]] == ["file-not-found"]
 
 
 ODD = r"""

@@ -18,21 +18,10 @@ FIRST = "$(git ls-files | grep py$ | head -1)"
 Case = partial(Drift, effect="")
 
 OF_THE_DRIVER: dict[str, Drift] = {
-    "an install line takes the module's place": Case(
-        inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
-        ids=("driver.module-name-differs",),
-        refused=True,
-        undo="rm /etc/modprobe.d/mine.conf",
-    ),
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
-        ids=("driver.files-damaged", "driver.module-not-built"),
+        ids=("driver.files-damaged",),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
-    ),
-    "DKMS has forgotten the module": Case(
-        inject="rm -r /var/lib/dkms/nvidia",
-        ids=("driver.module-not-built",),
-        holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
     "DKMS was cut off while it built, as the package was set up": Case(
         inject=r"""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -34,72 +33,52 @@ LIMITED = os.geteuid() == 0
 IN_ALL_REDUCE = f"grep -q all-reduce {VERDICT}.logs/rank*.jsonl"
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """What came of connecting to gpu1 during a step, by the port.
-
-    + third: from a third machine of the same network; second: from gpu2
-    + processes: the command lines and environments of all that ran on gpu1
-    """
-
-    third: dict[str, str]
-    second: dict[str, str]
-    processes: str
+Connected = dict[str, str]
+"""Port of gpu1 -> what came of connecting to it during a step."""
 
 
 @pytest.fixture(scope="module")
 def first_time(
     proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
-) -> tuple[OnlySmoke, Attempts]:
-    """Return what tests both hosts, which have passed together, and who could connect then."""
+) -> tuple[OnlySmoke, Connected, Connected]:
+    """Return what tests both hosts, which have passed together; and what came of connecting to all
+    that listened on gpu1 then, from a third machine of the same network, and from gpu2.
+    """
     for name in NAMES:
         proven(name)
     smoke = OnlySmoke(lab, deployer.folder, ACROSS)
-    lab.host("gpu2").put(CONNECT, "/root/connect.py")
+    host, second = lab.host("gpu1"), lab.host("gpu2")
+    second.put(CONNECT, "/root/connect.py")
     process = smoke.start()
     try:
-        found = _attempts(lab, process)
+        _wait_for_all_reduce(host, process)
+        rows = [row.split() for row in host.run("ss -ltnH").stdout.splitlines()]
+        ports = sorted({row[3].rpartition(":")[2] for row in rows})
+        words = [host.subnet.address(host.last), *ports]
+        command = [*host.subnet.inside(), sys.executable, "-I", str(CONNECT), *words]
+        third = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        from_second = second.run(f"python3 /root/connect.py {' '.join(words)}").stdout
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 0, output
     _keep(lab)
-    return smoke, found
+    return smoke, json.loads(third), json.loads(from_second)
 
 
 @pytest.fixture(scope="module")
-def together(first_time: tuple[OnlySmoke, Attempts]) -> OnlySmoke:
+def together(first_time: tuple[OnlySmoke, Connected, Connected]) -> OnlySmoke:
     """Return what tests both hosts, which have passed together."""
     return first_time[0]
 
 
-def _attempts(lab: Lab, process: Process) -> Attempts:
-    """Connect to all that listens on gpu1 as soon as a rank of it does."""
-    host, second, limit = lab.host("gpu1"), lab.host("gpu2"), time.monotonic() + PATIENCE_S
+def _wait_for_all_reduce(host: LabHost, process: Process) -> None:
+    limit = time.monotonic() + PATIENCE_S
     while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < limit
         time.sleep(0.1)
-    rows = [row.split() for row in host.run("ss -ltnH").stdout.splitlines()]
-    ports = sorted({row[3].rpartition(":")[2] for row in rows})
-    address = host.subnet.address(host.last)
-    every = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '"
-    processes = host.run(every, check=False).stdout
-    return Attempts(
-        third=_from_a_third_machine(host, address, *ports),
-        second=json.loads(
-            second.run(f"python3 /root/connect.py {address} {' '.join(ports)}").stdout
-        ),
-        processes=processes,
-    )
-
-
-def _from_a_third_machine(host: LabHost, *words: str) -> dict[str, str]:
-    """Connect from the lab's own machine, on the hosts' network and none of them."""
-    command = [*host.subnet.inside(), sys.executable, "-I", str(CONNECT), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
 
 
 def _keep(lab: Lab) -> None:
@@ -139,18 +118,18 @@ def test_two_hosts_train_one_step_together_and_each_notes_both(
 
 
 def test_no_third_host_can_connect_to_the_step_and_its_hosts_can(
-    first_time: tuple[OnlySmoke, Attempts], lab: Lab
+    first_time: tuple[OnlySmoke, Connected, Connected], lab: Lab
 ) -> None:
-    _, found = first_time
+    _, third, second = first_time
     verdict = json.loads(lab.host("gpu1").run(f"cat {VERDICT}").stdout)
     assert verdict["others_kept_out"] is LIMITED
     # The network leads there, and something listens that only the step can be.
-    assert found.third[SSH] == found.second[SSH] == "connected"
-    of_step = {port for port, came in found.second.items() if came == "connected"} - {SSH}
+    assert third[SSH] == second[SSH] == "connected"
+    of_step = {port for port, came in second.items() if came == "connected"} - {SSH}
     assert MEETING in of_step
     assert len(of_step) >= 2
     if LIMITED:
-        assert {found.third[port] for port in of_step} == {"timed out"}
+        assert {third[port] for port in of_step} == {"timed out"}
 
 
 def test_a_test_of_one_host_listened_for_itself_alone(together: OnlySmoke, lab: Lab) -> None:
@@ -186,11 +165,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> str:
     _take_away(host)
     process = together.start()
     try:
-        limit = time.monotonic() + PATIENCE_S
-        while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
-            assert process.poll() is None, process.communicate()[0]
-            assert time.monotonic() < limit
-            time.sleep(0.1)
+        _wait_for_all_reduce(host, process)
         if how == "power":
             host.power_off()
         else:

@@ -42,7 +42,7 @@ def troubled(finished: LabHost, without_ours: LabHost) -> Iterator[LabHost]:
 
 NEW_KEY = "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
 TROUBLE: dict[str, tuple[Callable[[LabHost], object], str]] = {
-    "the network is cut": (lambda host: host.network("cut"), "Could not connect"),
+    "the network is cut": (lambda host: host.network("cut"), "could not be reached"),
     "the disk is full": (LabHost.fill_disk, "0 MiB free at"),
     "the host key changed": (
         lambda host: host.run(f"{NEW_KEY}; systemctl restart ssh"),

@@ -26,13 +26,6 @@ def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> Onl
     return OnlySmoke(lab, deployer.folder)
 
 
-def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke, lab: Lab) -> None:
-    lab.fresh("gpu2")
-    run = alone.deploy(limit="gpu2")
-    assert run.code == 1, run.output
-    assert "run pyinfra INVENTORY deploy.py first" in run.problems("gpu2")[0]
-
-
 @pytest.mark.night
 def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(
     proven: Callable[[str], LabHost],

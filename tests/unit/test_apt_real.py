@@ -9,7 +9,7 @@ import pytest
 from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.engine.ask import Answer
-from pyinfra_gpu.engine.transaction import why
+from pyinfra_gpu.engine.transaction import NOT_FETCHED, why
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.simulation import parse
 
@@ -74,6 +74,13 @@ def test_what_the_machines_own_apt_says_of_a_bad_repository_is_understood(
         apt.run("update", "-o", "APT::Update::Error-Mode=any", "-o", "Acquire::Retries=0")
     )
     assert words in why(Answer(ok=False, stdout=(), lines=lines))
+
+
+def test_that_packages_cannot_be_fetched_is_known_by_apts_own_words(apt: PrivateApt) -> None:
+    """It begins nothing then: what it was to install has no file in this repository."""
+    apt.run("update")
+    said = apt.run("install", "-y", "-o", "Dir::Bin::dpkg=/bin/false", "nvidia-modprobe")
+    assert [line for line in said if line.startswith(NOT_FETCHED)], said
 
 
 def test_another_branch_is_brought_back(apt: PrivateApt) -> None:

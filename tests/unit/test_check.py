@@ -41,7 +41,7 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import cli
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.drift.host import StageJudgement
-from pyinfra_gpu.engine.look import COMPARE_S, Unanswered
+from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check import running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
@@ -325,8 +325,7 @@ def test_a_check_that_is_ended_shows_what_the_others_said(
 def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(state: object, host: Host, spec: object, compare_s: int) -> Unanswered:
-        assert compare_s == COMPARE_S  # as a deploy: less would call drift what that does not
+    def broken(state: object, host: Host, spec: object) -> Unanswered:
         if host.name == "odd":
             raise RecursionError("too deep")
         return Unanswered(reason="could not be reached: x", unreachable=True)
@@ -337,13 +336,8 @@ def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
     assert told["dead1"].reason == "could not be reached: x"
 
 
-@pytest.mark.parametrize(
-    ("to", "words"), [(">/dev/full", "cannot be written: No space left"), ("| true", "")]
-)
-def test_a_closed_or_full_output_is_no_traceback(to: str, words: str, tmp_path: Path) -> None:
+def test_a_closed_output_is_no_traceback(tmp_path: Path) -> None:
     code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(['check', 'nosuch.py']))"
-    line = f"{shlex.join([sys.executable, '-c', code])} {to}"
+    line = f"{shlex.join([sys.executable, '-c', code])} | true"
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, stderr=subprocess.PIPE, check=False)
-    assert words in done.stderr.decode()
     assert not re.search("Traceback|BrokenPipe", done.stderr.decode())
-    assert done.returncode == bool(words)

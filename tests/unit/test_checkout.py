@@ -17,9 +17,9 @@ from fake_host import DATA, FakeHost
 from pyinfra_gpu.drift import training
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.probe import asked_of, text_of
+from pyinfra_gpu.facts.probe import asked_of
 from pyinfra_gpu.facts.record import Record, TrainingRecord
-from pyinfra_gpu.on_host import program
+from pyinfra_gpu.on_host import probe_program, program
 from pyinfra_gpu.spec import HostSpec, Paths
 
 MODEL = "weights.bin"
@@ -94,7 +94,7 @@ class Place:
     def looked_at(self) -> TrainingRecord:
         said = subprocess.run(
             ["/usr/bin/python3", "-I", "-S", "-"],
-            input=text_of(asked_of(self.paths, owner="-")),
+            input=probe_program("look", asked_of(self.paths, owner="-")),
             capture_output=True,
             text=True,
             check=True,

@@ -47,41 +47,32 @@ WRONG_DATA: list[tuple[str, tuple[str, ...]]] = [
     ('"stak": "r580-cu130"', ("stak", "stack")),
     ('"gpu_count": 99', ("gpu_count", "99")),
     ('"gpu_model": "RTX 5090", "driver_modules": "proprietary"', ("driver_modules", "open")),
-    ('"driver_repository_url": "https://me:secret@example.org/"', ("auth.conf.d",)),
+    ('"driver_repository_url": "https://me:hunter2@example.org/"', ("auth.conf.d",)),
     ('"pytorch_source": "source"', ("pytorch_source", "set pytorch_git_url")),
     ('"environment_variables": _own', ("environment_variables",)),
 ]
-LONG = "w" * 64
 # Each was passed over with its whole group, or ended a run of all hosts in a traceback.
 WRONG_ENTRIES: list[tuple[str, tuple[str, ...]]] = [
-    ('gpu = ["ws1", ["ws2", {"p": "secret"}]]', ("group gpu, entry 2", "is a list")),
-    ('all = {"ws1": {"p": "secret"}}', ("group all is a dict",)),
-    ('gpu = (name for name in ["ws1"])', ("group gpu is a generator",)),
-    ('gpu = {"ws1", "ws2"}', ("group gpu is a set",)),
-    ('gpu = ("ws1", "ws2")', ("group gpu is a tuple", "(list, data)")),
-    ('gpu = [""]', ("gpu", "entry 1", "has to be a name")),
-    ('gpu = [("ws1",)]', ("gpu", "entry 1", "is a tuple")),
-    ('gpu = [("ws1", None)]', ("gpu", "entry 1", "is a tuple")),
-    ("gpu = [4]", ("gpu", "entry 1", "int")),
+    ('gpu = ["ws1", ["ws2", {"p": "hunter2"}]]', ("group gpu, entry 2,", "(list, data)")),
+    ('gpu = (name for name in ["ws1"])', ("group gpu has to be a list",)),
+    ('gpu = {"ws1", "ws2"}', ("group gpu has to be a list",)),
+    ('gpu = ("ws1", "ws2")', ("group gpu has to be a list",)),
+    ('gpu = [""]', ("group gpu, entry 1,", "has to be a list of a name or")),
+    ('gpu = [("ws1",)]', ("group gpu, entry 1,",)),
+    ('gpu = [("ws1", None)]', ("group gpu, entry 1,",)),
+    ("gpu = [4]", ("group gpu, entry 1,",)),
     (
         'gpu = [("ws1", {"prefix": "/a"})]\nold = [("ws1", {"prefix": "/b"})]',
-        ("group old", "'ws1'", "declared twice", "prefix"),
+        ("group old", "ws1 is declared twice, and prefix differs"),
     ),
-    ('gpu = ["ws1..lab.example"]', ("'ws1..lab.example'",)),
-    (f'gpu = ["{LONG}.example"]', ("1 to 63 characters",)),
-    (r'gpu = ["ws\ud800"]', (r"'ws\ud800': its name holds a character that cannot be printed",)),
-    ('gpu = ["ws 1"]', ("'ws 1': its name holds a blank",)),
-    (r'gpu = ["ws1\n"]', (r"'ws1\n'",)),
-    (r'gpu = ["ws1\x1b[2J"]', (r"'ws1\x1b[2J'",)),
-    ('gpu = ["-ws1"]', ("'-ws1': its name begins with a hyphen",)),
-    ('gpu = [("ws1", {"ssh_hostname": "a..b"})]', ("host ws1: ssh_hostname = 'a..b'",)),
-    ('gpu = [("ws1", {"ssh_hostname": 4})]', ("host ws1: ssh_hostname = 4 is no text",)),
+    ('gpu = ["ws 1"]', ("host 'ws 1'",)),
+    ('gpu = ["alice@ws1"]', ("host 'alice@ws1'", "a user is declared as ssh_user")),
+    ('gpu = ["ws2:2222"]', ("host 'ws2:2222'", "a port as ssh_port")),
+    ('gpu = [("ws1", {"ssh_hostname": "a b"})]', ("host 'ws1': 'a b' is no address",)),
     ('gpu = [("ws1", {"ssh_port": "22"})]', ("host ws1: `ssh_port`", "not an instance of int")),
-    ('gpu = ["alice@ws1"]', ("host alice@ws1", "declared as ssh_user")),
-    ('gpu = ["ws2:2222"]', ("host ws2:2222", "declared as ssh_port")),
-    ('gpu = [("ws1", {}) ("ws2", {})]', ("line 1", "is a comma missing between two hosts?")),
+    ('gpu = [("ws1", {}) ("ws2", {})]', ("lab.py", "is not callable")),
     ('gpu = ["ws1"', ("lab.py", "line 1", "never closed")),
-    ("gpu = [wsl]", ("lab.py", "line 1", "wsl")),
+    ("gpu = [wsl]", ("lab.py", "NameError", "wsl")),
     ("import nosuchmodule", ("lab.py", "nosuchmodule")),
     *((f'_own = {{}}\n_own["a"] = _own\ngpu = [("ws1", {{{data}}})]', ("ws1", *words))
       for data, words in WRONG_DATA),
@@ -94,7 +85,7 @@ def test_what_is_wrong_in_an_inventory_is_one_sentence(
 ) -> None:
     (said,) = sentences(capsys, f'{text}\ncpu = ["good"]', "--dry", LAB)
     assert [word for word in words if word not in said] == []
-    assert "secret" not in said
+    assert "hunter2" not in said
     assert "codec" not in said
 
 

@@ -11,13 +11,10 @@ from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 ODD = {
     "deep lists": ("[" * 60_000, "recursion limit"),
-    "deep objects": ('{"a":' * 13_000, "recursion limit"),
     "deep and closed": ("[" * 5_000 + "]" * 5_000, "recursion limit"),
-    "deep behind a string": ('["\\"",' + "[" * 6_000, "recursion limit"),
     "400 digits": ('{"fingerprint": ' + "9" * 400 + "}", "too large"),
     "a float that is not finite": ('{"fingerprint": 1e999}', "too large"),
     "NaN": ('{"fingerprint": NaN}', "JSON"),
-    "Infinity": ('{"fingerprint": -Infinity}', "JSON"),
     "half a character": ('{"fingerprint": "\ud800"}', "no text"),
     "half a character, escaped": ('{"fingerprint": "\\ud800"}', "hex escape"),
     "raw control characters": ('{"fingerprint": "\x1b[2J"}', "JSON"),
@@ -25,8 +22,6 @@ ODD = {
     "long in bytes": ('"' + "\u2713" * 30_000 + '"', "64 KiB"),
     "cut off": ('{"fingerprint": "a', "JSON"),
     "no JSON": ("yes", "JSON"),
-    "nothing": ("", "JSON"),
-    "quotes without an end": ('"' + '\\"' * 30_000, "JSON"),
     "a list": ("[1]", "object"),
     "other types": (
         '{"fingerprint": 3, "state": 3, "status": "pass", "requirements_sha256": []}',

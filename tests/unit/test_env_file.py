@@ -1,4 +1,4 @@
-"""The environment file: what is written is what systemd and a shell read."""
+"""The environment file: what is written is what a shell reads; the rehearsal asks systemd."""
 
 from __future__ import annotations
 
@@ -34,40 +34,6 @@ def test_a_shell_that_sources_the_file_gets_the_values_and_runs_nothing(
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout.decode().split("\0")[:-1] == VALUES
     assert not done.stderr
-
-
-def systemd_reads(text: str) -> dict[str, str]:
-    """An EnvironmentFile as systemd's parse_env_file_internal() takes it apart, since version 239.
-
-    Of its states those that our files can bring about: names, plain values, double quotes.
-    """
-    values, lines = {}, text.split("\n")
-    assert lines.pop() == ""
-    for line in lines:
-        if line.lstrip(" \t").startswith(("#", ";")) or not line:
-            continue
-        name, _, rest = line.partition("=")
-        value, index, quoted = "", 0, False
-        while index < len(rest):
-            char = rest[index]
-            if quoted and char == "\\":
-                index += 1
-                # What needs no escape keeps its backslash.
-                value += rest[index] if rest[index] in '"\\`$' else f"\\{rest[index]}"
-            elif char == '"' and (quoted or not value):
-                quoted = not quoted
-            else:
-                assert quoted or char not in "'\\", line
-                value += char
-            index += 1
-        assert not quoted, line
-        values[name] = value
-    return values
-
-
-def test_systemd_reads_every_value_as_it_was() -> None:
-    text = env_file.render(spec_with(**MANY))
-    assert systemd_reads(text).items() >= MANY.items()
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\x85", "\x7f", "\r", "\t", "\ufffe"], ids=ascii)

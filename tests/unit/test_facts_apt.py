@@ -80,7 +80,7 @@ def test_suites_and_components_are_told_of_all_but_a_flat_repository() -> None:
 
 def test_a_password_in_an_address_is_kept_for_comparison_and_not_printed() -> None:
     source = Source(file=LIST, uri="https://me:secret@nvidia.example/x")
-    assert as_json(source)["uri"] == "https://me:***@nvidia.example/x"  # type: ignore[index]
+    assert as_json(source)["uri"] == "https://***@nvidia.example/x"  # type: ignore[index]
 
 
 WHEN = "Start-Date: 2026-11-21  06:12:03\n"

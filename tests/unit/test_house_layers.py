@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
-    "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
+    "text", "output", "whole_file", "host_names", "errors", "stacks",
     "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
     "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
@@ -148,47 +147,3 @@ def test_no_program_for_a_host_is_a_text_inside_python(package: str) -> None:
         for node in strings(parsed(path)):
             lines = str(node.value).strip().count("\n") + 1
             assert lines < 4 or not _SHELL.search(str(node.value)), f"{path}:{node.lineno}"
-
-
-def at_import(tree: ast.Module) -> Iterator[ast.ImportFrom | ast.Import]:
-    """Yield the imports of a module but those for type checkers alone."""
-    nodes: list[ast.AST] = list(tree.body)
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            nodes += node.orelse
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            yield node
-        else:
-            nodes += ast.iter_child_nodes(node)
-
-
-def names(module: str, is_package: bool, node: ast.ImportFrom | ast.Import) -> Iterator[str]:
-    """Yield what one import statement of a module may import: names of modules, and of others."""
-    if isinstance(node, ast.Import):
-        yield from (each.name for each in node.names)
-        return
-    parents = module.split(".")[: len(module.split(".")) + is_package - node.level]
-    base = ".".join([*(parents if node.level else ()), *filter(None, [node.module])])
-    yield base
-    yield from (f"{base}.{each.name}" for each in node.names)
-
-
-@pytest.mark.parametrize("package", ["pyinfra_gpu", "pyinfra_gpu_rehearsal"])
-def test_no_imports_run_in_a_circle(package: str) -> None:
-    graph: dict[str, set[str]] = {}
-    for path in sorted((PROJECT / package).rglob("*.py")):
-        is_package = path.name == "__init__.py"
-        module = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
-        module = module.removesuffix(".__init__")
-        found = at_import(parsed(path))
-        graph[module] = {each for node in found for each in names(module, is_package, node)}
-        if is_package:  # a module imports its package first; that is no arrow of its own
-            graph[module].discard(module)
-    # A name from a package's __init__ is that package's, not its modules'.
-    known = {
-        module: {each for each in wanted if each in graph and not module.startswith(f"{each}.")}
-        - {module}
-        for module, wanted in graph.items()
-    }
-    TopologicalSorter(known).prepare()  # raises CycleError, which names the circle

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -188,24 +187,6 @@ def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
     gevent.sleep(0.2)
     ensure(run)
     assert run[1].connector_data[lease._KEY] is not lost
-
-
-def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
-    code = (
-        "from pyinfra_gpu.engine import ask\n"
-        "from pyinfra_gpu import on_host\n"
-        "from pyinfra.connectors.local import LocalConnector\n"
-        f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '60', 'x')\n"
-        "local = object.__new__(LocalConnector)\n"
-        "holding = ask._begin(local, command, True)\n"
-        "while print(holding.recv(99).decode(), end='', flush=True) is None: pass\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
-        assert said(run) == "taken"
-        run.send_signal(signal.SIGKILL)
-    other = begin(tmp_path / "lease")
-    assert "taken" in (said(other) for _ in range(2))
-    end(other)
 
 
 def test_options_of_the_command_line_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

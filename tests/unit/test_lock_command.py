@@ -62,7 +62,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_a_lock_is_written_kept_and_brought_up_to_date(project: Project) -> None:
     done = project.lock(*PLATFORM)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{FILE}: 2 packages, for w1.invalid, w2.invalid\n"
+    assert done.stdout == f"{FILE}: 2 packages\n"
     path = project.folder / FILE
     text, lock = path.read_text(), load(path)
     assert sha256(next(project.wheels.glob("torch*.whl"))) in lock.lines["torch"]

@@ -59,7 +59,6 @@ WELCOME: dict[str, GpuHost] = {
     }),
     "the proprietary flavour is loaded and gets replaced": changed({
         "driver.open_modules": False,
-        "driver.on_disk_open": False,
         **packages(
             *(f"{name} {VERSION}-1 1 1" for name in DRIVER[:-1]),
             f"nvidia-kernel-dkms {VERSION}-1 1 1",

@@ -177,7 +177,6 @@ def test_where_the_prefix_does_not_answer_all_else_is_told(tree: Tree) -> None:
     assert (record.torch.python, record.training.commit, record.smoke.stamp) == (late, late, late)
     assert record.cuda.proof == late
     assert record.cuda.nvcc == "13.0"
-    assert record.system.hostname == "gpu-1"
     assert isinstance(record.nvidia.packages, tuple)
 
 

@@ -59,16 +59,6 @@ def test_large_files_have_no_digest_and_a_size(tree: Tree) -> None:
     assert (second.sha256, second.size) == (None, (4 << 20) + 1)
 
 
-def test_an_owner_without_a_name_is_told_by_number(tree: Tree) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
-    file = write(tree.prefix / "file", "")
-    os.chown(file, 54321, 54321)
-    (entry,) = look_at(tree, file)
-    assert isinstance(entry, Entry)
-    assert entry.owner == "54321"
-
-
 def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree) -> None:
     Path(tree.paths.env_file).mkdir(parents=True)
     Path(tree.paths.smoke).mkdir()

@@ -5,16 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from pyinfra_gpu.engine import steps
-from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.steps import reason
 
-AS_USER: dict[str, Any] = {"_sudo": False}
 SITE = "/opt/pyinfra-gpu/venv/lib/python3.11/site-packages"
 SAID = {
     # what was printed: (what the sentence says is wrong, and what to do)
@@ -34,7 +29,6 @@ SAID = {
         "failed to open file `/x/METADATA`",
         "No such file or directory",
     ),
-    "bash: line 3: unzip: command not found": ("unzip", "`sudo apt-get install PACKAGE`"),
 }
 
 
@@ -66,24 +60,3 @@ def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == 0
-
-
-def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that waited for another one's lock did so for a quarter of an hour in silence."""
-    told: list[str] = []
-    ran: list[str] = []
-    held = "pyinfra-gpu-lock: /x/.lock is held by pid 7 (sleep) of nobody: let it end, or end it"
-
-    def answered(state: object, host: object, command: str, *_: object, **__: object) -> Answer:
-        ran.append(command)
-        return Answer(ok=len(ran) > 1, stdout=(), lines=() if len(ran) > 1 else (held,))
-
-    monkeypatch.setattr(steps, "ask", answered)
-    host: Any = SimpleNamespace(name="ws1", log=told.append)
-    step: Any = steps.step("base", "make it", "true", run_as=AS_USER, seconds=1, lock="/x/.lock")
-    assert step.function(None, host)
-    assert [" 5 " in ran[0], " 900 " in ran[1]] == [True, True]
-    assert told == [
-        "make it ...",
-        "/x/.lock is held by pid 7 (sleep) of nobody: waiting up to 900 s",
-    ]

@@ -1,9 +1,11 @@
-"""Our own reboot against hosts that are slow, that linger, and that never come back."""
+"""Our own reboot against hosts that are slow, linger, are used, or never come back."""
 
 from __future__ import annotations
 
-import json
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,12 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from pyinfra_gpu.engine import reboot
-from pyinfra_gpu.on_host.probe.look import FIRST_LINE, LAST_LINE
+from pyinfra_gpu.on_host import program
 
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
 
 
-REBOOTING: dict[str, object] = {"done": "rebooting", "boot": BEFORE}
+SEEN: list[Any] = []  # what the next look brings
 
 
 class Clock:
@@ -59,8 +61,6 @@ class StubHost:
         self.connected = True
         self.told: float | None = None
         self.refuses = False
-        self.answer = REBOOTING
-        self.asked: list[str] = []
         self.commands: list[str] = []
         self.logged: list[str] = []
         self.closed = 0
@@ -79,16 +79,13 @@ class StubHost:
         self.commands.append(text)
         if not self.reachable():
             raise OSError("gone")
+        if "reboot.sh" in text:
+            if self.refuses:
+                return False, CommandOutput([OutputLine("stderr", "No space left on device")])
+            self.told = self.clock.now
+            return True, CommandOutput([OutputLine("stdout", BEFORE)])
         if "boot_id" in text:
             return True, CommandOutput([OutputLine("stdout", self.boot_id())])
-        if "pyinfra-gpu-restart" in text:
-            self.asked.append(str(arguments["_stdin"]))
-            if self.refuses:
-                return False, CommandOutput([])
-            if self.answer == REBOOTING:
-                self.told = self.clock.now
-            lines = [FIRST_LINE, json.dumps(self.answer), LAST_LINE]
-            return True, CommandOutput([OutputLine("stdout", line) for line in lines])
         return True, CommandOutput([])
 
     def log(self, text: str, **_: Any) -> None:
@@ -107,14 +104,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
     monkeypatch.setattr(reboot, "time", clock)
     monkeypatch.setattr(reboot, "forget", lambda: None)
-    monkeypatch.setattr(reboot, "failed", lambda host, stage, text: bool(host.log(text)))
+    monkeypatch.setattr(reboot, "look", lambda spec: SEEN[0])
     yield clock
 
 
-def restart(host: StubHost, wait: int = 900) -> bool:
-    spec = GpuHost(data={**GpuHost().data, "driver_reboot_wait_s": wait}).spec()
+def restart(host: StubHost, wait: int = 900, policy: str = "if-idle", **seen: Any) -> bool:
+    """Reboot it; `seen` are facts of its last look, by PART_FIELD."""
+    told = {name.replace("_", ".", 1): value for name, value in seen.items()}
+    data = {**GpuHost().data, "driver_reboot_wait_s": wait, "driver_reboot": policy}
+    found = GpuHost(data=data, told=told)
+    spec, SEEN[:] = found.spec(), [found.record()]
     why = "nouveau is bound to the GPUs; loading it failed (busy)"
-    return reboot.restart(State(), host, "driver", spec, why, "nouveau is bound to the GPUs")  # type: ignore[arg-type]
+    obstacle = reboot.restart(State(), host, spec, why, "nouveau is bound to the GPUs")  # type: ignore[arg-type]
+    host.log(obstacle or "done")
+    return obstacle is None
 
 
 @pytest.mark.parametrize("lingers", [0.1, 3, 9, 30, 60])
@@ -124,7 +127,7 @@ def test_it_is_back_when_its_boot_id_differs(clock: Clock, lingers: float, back:
     assert restart(host)
     assert clock.now >= back
     assert clock.now <= back + 10
-    assert len(host.asked) == 1
+    assert len([each for each in host.commands if "reboot.sh" in each]) == 1
     assert host.connected
 
 
@@ -145,7 +148,7 @@ def test_one_that_never_comes_back_or_goes_down_is_given_up_with_a_remedy(
     stub = StubHost(clock, **host)
     assert not restart(stub, wait=60)
     assert 60 <= clock.now <= 70
-    assert len(stub.asked) == 1
+    assert len([each for each in stub.commands if "reboot.sh" in each]) == 1
     assert "console" in stub.logged[-1]
 
 
@@ -158,38 +161,84 @@ def test_never_twice_in_a_run(clock: Clock) -> None:
     assert "did not help" in host.logged[-1]
 
 
-ANSWERS: dict[str, tuple[dict[str, object], str]] = {
-    "busy with a job": ({"against": ["pid 812 (python3)"]}, "in use by pid 812 (python3): run"),
-    "busy with many": ({"against": ["a", "b", "c", "d", "e"]}, "in use by a, b, c, d: run"),
-    "busy, who knows": ({"against": 7}, "in use by "),
-    "again": ({"at": 1763777520}, "the reboot of 2025-11-22 02:12 UTC did not help"),
-    "again, in a year that is none": ({"at": 9999999999999}, "the reboot did not"),
-    "refused": ({"why": "it does not tell its boot_id"}, "does not tell its boot_id"),
-    "odd": ({}, "it did not answer ("),
+BUSY = {
+    "driver_users": (["pid 812 (python3)", "pid 401 (nv-hostengine)"], "pid 812 (python3)"),
+    "power_sessions": (["alice on pts/0"], "alice on pts/0"),
+    "power_inhibitors": (["backup: nightly dump"], "backup: nightly dump"),
 }
+ALWAYS = {
+    "packages_lock_holder": ("pid 9 (apt)", "pid 9 (apt)"),
+    "packages_half_configured": (["curl"], "curl, which is not fully installed"),
+}
+UNTOLD = dict.fromkeys((*BUSY, *ALWAYS), ("?no permission", "no permission"))
 
 
-@pytest.mark.parametrize("case", ANSWERS)
-def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
-    clock: Clock, case: str
+@pytest.mark.parametrize(
+    ("fact", "case", "policy"),
+    [
+        *(
+            (fact, case, "if-idle")
+            for table in (BUSY, ALWAYS, UNTOLD)
+            for fact, case in table.items()
+        ),
+        *((fact, case, "always") for fact, case in ALWAYS.items()),
+    ],
+)
+def test_a_host_that_is_used_is_not_rebooted(
+    clock: Clock, fact: str, case: Any, policy: str
 ) -> None:
-    told, words = ANSWERS[case]
+    value, who = case
     host = StubHost(clock)
-    host.answer = {**told, "done": case.split()[0].rstrip(",")}
+    assert not restart(host, policy=policy, **{fact: value})
+    assert (clock.now, host.commands) == (0, [])
+    required = "a reboot is required (nouveau is bound to the GPUs; loading it failed (busy)), and "
+    assert f"{required}it is in use by {who}: run again" in host.logged[-1]
+
+
+@pytest.mark.parametrize("fact", BUSY)
+def test_always_does_not_look_who_is_there(clock: Clock, fact: str) -> None:
+    assert restart(StubHost(clock), policy="always", **{fact: BUSY[fact][0]})
+
+
+def test_one_that_cannot_note_why_is_not_waited_for(clock: Clock) -> None:
+    host = StubHost(clock)
+    host.refuses = True
     assert not restart(host)
     assert clock.now == 0
-    assert words in host.logged[-1]
-    assert (
-        "a reboot is required (nouveau is bound to the GPUs; loading it failed (busy)), and "
-        in host.logged[-1]
-    )
+    assert "it cannot be begun (A file s" in host.logged[-1]
 
 
-def test_the_host_is_told_the_reason_in_words_that_are_the_same_every_night(clock: Clock) -> None:
-    host = StubHost(clock)
-    assert restart(host)
-    assert "'reason': 'nouveau is bound to the GPUs'" in host.asked[0]
-    assert not [command for command in host.commands if "systemctl reboot" in command]
+REASON = "module 580.82.07 is loaded; 'quoted' & $odd"
+
+
+def test_the_host_keeps_why_it_is_rebooted_and_is_not_rebooted_without(tmp_path: Path) -> None:
+    notes, begun = tmp_path / "lib/reboots", tmp_path / "begun"
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$*" >{begun}\n')
+    (tmp_path / "setsid").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    for name in ("systemctl", "setsid", "sleep"):
+        (tmp_path / name).chmod(0o755)
+
+    def rebooted(place: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", program("driver/reboot.sh", str(place), REASON)],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert rebooted(tmp_path / "sleep/reboots").returncode
+    notes.parent.mkdir()
+    notes.write_text("".join(f"{at} {AFTER} reason {at}\n" for at in range(200)))
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    assert rebooted(notes).stdout == boot
+    rows = notes.read_text().splitlines()
+    assert (len(rows), rows[0], rows[-1].split(" ", 1)[1]) == (
+        *(50, f"151 {AFTER} reason 151"), f"{boot.strip()} {REASON}",
+    )  # fmt: skip
+    limit = time.monotonic() + 20
+    while not begun.exists() and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert begun.read_text() == "reboot -i\n"
 
 
 def test_the_machine_that_runs_this_is_never_rebooted(clock: Clock) -> None:

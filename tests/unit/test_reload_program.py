@@ -97,22 +97,6 @@ def test_the_module_is_exchanged_and_everything_runs_again(desk: Desk) -> None:
     desk.is_as_before()
 
 
-def test_what_follows_from_a_rules_failure_is_not_said(desk: Desk) -> None:
-    """As kmod 30 said it of a real module, on a kernel that loads none."""
-    said = (
-        "could not insert 'nvidia_current_open': Function not implemented",
-        "../libkmod/libkmod-module.c:1047 command_do() Error running install command 'modprobe -i"
-        " nvidia-current-open ' for module nvidia: retcode 1",
-        "could not insert 'nvidia': Invalid argument",
-    )
-    lines = "".join(f'echo "modprobe: ERROR: {each}" >&2; ' for each in said)
-    desk.behave(f'case "$*" in nvidia) {lines} exit 1 ;; esac')
-    program = desk.start()
-    output, _ = program.communicate(timeout=20)
-    assert program.returncode == 1
-    assert output.splitlines() == [f"modprobe: ERROR: {said[0]}"]
-
-
 @pytest.mark.parametrize("module", ["nvidia_uvm", "nvidia"])
 def test_a_module_that_does_not_go_is_an_error_and_everything_runs_again(
     desk: Desk, module: str

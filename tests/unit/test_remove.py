@@ -150,6 +150,8 @@ def test_a_file_outside_the_prefix_is_ours_by_its_header(tmp_path: Path) -> None
 def test_all_that_stages_declare_below_the_prefix_is_known() -> None:
     spec = resolve({"gpu_model": "RTX 5090", "gpu_count": 2, **TRAINING}, "ws1")
     known = remove.ours(spec)
-    assert {*layout.ours(spec)[1:], spec.paths.venv, spec.paths.lock} <= {*known}
+    assert {*layout.roots(spec)[1:], *layout.owners(spec), spec.paths.venv, spec.paths.lock} <= {
+        *known
+    }
     assert "/etc/apt/preferences.d/00pyinfra-gpu-nvidia" in known
     assert spec.paths.prefix not in known

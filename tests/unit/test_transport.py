@@ -53,9 +53,9 @@ assert ssh.SSHClient is transport.Client
 
 FAILURES = [
     (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
-    (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
-    (ConnectError("SSH error (said \x1b]0;x\x07)"), "Could not connect (said"),
-    (ConnectError("EOF error ()"), "Could not connect (it hung up before the login)"),
+    (PyinfraError("No such private key file: id"), "could not be reached: No such private key"),
+    (ConnectError("SSH error (said \x1b]0;x\x07)"), "could not be reached: said"),
+    (ConnectError("EOF error ()"), "could not be reached: it hung up before the login"),
 ]
 
 

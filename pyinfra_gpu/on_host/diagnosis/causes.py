@@ -130,6 +130,7 @@ def unpacked(data: bytes) -> Catalogue:
     return Catalogue({name: _entry(name, each) for name, each in json.loads(data).items()})
 
 
+@cache
 def carried() -> Catalogue:
     """Return the catalogue that was packed beside this module; an empty one where none was."""
     try:

@@ -7,19 +7,10 @@
 
 stopped='' loaded='' code=1
 
-# Where a rule has another module loaded in the place of the one that is asked for, what modprobe
-# says of its command's failure follows from what it said before.
-load() {
-	said=$(modprobe "$1" 2>&1) && return
-	code=1
-	printf '%s\n' "$said" | sed '/Error running install command/,$d' >&2
-	return 1
-}
-
 put_back() {
 	trap '' HUP INT TERM PIPE
 	for module in $loaded; do modprobe "$module" 2>/dev/null; done
-	load nvidia && load nvidia_uvm
+	modprobe nvidia && modprobe nvidia_uvm || code=1
 	if [ "$stopped" ]; then systemctl start $stopped || code=1; fi
 	exit $code
 }

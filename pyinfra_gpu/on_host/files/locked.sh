@@ -12,29 +12,12 @@ set -u
 lock=$1 seconds=$2
 if [ "$3" ]; then guarded 1 "${lock%/*}"; fi
 
-# holder sets $holder, as far as the kernel tells; a name is anybody's to choose.
-holder() {
-	holder='somebody'
-	# By one program: a shell reads a byte at a time, and misses rows while others come and go.
-	locks=$(cat /proc/locks) && id=$(stat -c %i -- "$lock") || return 0
-	while read -r _ kind _ _ pid place _; do
-		if [ "$kind" = FLOCK ] && [ "${place##*:}" = "$id" ]; then
-			comm=$(head -c 40 "/proc/$pid/comm" 2>/dev/null | LC_ALL=C tr -dc ' -~') || comm=
-			user=$(stat -c %U -- "/proc/$pid" 2>/dev/null) || user=
-			holder="pid $pid${comm:+" ($comm)"}${user:+" of $user"}"
-			return
-		fi
-	done <<-rows
-		$locks
-	rows
-}
-
 if ! command -v flock >/dev/null; then echo "flock is not on this host" >&2; exit 1; fi
 if [ ! -e "$lock" ]; then (umask 077 && set -C && : >"$lock") || exit 1; fi
 exec 9<"$lock" || exit 1
 if ! flock -w "$seconds" 9; then
-	holder
-	echo "pyinfra-gpu-lock: $lock is held by $holder: let it end, or end it, and run again" >&2
+	holder=$(lslocks -nro INODE,PID,COMMAND 2>/dev/null | sed -n "s/^$(stat -c %i -- "$lock") /pid /p" | head -n 1)
+	echo "pyinfra-gpu-lock: $lock is held by ${holder:-somebody}: let it end, or end it, and run again" >&2
 	exit 75
 fi
 exec sh -c "$4"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from functools import cache
 
 from .files import entry
 from .frame import Any, Facts, Host, NotTold, attempt, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
-_MODPROBE = "/etc/modprobe.d"
+_OURS = "/etc/modprobe.d/pyinfra-gpu-nvidia.conf"
 _DRIVERS = "/proc/driver/nvidia/version"
 _ON_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -40,52 +41,18 @@ def _loaded_is_open(host: Host) -> bool | None:
 
 
 @cache
-def _rule(host: Host) -> str | None:
-    """Return the rule of modprobe's that has another module loaded in the place of nvidia.
-
-    "NAME FILE", as packages of distributions have it: "install nvidia modprobe -i
-    nvidia-current-open"; "alias nvidia off", by which some switch the card off, leaves "nothing"
-    to load.
-    """
-    folders = (_MODPROBE, "/run/modprobe.d", "/usr/lib/modprobe.d")
-    for path in host.files(*(f"{each}/*.conf" for each in folders)):
-        for words in map(str.split, host.rows_if_any(path)):
-            if words[:3] == ["alias", "nvidia", "off"]:
-                return f"nothing {path}"
-            if words[:2] == ["install", "nvidia"] and len(words) > 2:
-                rest = " ".join(words[2:])
-                ignoring = re.match(r"modprobe .*?(?:-i|--ignore-install) (\S+)", rest)
-                return f"{ignoring[1] if ignoring else words[2]} {path}"
-    return None
-
-
-@cache
-def _module(host: Host, *kernel: str) -> tuple[str | None, Any]:
-    """Return the version of the module that `modprobe nvidia` would load, and whether it is open.
-
-    + kernel: into which kernel; the running one where none is given
-    """
-    name = (_rule(host) or "nvidia").partition(" ")[0]
-    name = "nvidia" if name == "nothing" or "/" in name else name
-    of = [word for each in kernel for word in ("-k", each)]
-    status, said = host.run("modinfo", *of, name, seconds=10)
+def _module(host: Host, kernel: str) -> str | None:
+    """Return the version of the module that `modprobe nvidia` would load into a kernel."""
+    status, said = host.run("modinfo", "-k", kernel, "nvidia", seconds=10)
     if status:
         there_is_none = "not found" in said or "could not get modinfo" in said
         if there_is_none and "ermission denied" not in said:
-            return None, None
+            return None
         raise NotTold(f"modinfo: {why(status, said)}")
     version = re.search(r"(?m)^version: *(\S.*?) *$", said)
     if not version:
         raise NotTold("modinfo finds a module nvidia without a version")
-    licence = re.search(r"(?m)^license: *(.*?) *$", said)
-    return version[1], attempt(_is_open, licence[1] if licence else "")
-
-
-def _is_open(licence: str) -> bool:
-    # Only the open one shares its licence with the kernel.
-    if licence not in ("NVIDIA", "Dual MIT/GPL"):
-        raise NotTold(f"its licence is {licence[:60]!r}")
-    return licence == "Dual MIT/GPL"
+    return version[1]
 
 
 @cache
@@ -168,28 +135,9 @@ def _running(host: Host) -> str:
     return host.line("/proc/sys/kernel/osrelease")
 
 
-def _newest(host: Host) -> str:
-    return (installed(host) or [_running(host)])[-1]
-
-
-def _modules(host: Host) -> dict[str, str | None]:
-    """Return the module's version for the running and the newest kernel."""
-    running, newest = _running(host), _newest(host)
-    found = {running: _module(host)[0]}
-    return found if newest == running else {**found, newest: _module(host, newest)[0]}
-
-
-def _headers(host: Host) -> dict[str, bool]:
-    both = (_running(host), _newest(host))
-    return {each: host.there(f"/lib/modules/{each}/build/Makefile") for each in both}
-
-
-def _sources(host: Host) -> list[str]:
-    """Return the versions of the driver whose module DKMS can build for a kernel to come."""
-    folders = host.paths("/var/lib/dkms", "nvidia")
-    versions = (path for folder in folders for path in host.paths(folder))
-    there = (each for each in versions if host.there(f"{each}/source/dkms.conf"))
-    return [each.rpartition("/")[2] for each in there]
+def _kernels(host: Host) -> list[str]:
+    """Return the running kernel and, where it is another, the newest."""
+    return list(dict.fromkeys((_running(host), *installed(host)[-1:])))
 
 
 def installed(host: Host) -> list[str]:
@@ -209,20 +157,16 @@ def _order(version: str) -> list[tuple[str, int]]:
 
 
 def initramfs(host: Host) -> str:
-    """Tell whether a file of modprobe's is newer than the initramfs of the newest kernel.
+    """Tell whether our rules against the free drivers are newer than the next kernel's initramfs.
 
-    "fresh", "stale", "absent". A rule against the free drivers works at boot only from inside it.
+    "fresh", "stale", "absent". They work at boot only from inside it.
     """
-    image = host.at(f"/boot/initrd.img-{_newest(host)}")
+    image, ours = (host.at(each) for each in (f"/boot/initrd.img-{_kernels(host)[-1]}", _OURS))
     if not os.path.exists(image):
         return "absent"
-    rule = re.compile(r"\s*blacklist\s+(nouveau|nova|nova[_-]\S*)(\s|$)")
-    for path in filter(host.there, host.paths(_MODPROBE, end=".conf")):
-        if os.stat(host.at(path)).st_mtime > os.stat(image).st_mtime:
-            ours = path.startswith(f"{_MODPROBE}/pyinfra-gpu-")
-            if ours or any(map(rule.match, host.rows(path))):
-                return "stale"
-    return "fresh"
+    # What a wrong clock dated in the future says nothing.
+    written = os.stat(ours).st_mtime if os.path.exists(ours) else 0
+    return "stale" if os.stat(image).st_mtime < written <= time.time() else "fresh"
 
 
 def _libdir(host: Host) -> str:
@@ -283,24 +227,26 @@ def _nvcc_on_path(host: Host) -> str | None:
     return next((host.real(e) for e in there if os.access(host.at(e), os.X_OK)), None)
 
 
+def _headers(host: Host) -> dict[str, bool]:
+    return {e: host.there(f"/lib/modules/{e}/build/Makefile") for e in _kernels(host)}
+
+
 FACTS: Facts = {
     "driver.loaded": _loaded,
     "driver.nouveau": lambda host: _is_loaded(host, "nouveau"),
     "driver.nova": lambda host: _is_loaded(host, "nova_core"),
     "driver.open_modules": _loaded_is_open,
-    "driver.on_disk driver.on_disk_open": _module,
+    "driver.on_disk": lambda host: _module(host, _running(host)),
     "driver.libcuda": lambda host: _library(host, "libcuda.so.1"),
     "driver.libml": lambda host: _library(host, "libnvidia-ml.so.1"),
 }
 NVIDIA: Facts = {
-    "driver.module": _rule,
     "driver.users": users,
     "driver.persistenced driver.persistenced_enabled": _persistenced,
     "driver.runfile": _runfile,
     "kernel.installed": installed,
-    "kernel.modules": _modules,
+    "kernel.modules": lambda host: {each: _module(host, each) for each in _kernels(host)},
     "kernel.headers": _headers,
-    "kernel.sources": _sources,
     "kernel.initramfs": initramfs,
     "libcuda.cache": _cached,
     "libcuda.links": _links,

@@ -272,45 +272,38 @@ def attempt(find: Callable[..., Any], *given: Any) -> Any:
         return unknown(f"{type(error).__name__}: {error}")
 
 
-def apart(work: Callable[[], Iterable[str]]) -> Child:
-    """Begin with a part of the answer in a process of its own; what it yields are its lines."""
+def begin(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -> Child:
+    """Begin to find out a table of facts in a process; a fact that fails fails alone.
+
+    + first: what its process does before
+    """
+
+    def tell(file: int) -> None:
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        os.closerange(3, file)
+        os.closerange(file + 1, 256)
+        with open(file, "wb", buffering=0) as out:
+            if first:
+                first(host)
+            for keys, find in table.items():
+                value, several = attempt(find, host), keys.split()
+                values = value if isinstance(value, tuple) else (value,) * len(several)
+                for key, each in zip(several, values):
+                    out.write(f"{key} {json(each)}\n".encode())
 
     def start(file: int) -> int:
         if pid := os.fork():
             return pid
         try:
-            os.setpgid(0, 0)
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for number in (0, 1, 2):
-                os.dup2(nothing, number)
-            os.closerange(3, file)
-            os.closerange(file + 1, 256)
-            with open(file, "wb") as out:
-                for line in work():
-                    out.write(f"{line}\n".encode())
-                    out.flush()
+            tell(file)
             os._exit(0)
         finally:
             os._exit(1)
 
     return Child(start, _MOST_TOLD)
-
-
-def begin(host: Host, table: Facts, first: Callable[[Host], None] | None = None) -> Child:
-    """Begin to find out a table of facts, of which one that fails fails alone.
-
-    + first: what its process does before
-    """
-
-    def lines() -> Iterable[str]:
-        if first:
-            first(host)
-        for keys, find in table.items():
-            value, several = attempt(find, host), keys.split()
-            values = value if isinstance(value, tuple) else (value,) * len(several)
-            yield from (f"{key} {json(each)}" for key, each in zip(several, values))
-
-    return apart(lines)
 
 
 def collect(begun: Iterable[tuple[Facts, Child]], until: float) -> dict[str, str]:

@@ -11,12 +11,9 @@ from .frame import (
     Any,
     Facts,
     Host,
-    Iterable,
     Mapping,
-    apart,
     begin,
     collect,
-    decoded,
     json,
     object_of,
     unknown,
@@ -24,7 +21,6 @@ from .frame import (
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
-_USER_S = 5.0
 OWNED = "owned"
 """Under which the owner tells of the paths that are left to the owner."""
 
@@ -56,12 +52,17 @@ class Owner:
         self.as_root = host.uid == 0 and declared != "-"
         mine = files.user_name(host.uid)
         self.name = (declared or system.user_of(host)) if self.as_root else mine
-        known = _find(self.name)
-        self.uid, self.gid, self.home = known or (host.uid, os.getgid(), "")
-        self.apart = self.as_root and (known is None or self.uid != 0)
-        missing = self.apart and known is None
-        self.problem = f"there is no user {self.name} on this host" if missing else None
+        self.uid, self.gid, self.home = host.uid, os.getgid(), ""
+        self.problem: str | None = None
         self.left: list[str] = []
+        try:
+            known = pwd.getpwnam(self.name)
+            self.uid, self.gid, self.home = known.pw_uid, known.pw_gid, known.pw_dir
+            self.apart = self.as_root and self.uid != 0
+        except KeyError:
+            self.apart = self.as_root
+            if self.apart:
+                self.problem = f"there is no user {self.name} on this host"
 
     def know_and_become(self, host: Host) -> None:
         """Note what is left to the owner, as root finds it, and be the owner."""
@@ -78,20 +79,6 @@ class Owner:
         os.environ.clear()
         host.environment = {"PATH": host.path, "LC_ALL": "C"}
         host.uid = self.uid
-
-
-def _find(name: str) -> tuple[int, int, str] | None:
-    """Return number, group and home of a user; whoever knows of users may hang."""
-
-    def lines() -> Iterable[str]:
-        each = pwd.getpwnam(name)
-        return (f"{each.pw_uid} {each.pw_gid} {each.pw_dir}",)
-
-    status, said = apart(lines).end(time.monotonic() + _USER_S)
-    if status != 0:
-        return None
-    uid, gid, home = decoded(said).rstrip("\n").split(" ", 2)
-    return int(uid), int(gid), home
 
 
 def _left(host: Host) -> list[str]:

@@ -143,23 +143,20 @@ def sessions(host: Host) -> list[str]:
     logind knows the terminal of a session from utmp, which newer systems no longer have. A user
     with a session and a pseudo terminal is then taken to sit at it.
     """
-    names = sorted((each for each in host.names("/dev/pts") if each.isdigit()), key=int)
+    names = sorted(filter(str.isdigit, host.names("/dev/pts")), key=int, reverse=True)
     there = ((attempt(os.stat, host.at(f"/dev/pts/{each}")), each) for each in names)
-    terminals = [(found.st_uid, f"pts/{name}") for found, name in there if found]
+    terminals = {str(found.st_uid): f"pts/{name}" for found, name in there if found}
     if not host.is_dir("/run/systemd/sessions"):
-        return [f"{user_name(uid)} on {terminal}" for uid, terminal in terminals]
+        return [f"{user_name(int(uid))} on {terminal}" for uid, terminal in terminals.items()]
     found: dict[str, None] = {}
     for each in _kept(host, "sessions"):
-        if not each.get("CLASS", "").startswith("user"):
-            continue
-        tty, display = each.get("TTY", ""), each.get("DISPLAY", "")
-        if each.get("TYPE") in ("wayland", "x11", "mir"):
-            display = display or each.get("SEAT") or each["TYPE"]
-        if each.get("STATE") == "closing":
-            # Who logged out and left something running holds the terminal in name only.
-            tty = display = ""
-        theirs = (name for uid, name in terminals if str(uid) == each.get("UID"))
-        if at := tty or display or next(theirs, ""):
+        graphical = each.get("TYPE") in ("wayland", "x11", "mir")
+        shown = each.get("SEAT") or each["TYPE"] if graphical else ""
+        # Who logged out and left something running holds the terminal in name only.
+        closing = each.get("STATE") == "closing"
+        at = "" if closing else each.get("TTY") or each.get("DISPLAY") or shown
+        at = at or terminals.get(each.get("UID", ""), "")
+        if at and each.get("CLASS", "").startswith("user"):
             found[f"{each.get('USER') or each.get('UID')} on {at}"] = None
     return list(found)
 
@@ -202,7 +199,6 @@ FACTS: Facts = {
     "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
     "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
     "system.init": _init,
-    "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.user": user_of,
     "system.secure_boot": _secure_boot,
     "system.python3": _python,

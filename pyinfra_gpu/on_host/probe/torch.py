@@ -43,9 +43,7 @@ _TELL = f"""{_BEHIND}
 print(sys.version.split()[0])
 print("python%d.%d%s" % (*sys.version_info[:2], "t" if "t" in sys.abiflags else ""))
 """
-_IDENTITY = (
-    r"""(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
-)
+_IDENTITY = r"""(__version__|git_version)\s*(?::[^=]*)?=\s*(?:None|(['"])((?:(?!\2)[^\\])*)\2)\s*"""
 
 
 class Environment:
@@ -121,18 +119,16 @@ def _uv(host: Host) -> str | None:
     return only(r"^uv (\d\S*\.\S*\.\S*)", said, "uv --version")
 
 
-def _identity(host: Host) -> tuple[Any, Any, Any]:
-    """Return version, commit and CUDA as torch/version.py has them: plain texts, or None."""
+def _identity(host: Host) -> tuple[Any, Any]:
+    """Return version and commit as torch/version.py has them: plain texts, or None."""
     lines = rows(f"{environment(host).site}/torch/version.py")[:100]
-    keys = ("__version__", "git_version", "cuda")
-    if not any(row.startswith(keys) for row in lines):
-        return None, None, None
+    if not any(row.startswith(("__version__", "git_version")) for row in lines):
+        return None, None
     plain = filter(None, (re.fullmatch(_IDENTITY, row) for row in reversed(lines)))
     found = {each[1]: each[3] for each in plain if (each[3] or "").isprintable()}
     # Of a version in another form than wheels have it, nothing is known: the file is damaged.
-    missing = (unknown(f"torch/version.py has no plain line for {key}") for key in keys[1:])
-    commit, cuda = (found.get(key, reason) for key, reason in zip(keys[1:], missing))
-    return found.get("__version__"), commit, cuda
+    missing = unknown("torch/version.py has no plain line for git_version")
+    return found.get("__version__"), found.get("git_version", missing)
 
 
 def _infos(site: str) -> list[str]:
@@ -368,7 +364,7 @@ FACTS: Facts = {
     "build.wheel": _of_build("build", "wheel.json"),
     "build.state": _building,
     "torch.python torch.base torch.installing": _python,
-    "torch.version torch.git_version torch.cuda": _identity,
+    "torch.version torch.git_version": _identity,
     "torch.distributions": _distributions,
     "torch.declared": _declared,
     "torch.uv": _uv,

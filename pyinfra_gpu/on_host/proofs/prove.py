@@ -24,17 +24,16 @@ PERSONAL = (
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH"),
     *("CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD"),
 )
+TELLING = re.compile(r"(?i)error|fatal|unsupported|not found|cannot find")
 
 
 class ProofError(Exception):
     """What does not hold, as a sentence."""
 
 
-def run(command: Sequence[str], telling: str, sentence: str, seconds: float = 600) -> str:
+def run(command: Sequence[str], sentence: str, seconds: float = 600) -> str:
     """Return what a program prints; where it fails, show that and raise `sentence` with the line
     that says most.
-
-    + telling: pattern of that line
     """
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
@@ -45,7 +44,7 @@ def run(command: Sequence[str], telling: str, sentence: str, seconds: float = 60
         said = str(error)
     lines = [line for line in said.splitlines() if line.strip()]
     print(said)
-    why = [line for line in lines if re.search(telling, line)] or lines[-1:]
+    why = [line for line in lines if TELLING.search(line)] or lines[-1:]
     raise ProofError(f"{sentence}: {why[0] if why else 'it printed nothing'}")
 
 
@@ -53,15 +52,13 @@ def cuda(asked: dict[str, Any], work: Path) -> str:
     """Compile for each of `archs` with the nvcc of `toolkit`; what is linked says `release`."""
     source, made, archs = str(work / "source.cu"), work / "made", asked["archs"]
     base = [f"{asked['toolkit']}/bin/nvcc", "-ccbin", asked["compiler"], source, "-o", str(made)]
-    telling = r"(?i)error|fatal|unsupported|not found"
     for arch in archs:
-        run([*base, f"-arch=sm_{arch}", "-cubin"], telling, f"nvcc cannot make code for sm_{arch}")
+        run([*base, f"-arch=sm_{arch}", "-cubin"], f"nvcc cannot make code for sm_{arch}")
         if made.read_bytes()[:4] != b"\x7fELF":
             raise ProofError(f"nvcc made something else than GPU code for sm_{arch}")
         made.unlink()
-    failed = f"nvcc cannot link a program with {asked['compiler']}"
-    run([*base, f"-arch=sm_{archs[0]}"], telling, failed)
-    said = run([str(made)], "error", "the program that nvcc linked does not run", 60)
+    run([*base, f"-arch=sm_{archs[0]}"], f"nvcc cannot link a program with {asked['compiler']}")
+    said = run([str(made)], "the program that nvcc linked does not run", 60)
     if said != asked["release"]:
         raise ProofError(f"the program that nvcc linked is of CUDA {said}, not {asked['release']}")
     return f"nvcc of CUDA {said} makes code for {', '.join(f'sm_{arch}' for arch in archs)}"
@@ -75,8 +72,8 @@ def libcuda(asked: dict[str, Any], work: Path) -> str:
         (["-DOPENS", "-ldl"], "compile a program", "that opens libcuda.so.1"),
     ):
         command = [compiler, "-O1", "-o", str(work / "made"), str(work / "source.c"), *options]
-        run(command, "cannot find|error", f"{compiler} cannot {task}")
-        said = run([str(work / "made")], "error", f"a program {program} does not run", 60)
+        run(command, f"{compiler} cannot {task}")
+        said = run([str(work / "made")], f"a program {program} does not run", 60)
         files.append(Path(said.partition(" ")[2]).resolve(strict=True))
     file, other = files
     if file != other:

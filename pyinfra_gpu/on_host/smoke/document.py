@@ -133,9 +133,11 @@ class Stamp(Part):
 
     + verdict: SHA-256 of the verdict's text, by which one that somebody edited is known
     + across: the hosts that have trained one step together since; empty where none have
+    + driver: the version of the module that was loaded
     """
 
     fingerprint: str
     mode: Mode
     verdict: str | None
     across: tuple[str, ...] = ()
+    driver: str | None = None

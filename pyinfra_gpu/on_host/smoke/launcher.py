@@ -211,7 +211,8 @@ class Test:
         return verdict.exit_code(found)
 
     def _verdict(self) -> Verdict:
-        options = self._options
+        options, everyone = self._options, self._run.everyone()
+        known = [each.facts["identity"] for each in everyone.values() if each.has(["identity"])]
         results = complete(self._checks, self._results)
         found = {result.status for result in results}
         status = next(each for each in _STATUSES if each in found)
@@ -225,11 +226,11 @@ class Test:
             duration_s=round(time.monotonic() - self._began, 3),
             ranks=options.ranks,
             checks=results,
-            allreduce=verdict.rates(self._want, self._run.everyone()),
+            allreduce=verdict.rates(self._want, everyone),
             failed=self._failure(),
             logs=str(options.logs),
             fingerprint=options.fingerprint,
-            torch=self._own.facts.get("identity", {}).get("torch"),
+            torch=known[0]["torch"] if known else None,
             others_kept_out=self._others_kept_out,
             gpus=tuple(gpu["name"] or "unnamed GPU" for gpu in self._gpus.get("gpus", ())),
             rerun_command=self._rerun_command() if self._alone else "",  # one host cannot

@@ -302,23 +302,16 @@ def _start(
     command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, with the mark, its output in `log`."""
-    launcher = os.getpid()
-
-    def before_exec() -> None:
-        die_with_parent()
-        if os.getppid() != launcher:  # it ended before the line above took effect
-            os._exit(1)
-
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            env={**environment, _MARK: f"{launcher}:{directory}"},
+            env={**environment, _MARK: f"{os.getpid()}:{directory}"},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=before_exec,  # safe: the launcher has one thread
+            preexec_fn=die_with_parent,  # safe: the launcher has one thread
         )
 
 

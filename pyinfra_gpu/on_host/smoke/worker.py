@@ -73,27 +73,22 @@ def _settings(text: str) -> tuple[Options, Path, list[str]]:
     return Options(**options), Path(directory), measure
 
 
-def _imported(journal: Writer, options: Options, **more: Any) -> Any:
-    """Import torch, and record which process this is and which torch that was."""
-    with journal.measuring("import"):
-        import torch
+def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    journal.step("import")
+    import torch
+
     identity = {
+        "rank": rank,
         "pid": os.getpid(),
         "host": options.host,
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "torch": str(torch.__version__),
         "torch_path": str(Path(str(torch.__file__)).resolve().parent),
     }
-    journal.fact("identity", {**identity, **more})
-    return torch
-
-
-def _rank(options: Options, journal: Writer, directory: Path, measure: list[str]) -> None:
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ["LOCAL_RANK"])
-    torch = _imported(journal, options, rank=rank)
+    journal.fact("identity", identity)
     on_cpu = options.mode == REHEARSAL_CPU
-    place = torch.device("cpu") if on_cpu else torch.device("cuda", local_rank)
+    place = torch.device("cpu") if on_cpu else torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     it = Rank(journal, rank, world_size, place, directory, options.allreduce_mib)
     for name in [each for each in measure if each in _ALONE]:
         MEASUREMENTS[name](it)
@@ -141,27 +136,20 @@ def _tell_the_others(it: Rank) -> None:
 
 
 def agent(text: str, arguments: list[str]) -> int:
-    """Be torchrun, after a look at the torch that it uses; record the exit codes of ranks that
-    failed (negative: signals).
-    """
-    options, directory, _ = _settings(text)
-    journal = Writer(directory, HOST)
+    """Be torchrun; record the exit codes of ranks that failed (negative: signals)."""
+    journal = Writer(_settings(text)[1], HOST)
     try:
-        _imported(journal, options)
+        journal.step("import")
         import torch.distributed.run
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
         journal.step("starting the ranks")  # and meeting the other hosts' before
         torchrun: Any = torch.distributed.run
-        try:
-            torchrun.run(torchrun.parse_args(arguments))
-        except ChildFailedError as error:
-            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-            journal.fact("codes", codes)
-            traceback.print_exc()
-            return 1
+        torchrun.run(torchrun.parse_args(arguments))
     except Exception as error:
-        journal.error(error.__cause__ or error)  # a failed rendezvous has one
+        if failures := getattr(error, "failures", None):  # of ranks, as torchrun collects them
+            journal.fact("codes", {rank: each.exitcode for rank, each in failures.items()})
+        else:
+            journal.error(error.__cause__ or error)  # a failed rendezvous has one
         traceback.print_exc()
         return 1
     return 0

@@ -204,9 +204,8 @@ def unproven(site: Site) -> str:
         "the driver": [_driver(), str(_libcuda())],
         "torch": [site.torch, str(_torch(site).get("git_version"))],
     }
-    known, changed = parts(str(passed["fingerprint"])), ["pyinfra-gpu"]
-    if known is not None:
-        changed = [name for name, value in present.items() if known[name] != part(value)]
+    known = parts(str(passed["fingerprint"]))
+    changed = [name for name, value in present.items() if known.get(name) != part(value)]
     return f"since the smoke test passed, changed: {', '.join(changed)}" if changed else ""
 
 

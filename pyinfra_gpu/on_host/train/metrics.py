@@ -39,7 +39,9 @@ _END = r"(?![\w.])"
 
 
 @lru_cache(maxsize=1)
-def _formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
+def formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
+    """Return how programs print their steps: of a line, whether it is a bar, and of its fields."""
+
     def compiled(pattern: str) -> re.Pattern[str]:
         unit = pattern.partition("<number>")[2]
         return re.compile(
@@ -54,45 +56,6 @@ def _formats() -> list[tuple[re.Pattern[str], bool, _Fields]]:
         )
         for entry in json.loads(pkgutil.get_data(__package__ or "", "formats.json") or b"[]")
     ]
-
-
-class MetricReader:
-    """Reads one rank's lines, in order."""
-
-    def __init__(self) -> None:
-        self._last: Metric = {}  # what the training's bar showed last
-        self._trains = False  # whether a loss came with that bar
-
-    def read(self, line: str) -> Metric | None:
-        """Return what a line says of a step; None for any other one. Never raises."""
-        for state in reversed(line[-_LONGEST * _BARS :].split("\r")[-_BARS:]):
-            if state and (found := self._state(without_escapes(state[:_LONGEST]))):
-                return found
-        return None
-
-    def _state(self, text: str) -> Metric | None:
-        for line, bar, fields in _formats():
-            if match := line.search(text):
-                metric = _metric(match.groupdict(), fields, text)
-                counts = {} if "step" in metric else self._last
-                at = {name: counts[name] for name in _COUNTS if name in counts}
-                found = self._bar(metric) if bar else {**metric, **at}
-                self._trains = self._trains or (found is not None and "loss" in found)
-                return found
-        return None
-
-    def _bar(self, metric: Metric) -> Metric | None:
-        """Return the metric of a bar that is the training's, and moved."""
-        if "step" not in metric or "steps" not in metric:
-            return None
-        last = self._last
-        full = last.get("step") == last.get("steps") and not self._trains
-        if last and metric["steps"] < last["steps"] and not full:
-            return None  # an evaluation's, beside it
-        if all(metric.get(name) == last.get(name) for name in _COUNTS):
-            return None
-        self._last = metric
-        return metric
 
 
 def _metric(counts: Mapping[str, str | None], fields: _Fields, text: str) -> Metric:
@@ -162,24 +125,53 @@ class History:
 
 
 class Metrics:
-    """Writes down what an attempt's log says of its steps."""
+    """Reads one rank's lines in order, and writes down what they say of an attempt's steps."""
 
     def __init__(self, path: Path, attempt: int, largest: int = LARGEST) -> None:
         self._path, self._attempt, self._largest = path, attempt, largest
-        self._reader, self.history = MetricReader(), History()
+        self._last: Metric = {}  # what the training's bar showed last
+        self._trains = False  # whether a loss came with that bar
+        self.history = History()
 
-    def read(self, line: str) -> None:
-        """Take in a line of the log; a disk without room loses it, and no more."""
-        if (metric := self._reader.read(line)) is None:
-            return
-        metric = {"time": now(), "attempt": self._attempt, **metric}
-        self.history.add(metric)
+    def read(self, line: str) -> Metric | None:
+        """Take in what a line says of a step, and return it; a full disk loses it, and no more."""
+        states = line[-_LONGEST * _BARS :].split("\r")[-_BARS:]
+        found = (self._state(without_escapes(each[:_LONGEST])) for each in reversed(states) if each)
+        if not (metric := next(filter(None, found), None)):
+            return None
+        whole = {"time": now(), "attempt": self._attempt, **metric}
+        self.history.add(whole)
         with contextlib.suppress(OSError):
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metric, allow_nan=False) + "\n")
+                file.write(json.dumps(whole, allow_nan=False) + "\n")
                 large = file.tell() >= self._largest
             if large:
                 self._thin_out()
+        return metric
+
+    def _state(self, text: str) -> Metric | None:
+        for line, bar, fields in formats():
+            if match := line.search(text):
+                metric = _metric(match.groupdict(), fields, text)
+                counts = {} if "step" in metric else self._last
+                at = {name: counts[name] for name in _COUNTS if name in counts}
+                found = self._bar(metric) if bar else {**metric, **at}
+                self._trains = self._trains or (found is not None and "loss" in found)
+                return found
+        return None
+
+    def _bar(self, metric: Metric) -> Metric | None:
+        """Return the metric of a bar that is the training's, and moved."""
+        if "step" not in metric or "steps" not in metric:
+            return None
+        last = self._last
+        full = last.get("step") == last.get("steps") and not self._trains
+        if last and metric["steps"] < last["steps"] and not full:
+            return None  # an evaluation's, beside it
+        if all(metric.get(name) == last.get(name) for name in _COUNTS):
+            return None
+        self._last = metric
+        return metric
 
     def _thin_out(self) -> None:
         """Leave out every second line: the curve stays, and the end is never cut off."""

@@ -24,10 +24,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from ..diagnosis import causes, explain  # noqa: F401 - see `supervise`
 from ..smoke.listening import interface_of, seen_by
 from . import claims, code, host, presets, runs, starting, units, views
 from .host import Site, TrainError, now
-from .metrics import Metrics
+from .metrics import Metrics, formats
 from .runs import Attempt, Run, tail_of
 
 Log = Callable[[str], object]
@@ -46,6 +47,9 @@ _FIRST = re.compile(r"Root Cause \(first observed failure\).*?\brank +: (\d+)", 
 def supervise(site: Site, name: str) -> int:
     """Go through one attempt of a run; return 0 where its end was written down, or AGAIN."""
     run = runs.record(site.runs / name)
+    # All that it will need is read now: a deploy may replace the program while the run is on.
+    formats()
+    causes.carried()
     try:
         return Supervisor(site, runs.whole(run)).work()
     except (TrainError, OSError) as error:

@@ -105,10 +105,10 @@ def command(request: Request, as_json: bool, verbose: bool) -> int:
     except SystemExit:
         if so_far and not as_json:
             answer = Answer(inventory="", checked="", seconds=0, hosts=hosts_of(so_far))
-            show(render_as(answer, ended="ended before the other hosts had answered"), "check")
+            show(render_as(answer, ended="ended before the other hosts had answered"))
         raise
     document = json.dumps(answer.as_json(), indent=2, sort_keys=True) if as_json else ""
-    return show(document or render_as(answer), "check") or answer.exit_code
+    return show(document or render_as(answer)) or answer.exit_code
 
 
 def render(

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
-from pyinfra.api import Config, State, StringCommand
+from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 from rich.console import Console
@@ -30,14 +29,7 @@ from rich.text import Text
 
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import (
-    COMPARE_S,
-    Unanswered,
-    answer,
-    bounded_command,
-    never_asking,
-    reach,
-)
+from pyinfra_gpu.engine.look import Unanswered, answer, never_asking, reach
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, judge
 from pyinfra_gpu.text import columns, shortened
@@ -99,7 +91,7 @@ def run(request: Request, answers: dict[str, HostAnswer | Unanswered] | None = N
 
 def look_at(state: State, host: Host, spec: HostSpec) -> HostAnswer | Unanswered:
     """Probe one host and judge it."""
-    seen = answer(state, host, spec, compare_s=COMPARE_S)
+    seen = answer(state, host, spec)
     return seen if isinstance(seen, Unanswered) else judge(spec, seen)
 
 
@@ -132,7 +124,6 @@ def ask(
     with ended, never_asking(), line, _run(request) as state:
         if not Path(DEPLOY).is_file():
             return {}, (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
-        command_line.ensure_ssh_folder()
         if problems := command_line.problems(request.arguments):
             return {}, tuple(problems)
         inventory, hosts = command_line.selected(request.arguments)
@@ -176,13 +167,10 @@ def run_program(
 
     + seconds: for all of that
     """
-    command = StringCommand(program)
-    given = partial(bounded_command, state, host, command, user, seconds=seconds)
-    said = reach(host, given, seconds=seconds)
+    said = reach(state, host, program, user, seconds=seconds)
     if isinstance(said, Unanswered):
         return said
-    ok, output = said
-    return output.stdout_lines if ok else Unanswered(reason="; ".join(output.stderr_lines[-3:]))
+    return [*said.stdout] if said.ok else Unanswered(reason="; ".join(said.lines[-3:]))
 
 
 def known(request: Request) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:

@@ -63,7 +63,7 @@ def command(request: Request, output: str) -> int:
     runs = () if answer.reasons else ask_all(request, "list").hosts
     text = page(answer, {host.name: host for host in runs})
     if output == "-":
-        return show(text, "report") or answer.exit_code
+        return show(text) or answer.exit_code
     umask = os.umask(0o077)
     os.umask(umask)
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask

@@ -12,11 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyinfra.api import StringCommand
-
 from pyinfra_gpu.diagnosis.host_facts import facts_of
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, answer, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
@@ -65,26 +63,20 @@ def _answer_of(
     own = ["list", "--json", *words] if lists else [verb, *words]
     environment = [f"{key}={value}" for key, value in variables.items()]
     missing = shlex.quote(f"there is no launcher at {program}: {deploy}")
-    text = StringCommand(
-        f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
-        f" exec {shlex.join(['env', *environment, program, *own])}"
-    )
+    text = f"test -x {shlex.quote(program)} || {{ echo {missing} >&2; exit 1; }};"
+    text += f" exec {shlex.join(['env', *environment, program, *own])}"
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
-    given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
-    said = reach(
-        host, lambda: bounded_command(state, host, text, given, seconds=seconds), seconds=seconds
-    )
+    said = reach(state, host, text, as_declared_owner(spec), seconds=seconds)
     if isinstance(said, Unanswered):
         return said
-    ok, output = said
+    ok = said.ok
     if ok and lists:
-        found = document.read(Runs, "\n".join(output.stdout_lines), limit=LIMIT)
+        found = document.read(Runs, "\n".join(said.stdout), limit=LIMIT)
         if isinstance(found, Runs):
             return HostRuns(name=name, runs=found.runs)
         why = found.reason if isinstance(found, Unknown) else "it is empty"
         return HostRuns(name=name, reason=f"what it says cannot be read: {why}")
-    printed = (*output.stdout_lines[-_MOST_LINES:], *output.stderr_lines[-_MOST_LINES:])
-    lines = [*map(indented, printed)]
+    lines = [*map(indented, said.lines[-_MOST_LINES:])]
     if lists:
         last = next((each for each in reversed(lines) if each), "it says nothing")
         return HostRuns(name=name, reason=shortened(last, 300))

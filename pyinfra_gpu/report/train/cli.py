@@ -113,4 +113,4 @@ def _shown(answer: TrainAnswer, action: str, *, as_json: bool) -> int:
     if not as_json:
         clear = "\x1b[H\x1b[2J" if action == "watch" and draws(sys.stdout) else ""
         text = clear + (render(answer, columns()) if action in LISTS else printed(answer))
-    return show(text, "train") or answer.exit_code
+    return show(text) or answer.exit_code

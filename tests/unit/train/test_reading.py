@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.on_host import train
-from pyinfra_gpu.on_host.train.metrics import History, MetricReader
+from pyinfra_gpu.on_host.train.metrics import History, Metrics
 
 ENTRIES = json.loads((Path(train.__file__).parent / "formats.json").read_text(encoding="utf-8"))
 SAMPLES = [(entry["name"], sample) for entry in ENTRIES for sample in entry["samples"]]
 
 
 def read(*lines: str) -> list[dict[str, Any] | None]:
-    reader = MetricReader()
+    reader = Metrics(Path("/nowhere/metrics.jsonl"), 1)
     return [reader.read(line) for line in lines]
 
 
