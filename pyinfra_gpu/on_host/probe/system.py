@@ -47,10 +47,7 @@ def _python(host: Host) -> str | None:
 
 
 def _secure_boot(host: Host) -> bool | None:
-    """Tell whether it is on; None without EFI.
-
-    A kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
-    """
+    """Tell whether it is on; None without EFI. Without its variable a kernel takes it as off."""
     efi = "/sys/firmware/efi"
     if not host.is_dir("/sys/firmware"):
         raise NotTold("/sys/firmware is not there")
