@@ -193,6 +193,7 @@ FACTS: Facts = {
     "system.kernel": lambda host: host.line(f"{_KERNEL}/osrelease"),
     "system.architecture": lambda host: host.machine,
     "system.boot_id": lambda host: host.line(f"{_KERNEL}/random/boot_id"),
+    "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
     "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
     "system.init": _init,
