@@ -77,10 +77,7 @@ def _parts(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
 
 
 def _lacks_package(spec: HostSpec, record: Record) -> bool:
-    """Tell whether the toolkit's own package is missing, or of another version than declared.
-
-    An installation that was cut off may have left parts of it, and not that package.
-    """
+    """Tell whether the toolkit's own package is missing, or of another version than declared."""
     main, wanted = record.nvidia.package(package(spec)), spec.cuda.version
     return main is None or wanted not in (None, re.split(r"[-+~]", main.version)[0])
 
@@ -117,10 +114,7 @@ def to_install(spec: HostSpec, record: Record) -> list[str]:
 
 
 def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge the packages of the declared release: there, whole, of the declared version.
-
-    A toolkit that no package brought belongs to somebody: it is used, never overwritten.
-    """
+    """Judge the release's packages; a toolkit of none is somebody's: used, never overwritten."""
     release, toolkits = str(spec.cuda.release), known(record.cuda.toolkits)
     known(record.nvidia.packages)
     parts, own, ending = _parts(spec, record), package(spec), _ending(spec)
@@ -161,10 +155,7 @@ def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
 
 
 def _plain_path(spec: HostSpec, record: Record) -> Iterator[Finding]:
-    """Judge /usr/local/cuda: a link of update-alternatives that leads to the declared release.
-
-    Where there is none, and no toolkit of that release either, the link comes with the toolkit.
-    """
+    """Judge /usr/local/cuda; where there is no toolkit yet, the link comes with it."""
     wanted, chosen = home(spec), known(record.cuda.alternative)
     link, found, action = known(record.cuda.link), "", f"choose {wanted}"
     if made_by_hand(record):

@@ -52,10 +52,7 @@ def link(record: Record, where: str) -> Link:
 
 
 def _is_drivers(record: Record, file: str | None) -> bool:
-    """Tell whether a file is where the driver's packages put it, and named as they name it.
-
-    Some distributions' own packages keep it one folder deeper, below nvidia/, and link to it.
-    """
+    """Tell whether packages of a driver put a file there: Debian's own ones below nvidia/."""
     libdir, name = record.system.libdir, r"lib(cuda|nvidia-ml)\.so\.\d{3}(\.\d+)+"
     place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
     return bool(libdir) and re.fullmatch(f"{place}{name}", file or "") is not None

@@ -40,6 +40,7 @@ LONGEST_ANSWER = 2 << 20  # bytes that a look may bring; a host with all there i
 _LONGEST_REASON = 200  # characters
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_look"  # in connector_data, pyinfra's own of this host: (phase, what was seen)
+_MACHINE = "pyinfra_gpu_machine"  # likewise: its boot and its own name
 _FORGOTTEN = object()  # a phase that none is
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
@@ -110,7 +111,8 @@ def request_text(spec: HostSpec) -> str:
 def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     """Connect to a host if need be, look at it once, and return what was seen or why nothing was.
 
-    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
+    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged. Of a machine
+    that the run has under two names the second one is not answered for.
     """
     text, seconds = request_text(spec), spec.look_timeout_s
     said = reach(state, host, COMMAND, as_root(spec), seconds=seconds, _stdin=text)
@@ -122,7 +124,14 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     if told.problem:
         why = shortened(told.problem, _LONGEST_REASON)
         return Unanswered(reason=f"could not be looked at: {why}", no_python=not told.python)
-    return told.record()
+    record = told.record()
+    machine = (record.system.boot_id, record.system.hostname)
+    if all(isinstance(each, str) for each in machine):
+        there = (x.name for x in state.inventory if x.connector_data.get(_MACHINE) == machine)
+        if (name := next(there, host.name)) != host.name:
+            return Unanswered(reason=f"is the same machine as {name}: declare it by one name")
+        host.connector_data[_MACHINE] = machine
+    return record
 
 
 def reach(

@@ -70,6 +70,7 @@ class SystemRecord:
     kernel: Word
     architecture: Word
     boot_id: Word
+    hostname: Word
     cpu_count: Count
     ram_mib: Count  # memory that the kernel can use
     init: Word  # "systemd" where systemd runs the machine, else the name of process 1

@@ -54,10 +54,7 @@ def _is_in_the_way(record: Record, path: str) -> bool:
 def _reinstall(
     state: State, host: Host, spec: HostSpec, paths: list[str], packages: list[str]
 ) -> bool:
-    """Install the packages again to which these paths belong, if there are any.
-
-    + packages: more of them, whose files are all gone
-    """
+    """Install again the packages to which these paths belong, and those whose files are gone."""
     owners = transaction.owners(state, host, spec, paths)
     return transaction.again(state, host, STAGE, spec, [*packages, *owners])
 

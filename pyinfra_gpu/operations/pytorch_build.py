@@ -49,7 +49,7 @@ def built(spec: HostSpec, record: Record) -> Commands:
     elif not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
     elif executing() and (elsewhere := _elsewhere(spec, drift.fingerprint(spec, record))):
-        host.noop(f"torch is not built here: its wheel comes from {elsewhere}")
+        host.log(f"torch is not built here: its wheel comes from {elsewhere}")
     else:
         paths, name = spec.paths, f"have torch {spec.pytorch.full_version} built in the background"
         own = File(path=paths.build_program, content=source("build.py"))

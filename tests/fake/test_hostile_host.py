@@ -43,7 +43,8 @@ def name_of(kind: str) -> str:
 @contextmanager
 def serving(tmp_path: Path, kinds: Iterable[str]) -> Iterator[list[int]]:
     """Serve a port for each kind of host."""
-    good = FakeHost(name=GOOD)
+    # Many hosts answer as the good one does: by a name they would be one machine with many names.
+    good = FakeHost(name=GOOD, told={"system.hostname": "?it does not say"})
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
     answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")

@@ -96,3 +96,11 @@ def test_with_v_the_traceback_is_there_and_without_it_is_not(
     assert "Traceback" in caplog.text
     assert "in judge" in caplog.text
     assert "\x1b[2J" not in caplog.text
+
+
+def test_one_machine_under_two_names_is_said_before_anything_is_written() -> None:
+    box = {"system.hostname": "box"}
+    run = FakeRun(*(FakeHost(name=name, told=box, bare=True) for name in ("good", "odd")))
+    book = kept(run)
+    run.prepare()
+    assert "is the same machine as @fake/good: declare it by one name" in problem_of(book)

@@ -161,7 +161,6 @@ S4.link | warn | rank0.bandwidth.link.1.gen = 4; rank0.bandwidth.link.1.width = 
  | GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16: slot
 S4.link | warn | rank0.bandwidth.link = {}; rank0.bandwidth.link_error = "no" | was not seen (no)
 S4.link | warn | rank0.bandwidth.link.1.throttle = ["hw_power_brake_slowdown"] | GPU 1 is slowed
-S4.finished | fail | host.ended = 1 | exit code 1
 S4.transport | fail | host.transport.ways = ["NET/Socket"] | over the network
 S4.transport | warn | host.transport.ways = [] | logs name no channel
 S4.own_choice | warn | host.own_choice = {"result": "hung", "interfaces": ["docker0"], "why": "x"}\

@@ -222,7 +222,7 @@ _DEVICE = """\
         value["capability"] = [seen.major, seen.minor]
 """
 ON_THE_CPU = (
-    ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
+    ("worker.py", 'torch.device("cuda", int(os.environ["LOCAL_RANK"]))', 'torch.device("cpu")'),
     ("rank.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
     (
         *("device.py", _CUDA),

@@ -47,6 +47,6 @@ def test_libcuda_is_told_by_its_version(libcuda: Any, expected: object) -> None:
 def test_a_gpu_of_a_model_unknown_to_us_keeps_its_number() -> None:
     host = record("ubuntu2404-2x-rtx5090")
     assert not isinstance(host.gpus.devices, Unknown)
-    odd = tuple(replace(gpu, device="0xffff") for gpu in host.gpus.devices)
+    odd = tuple(replace(gpu, pci_id="10de:ffff") for gpu in host.gpus.devices)
     told = versions(replace(host, gpus=replace(host.gpus, devices=odd)))
     assert told["gpus"] == ["NVIDIA 10de:ffff"] * 2

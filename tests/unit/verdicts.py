@@ -76,7 +76,7 @@ def across(**changes: Any) -> dict[str, Any]:
 def stamp(**changes: Any) -> dict[str, Any]:
     """The stamp of a pass."""
     values = {"fingerprint": "c0ffee", "mode": "rehearsal-cpu", "verdict": None, "across": []}
-    return {**values, **changes}
+    return {**values, "driver": None, **changes}
 
 
 def verdict(**changes: Any) -> Verdict:

@@ -47,10 +47,7 @@ def _python(host: Host) -> str | None:
 
 
 def _secure_boot(host: Host) -> bool | None:
-    """Tell whether it is on; None without EFI.
-
-    A kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
-    """
+    """Tell whether it is on; None without EFI. Without its variable a kernel takes it as off."""
     efi = "/sys/firmware/efi"
     if not host.is_dir("/sys/firmware"):
         raise NotTold("/sys/firmware is not there")
@@ -196,6 +193,7 @@ FACTS: Facts = {
     "system.kernel": lambda host: host.line(f"{_KERNEL}/osrelease"),
     "system.architecture": lambda host: host.machine,
     "system.boot_id": lambda host: host.line(f"{_KERNEL}/random/boot_id"),
+    "system.hostname": lambda host: host.line(f"{_KERNEL}/hostname"),
     "system.cpu_count": lambda _: os.sysconf("SC_NPROCESSORS_ONLN"),
     "system.ram_mib": lambda _: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
     "system.init": _init,

@@ -135,16 +135,11 @@ def trained(_: Fact, want: Want, facts: Facts) -> str:
             fail(f"the ranks' {what} are not the same bytes")
     if len({fact["step"]["local"] for fact in facts.values()}) < len(facts):
         fail("two ranks have the same local gradient, so they had the same data")
-    fell, ratio = loss_drop(facts)
+    steps = [fact["step"] for fact in facts.values()]
+    fell = sum(step["loss_before"] - step["loss_after"] for step in steps) / len(steps)
+    predicted = steps[0]["lr"] * steps[0]["norm_squared"]
+    ratio = fell / predicted if predicted else math.nan
     if not abs(ratio - 1) <= DROP_TOLERANCE:  # also where it is not a number
         fail(f"the loss fell by {fell:.6f}, {ratio:.4f} of what the gradient predicts")
     exactly = "bit for bit" if want.ranks <= 2 else "within rounding"  # of sums in any order
     return f"gradients {exactly}, loss drop {ratio:.4f} of the predicted"
-
-
-def loss_drop(facts: Facts) -> tuple[float, float]:
-    """Return by how much the mean loss fell, and that divided by lr * |g|^2."""
-    steps = [fact["step"] for fact in facts.values()]
-    fell = sum(step["loss_before"] - step["loss_after"] for step in steps) / len(steps)
-    predicted = steps[0]["lr"] * steps[0]["norm_squared"]
-    return fell, fell / predicted if predicted else math.nan
