@@ -78,7 +78,7 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> No
     assert isinstance(record.smoke.verdict, Verdict)
     assert record.smoke.verdict.as_json() == verdicts.document()
     assert record.training.stamp_text == "{}"
-    assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
+    assert json.loads(json.dumps(record.to_json()))["torch"]["declared"] is None
 
 
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
