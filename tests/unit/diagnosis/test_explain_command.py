@@ -199,7 +199,6 @@ def test_an_inventory_that_cannot_be_meant_is_one_sentence(
     ("line", "stdin", "code", "words"),
     [
         ("{} <&-", b"", 1, "Error: standard input is closed: name a LOG"),
-        ("PYTHONIOENCODING=ascii {}", f"caf\u00e9\n{UNKNOWN}".encode(), 2, "caf\\xe9"),
     ],
 )
 def test_what_a_shell_gives(line: str, stdin: bytes, code: int, words: str) -> None:
