@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.torch_install import index_options
 from pyinfra_gpu.engine.wheels import WheelError
@@ -24,6 +23,7 @@ from pyinfra_gpu.report.check.cli import of_hosts
 from pyinfra_gpu.report.check.running import Request, ask
 from pyinfra_gpu.spec.lock import COMMAND, INSTALLER, Platform, load, path_of
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stages.pytorch.lock import platform_of
 from pyinfra_gpu.text import one_line, shortened
 
 if TYPE_CHECKING:

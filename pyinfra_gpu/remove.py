@@ -11,8 +11,6 @@ import click
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.layout import ROOT, owner_name
-from pyinfra_gpu.drift.rules import running
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
@@ -24,6 +22,8 @@ from pyinfra_gpu.report.check.running import Request, ask, run_program
 from pyinfra_gpu.report.screen import BLANK, Row, Shown, hosts, line, printed
 from pyinfra_gpu.spec import HostSpec, Paths, system_files
 from pyinfra_gpu.spec.paths import beside
+from pyinfra_gpu.stages.layout.findings import ROOT, owner_name
+from pyinfra_gpu.stages.rules import running
 from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import pyinfra_gpu.cli
 import pyinfra_gpu.operations
 import pyinfra_gpu.report.run
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.drift import launcher
 from pyinfra_gpu.stacks.bundle import smoke_bundle
+from pyinfra_gpu.stages.launcher import findings as launcher
 
 PACKAGE = Path(pyinfra_gpu.cli.__file__).parent
 for verb in PACKAGE.rglob("*/cli.py"):

@@ -19,8 +19,6 @@ from pyinfra.api.host import Host
 from pyinfra.api.operation import OperationMeta
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift.finding import Findings, Id, Stage
-from pyinfra_gpu.drift.host import Concern, history_of, judge, judged, unread
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.meeting import executing
@@ -29,6 +27,8 @@ from pyinfra_gpu.engine.steps import broken, failed
 from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stages.finding import Findings, Id, Stage
+from pyinfra_gpu.stages.host import Concern, history_of, judge, judged, unread
 from pyinfra_gpu.text import one_line
 
 _NO_SPEC = "`spec` has to be what pyinfra_gpu.engine.declared.declared(host) returns"
@@ -54,7 +54,7 @@ class Refusal(FunctionCommand):
 def converging(concern: Concern, *, repairs: tuple[Id, ...], hint: str = "") -> Decorator:
     """Turn a generator of commands into one of our operations.
 
-    + concern: the module of `drift/` that judges what this operation acts on
+    + concern: the module `findings` that judges what this operation acts on
     + repairs: the findings it claims
     + hint: what to look at where it did its work and the finding is still there, a clause
 

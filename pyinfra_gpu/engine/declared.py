@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import compatibility
-from pyinfra_gpu.drift.smoke import ACROSS_RANKS as RANKS
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.on_host.smoke.options import MAX_RANKS
 from pyinfra_gpu.spec import AcrossSpec, HostSpec, lock
 from pyinfra_gpu.spec.types import LONGEST_LIST
+from pyinfra_gpu.stages.smoke.findings import ACROSS_RANKS as RANKS
 
 _KEPT: WeakKeyDictionary[Host, HostSpec] = WeakKeyDictionary()
 

@@ -15,8 +15,8 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import BaseStateCallback, State, StateStage
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.stages.finding import Finding
 
 
 @dataclass(slots=True)

@@ -25,7 +25,6 @@ from pyinfra.connectors import util as connectors
 from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.engine.ask import Answer, TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
@@ -34,6 +33,7 @@ from pyinfra_gpu.facts.probe import COMMAND, asked_by
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import probe_program
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stages.packages.findings import needed
 from pyinfra_gpu.text import shortened
 
 LONGEST_ANSWER = 2 << 20  # bytes that a look may bring; a host with all there is has a quarter

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stages.layout.findings import owner_name
 
 
 def as_root(spec: HostSpec) -> dict[str, Any]:

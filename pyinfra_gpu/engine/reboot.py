@@ -9,7 +9,6 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
-from pyinfra_gpu.drift.driver import against_reboot
 from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.deadlines import within
@@ -18,6 +17,7 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, system_files
+from pyinfra_gpu.stages.driver.findings import against_reboot
 from pyinfra_gpu.text import some
 
 _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one run of one host

@@ -10,9 +10,6 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal, wheels
 from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.declared import declared
@@ -25,6 +22,9 @@ from pyinfra_gpu.facts.pytorch_build import Wheel
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.model import PytorchSpec
+from pyinfra_gpu.stages.pytorch import findings as drift
+from pyinfra_gpu.stages.pytorch.lock import lock_of, no_lock, platform_of
+from pyinfra_gpu.stages.pytorch_build import findings as pytorch_build
 
 STAGE = drift.STAGE
 

@@ -9,10 +9,6 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift import driver_inventory as inventory
-from pyinfra_gpu.drift.driver_inventory import from_nvidia, trusts_nvidia
-from pyinfra_gpu.drift.finding import Stage
-from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -24,6 +20,10 @@ from pyinfra_gpu.packages.model import MARK
 from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.packages.simulation import Limits, Simulation, judge, parse
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stages.driver import inventory
+from pyinfra_gpu.stages.driver.inventory import from_nvidia, trusts_nvidia
+from pyinfra_gpu.stages.finding import Stage
+from pyinfra_gpu.stages.rules import if_known
 from pyinfra_gpu.text import shortened, some
 
 PYTHON = "python3-minimal"

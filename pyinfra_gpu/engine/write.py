@@ -9,12 +9,12 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.privilege import guard
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.stages.files import File
 from pyinfra_gpu.text import shortened
 
 __all__ = ["File", "command", "sent", "write", "written"]

@@ -13,12 +13,12 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report import screen, smoke
 from pyinfra_gpu.report.check.answer import finding_as_json
+from pyinfra_gpu.stages.finding import Stage
 from pyinfra_gpu.text import WIDTH, columns, shortened
 
 if TYPE_CHECKING:

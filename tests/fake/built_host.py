@@ -8,7 +8,7 @@ from typing import Any
 
 from fake_host import DATA, FakeHost
 
-from pyinfra_gpu.drift import pytorch_build
+from pyinfra_gpu.stages.pytorch_build import findings as pytorch_build
 
 TORCH_COMMIT = "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602"
 SOURCE: dict[str, object] = {

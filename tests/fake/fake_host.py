@@ -18,15 +18,17 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift import environment, launcher, layout
-from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine import converge as stage
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host.probe import look
 from pyinfra_gpu.stacks.bundle import smoke_digest
+from pyinfra_gpu.stages.environment import findings as environment
+from pyinfra_gpu.stages.fingerprint import fingerprint
+from pyinfra_gpu.stages.launcher import findings as launcher
+from pyinfra_gpu.stages.layout import findings as layout
+from pyinfra_gpu.stages.training.findings import stamp
 from tasks.stages import base, cuda, driver, libcuda, preflight, pytorch, smoke, training
 from tasks.stages import environment as environment_task
 

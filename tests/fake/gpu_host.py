@@ -12,12 +12,12 @@ from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift.driver import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.on_host.probe import apt
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.stages.driver.findings import BLACKLIST
 
 UPGRADES = "/usr/bin/unattended-upgrade"
 KERNEL = "6.1.0-30-amd64"

@@ -8,8 +8,9 @@ from typing import Any
 
 from gpu_host import DATA, GpuHost, bare_gpu_host
 
-from pyinfra_gpu.drift import cuda, libcuda
-from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.stages.cuda import findings as cuda
+from pyinfra_gpu.stages.finding import Finding
+from pyinfra_gpu.stages.libcuda import findings as libcuda
 
 
 def proofs(data: dict[str, object]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
 from proven_host import proven_host
 
-from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.errors import SpecError
+from pyinfra_gpu.stages.preflight import findings as preflight
 
 SOURCE: dict[str, object] = {
     "gpu_model": "RTX 5090", "pytorch_source": "source",

@@ -9,9 +9,9 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
 from proven_host import proven_host
 
-from pyinfra_gpu.drift import libcuda as drift
-from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.engine import proof
+from pyinfra_gpu.stages.files import File
+from pyinfra_gpu.stages.libcuda import findings as drift
 from tasks.stages import cuda, libcuda, preflight
 
 INSTALL, CHOOSE, COMPILE = (

@@ -6,8 +6,8 @@ from typing import Any
 
 from fake_host import DATA, FakeHost, FakeRun
 
-from pyinfra_gpu.drift import pytorch
-from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.stages.finding import Finding
+from pyinfra_gpu.stages.pytorch import findings as pytorch
 
 NUMPY, MINE = {"numpy": "numpy/__init__.py"}, {"labs-tool": "labs_tool.py"}
 WITHOUT_TRAINING: dict[str, object] = {"stack": DATA["stack"], "pytorch_lock": "ignore"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from fake_host import FakeHost, FakeRun
 
-from pyinfra_gpu.drift import environment, pytorch
+from pyinfra_gpu.stages.environment import findings as environment
+from pyinfra_gpu.stages.pytorch import findings as pytorch
 
 VENV = "/opt/pyinfra-gpu/venv"
 MINE = "/opt/python/bin/python3"

@@ -6,10 +6,11 @@ import pytest
 from fake_host import DATA, FakeHost, FakeRun, entry
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
-from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import launcher, smoke
-from pyinfra_gpu.drift.finding import Effect, Id
 from pyinfra_gpu.engine import journal
+from pyinfra_gpu.stages import host as drift
+from pyinfra_gpu.stages.finding import Effect, Id
+from pyinfra_gpu.stages.launcher import findings as launcher
+from pyinfra_gpu.stages.smoke import findings as smoke
 from tasks.stages import driver, preflight
 
 PREFIX = "/opt/pyinfra-gpu"

@@ -12,14 +12,15 @@ import pytest
 from fake_host import FakeHost, FakeRun, entry
 from locks import UV, locked, written
 
-from pyinfra_gpu.drift import pytorch, pytorch_lock
-from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import torch_install
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock, Platform
+from pyinfra_gpu.stages.finding import Findings, Id
+from pyinfra_gpu.stages.fingerprint import differences, fingerprint
+from pyinfra_gpu.stages.pytorch import findings as pytorch
+from pyinfra_gpu.stages.pytorch import lock as pytorch_lock
 
 PREFIX = "/opt/pyinfra-gpu"
 TORCH_LOCK = f"{PREFIX}/venv/.pyinfra-gpu-lock.txt"

@@ -12,10 +12,10 @@ from proven_host import proven_host
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
-from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.report import run as report
+from pyinfra_gpu.stages.layout import findings as layout
+from pyinfra_gpu.stages.rules import Rules
 
 CPU = FakeHost().data
 HOSTS: dict[str, FakeHost] = {

@@ -10,11 +10,11 @@ import pytest
 from fake_host import FakeHost
 from proven_host import proven_host
 
-from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import pytorch
-from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check.answer import judge
+from pyinfra_gpu.stages import host as drift
+from pyinfra_gpu.stages.finding import Id
+from pyinfra_gpu.stages.pytorch import findings as pytorch
 
 
 @pytest.mark.parametrize("version", ["3.11.2+", "3.14.0rc1", "g++ 4:12.2.0-3", "²", "9" * 5000])

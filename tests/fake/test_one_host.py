@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fake_host import FakeHost, FakeRun
 
-from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.stages.layout import findings as layout
+from pyinfra_gpu.stages.rules import Rules
 
 ERRORS = [RecursionError("too deep"), ValueError("\x1b[2Jodd")]
 

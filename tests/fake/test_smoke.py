@@ -14,12 +14,12 @@ from gpu_host import DATA, VERSION, GpuHost, GpuRun, unwrapped
 from pyinfra.context import ctx_state
 from test_check import checked
 
-from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.on_host.smoke.options import Options
-from pyinfra_gpu.operations import smoke as operations
+from pyinfra_gpu.stages.smoke import findings as drift
+from pyinfra_gpu.stages.smoke import operations
 from tasks.stages import smoke
 
 ONE_GPU = {**DATA, "smoke": "auto", "gpu_count": 1}

@@ -13,11 +13,12 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.engine import wheels
-from pyinfra_gpu.operations import pytorch_build as operations
-from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.stages.pytorch import findings as pytorch
+from pyinfra_gpu.stages.pytorch_build import findings as pytorch_build
+from pyinfra_gpu.stages.pytorch_build import operations
+from pyinfra_gpu.stages.pytorch_build.operations import plan
 
 OTHER = {"fingerprint": "0" * 64}
 LOG = "`journalctl -u pyinfra-gpu-build.service`"

@@ -9,8 +9,9 @@ import pytest
 import verdicts
 from fake_host import FACTS, FakeHost, FakeRun, entry
 
-from pyinfra_gpu.drift import environment, layout
-from pyinfra_gpu.drift.host import unread
+from pyinfra_gpu.stages.environment import findings as environment
+from pyinfra_gpu.stages.host import unread
+from pyinfra_gpu.stages.layout import findings as layout
 
 PREFIX = "/opt/pyinfra-gpu"
 

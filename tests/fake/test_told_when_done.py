@@ -8,7 +8,7 @@ import pytest
 from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine.journal import Journal
-from pyinfra_gpu.operations import driver as operations
+from pyinfra_gpu.stages.driver import operations
 from tasks.stages import base, driver, preflight
 
 MINE = "f" * 40

@@ -10,9 +10,10 @@ from gpu_host import FACTS, KERNEL, logged
 from proven_host import proven_host
 from test_check import checked, upgraded
 
-from pyinfra_gpu.drift import driver, pytorch
-from pyinfra_gpu.drift.host import judged
 from pyinfra_gpu.packages.model import PackageChange
+from pyinfra_gpu.stages.driver import findings as driver
+from pyinfra_gpu.stages.host import judged
+from pyinfra_gpu.stages.pytorch import findings as pytorch
 
 PREFIX = "/opt/pyinfra-gpu"
 

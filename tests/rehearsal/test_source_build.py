@@ -14,7 +14,7 @@ from building import BESIDE, BUILD, HOST, STEPS, Build, building, hits
 from running import Deployer, Run, quietly, until
 from wheels import wheel
 
-from pyinfra_gpu.drift.pytorch_build import UNIT
+from pyinfra_gpu.stages.pytorch_build.findings import UNIT
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
 from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
-from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.packages.model import PackageChange
 from pyinfra_gpu.report.check.answer import HostAnswer, answered
+from pyinfra_gpu.stages.finding import Effect, Finding, Findings, Id, Stage
+from pyinfra_gpu.stages.host import StageJudgement
 
 UPGRADE = PackageChange(
     when="2026-11-21T06:12:03",

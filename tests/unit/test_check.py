@@ -39,14 +39,14 @@ from hostile_texts import CONTROL, HOSTILE
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check import running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
 from pyinfra_gpu.report.check.cli import render
 from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.stages.finding import Id
+from pyinfra_gpu.stages.host import StageJudgement
 
 PROJECT = Path(__file__).resolve().parents[2]
 HUNG = stage("cuda", unread=("it hung", "x"))

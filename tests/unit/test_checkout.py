@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from fake_host import DATA, FakeHost
 
-from pyinfra_gpu.drift import training
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import asked_of
 from pyinfra_gpu.facts.record import Record, TrainingRecord
 from pyinfra_gpu.on_host import probe_program, program
 from pyinfra_gpu.spec import HostSpec, Paths
+from pyinfra_gpu.stages.training import findings as training
 
 MODEL = "weights.bin"
 

@@ -13,9 +13,9 @@ from field_cases import CASES
 from test_house_layers import ROOMS
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.report.check.answer import EXIT_CODES
 from pyinfra_gpu.spec import KEYS
+from pyinfra_gpu.stages.finding import Id, Stage
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCUMENTS = {

@@ -9,9 +9,9 @@ import pytest
 from gpu_host import bare_gpu_host
 from proven_host import changed, marked, proofs
 
-from pyinfra_gpu.drift import cuda
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import outdated
+from pyinfra_gpu.stages.cuda import findings as cuda
 
 HOME = "/usr/local/cuda-13.0"
 TOOLKIT = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]

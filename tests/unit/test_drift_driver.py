@@ -21,13 +21,13 @@ from gpu_host import (
 )
 from own_driver_host import MODULES, NOBLE_KERNEL, NOBLE_NEXT, SIGNED, signed_rows, ubuntu
 
-from pyinfra_gpu.drift.driver import judge
-from pyinfra_gpu.drift.driver_inventory import packages, repository, target
-from pyinfra_gpu.drift.finding import Finding
-from pyinfra_gpu.drift.preflight import judge as preflight
-from pyinfra_gpu.operations.driver import requests
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.stages.driver.findings import judge
+from pyinfra_gpu.stages.driver.inventory import packages, repository, target
+from pyinfra_gpu.stages.driver.operations import requests
+from pyinfra_gpu.stages.finding import Finding
+from pyinfra_gpu.stages.preflight.findings import judge as preflight
 
 OLD, NEWER, NEXT = "580.82.07", "580.105.08", "595.71.05"
 TOO_OLD = "580.54.01"

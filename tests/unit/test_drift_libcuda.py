@@ -8,8 +8,8 @@ import pytest
 from gpu_host import LIB, VERSION, bare_gpu_host
 from proven_host import changed, marked
 
-from pyinfra_gpu.drift import libcuda
-from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.stages.finding import Finding
+from pyinfra_gpu.stages.libcuda import findings as libcuda
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"

@@ -13,8 +13,6 @@ import hostile
 import pytest
 from hostile import FILES, KINDS, NOBODY, OWNER, PROGRAMS, THEIRS, Place
 
-from pyinfra_gpu.drift import layout
-from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine import steps, write
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
@@ -23,7 +21,9 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import asked_by
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.operations.layout import command as directories
+from pyinfra_gpu.stages.finding import Id
+from pyinfra_gpu.stages.layout import findings as layout
+from pyinfra_gpu.stages.layout.operations import command as directories
 from tests.night import by_night
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")

@@ -6,22 +6,22 @@ import ast
 import importlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.drift.finding import Id, Stage
-from pyinfra_gpu.drift.host import CONCERNS
 from pyinfra_gpu.spec import KEYS
+from pyinfra_gpu.stages.finding import Id, Stage
+from pyinfra_gpu.stages.host import CONCERNS
 
 PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
     "text", "output", "whole_file", "host_names", "errors", "stacks",
-    "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
+    "spec", "compatibility", "packages", "facts", "diagnosis", "stages", "engine", "operations",
     "report", "explain", "locking", "remove", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
@@ -40,7 +40,13 @@ def modules() -> Iterator[tuple[Path, str, ast.Module]]:
     for path in sorted(PRODUCT.rglob("*.py")):
         parts = path.relative_to(PRODUCT).with_suffix("").parts
         if parts[0] not in ANYWHERE:
-            yield path, parts[0], parsed(path)
+            yield path, room_of(parts), parsed(path)
+
+
+def room_of(parts: Sequence[str]) -> str:
+    """Return the room of a module; of a stage, its operations stand above the engine."""
+    acts = parts[0] == "stages" and parts[-1] == "operations"
+    return "operations" if acts else parts[0]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -49,6 +55,8 @@ def imports(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == "pyinfra_gpu":
                 yield from (f"pyinfra_gpu.{each.name}" for each in node.names)
+            elif node.module.startswith("pyinfra_gpu.stages"):
+                yield from (f"{node.module}.{each.name}" for each in node.names)
             elif node.module.startswith("pyinfra_gpu."):
                 yield node.module
         elif isinstance(node, ast.Import):
@@ -59,7 +67,7 @@ def arrows() -> Iterator[tuple[str, str, Path]]:
     """Yield (room, imported room, path) wherever one room imports another."""
     for path, room, tree in modules():
         for name in imports(tree):
-            target = name.split(".")[1]
+            target = room_of(name.split(".")[1:])
             if target not in (*ANYWHERE, room, "__version__"):
                 yield room, target, path
 
@@ -77,15 +85,15 @@ def test_no_arrow_runs_up() -> None:
     assert up == []
 
 
-def test_only_drift_builds_findings() -> None:
+def test_only_stages_build_findings() -> None:
     for path, room, tree in modules():
         calls = {
             node.func.id
             for node in ast.walk(tree)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
-        ours = "pyinfra_gpu.drift.finding" in set(imports(tree))
-        assert room == "drift" or not (ours and {"Finding", "repair", "report", "stop"} & calls), (
+        ours = any(each.startswith("pyinfra_gpu.stages.finding.") for each in imports(tree))
+        assert room == "stages" or not (ours and {"Finding", "repair", "report", "stop"} & calls), (
             path
         )
 
@@ -93,17 +101,19 @@ def test_only_drift_builds_findings() -> None:
 def operations() -> dict[str, frozenset[Id]]:
     """Return module.operation -> the findings that it claims, of every operation there is."""
     found: dict[str, frozenset[Id]] = {}
-    for path in sorted((PRODUCT / "operations").glob("[a-z]*.py")):
-        module = importlib.import_module(f"pyinfra_gpu.operations.{path.stem}")
+    for path in sorted((PRODUCT / "stages").glob("*/operations.py")):
+        stage = path.parent.name
+        module = importlib.import_module(f"pyinfra_gpu.stages.{stage}.operations")
         for name, value in vars(module).items():
             if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "repairs"):
-                found[f"{path.stem}.{name}"] = value.repairs
+                found[f"{stage}.{name}"] = value.repairs
     return found
 
 
 def test_each_finding_is_made_somewhere_and_claimed_by_exactly_one_operation() -> None:
     assert Counter(id_ for ids in operations().values() for id_ in ids) == Counter(Id)
-    made = "".join(p.read_text() for p in (PRODUCT / "drift").glob("*.py") if p.stem != "finding")
+    files = (PRODUCT / "stages").rglob("*.py")
+    made = "".join(p.read_text() for p in files if p.stem not in ("finding", "operations"))
     assert [id_ for id_ in Id if not re.search(rf"\bId\.{id_.name}\b", made)] == []
 
 
@@ -113,8 +123,8 @@ def test_an_operation_claims_findings_of_its_own_stage_alone() -> None:
 
 
 def test_every_concern_is_judged_for_the_whole_host() -> None:
-    judged = {concern.__name__.rpartition(".")[2] for concern in CONCERNS}  # type: ignore[attr-defined]
-    assert judged == {path.stem for path in (PRODUCT / "operations").glob("[a-z]*.py")}
+    judged = {concern.__name__.split(".")[-2] for concern in CONCERNS}  # type: ignore[attr-defined]
+    assert judged == {path.parent.name for path in (PRODUCT / "stages").glob("*/operations.py")}
 
 
 def test_the_stages_of_the_keys_are_stages() -> None:

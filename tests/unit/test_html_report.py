@@ -25,12 +25,12 @@ from check_reports import (
 from verdicts import explained
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.drift.cuda import NONE_DECLARED
-from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.html import page as page_module
 from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.stages.cuda.findings import NONE_DECLARED
+from pyinfra_gpu.stages.finding import Id
 
 EVIL = "<script>alert(1)</script>\"'&"
 STYLE = Path(page_module.__file__).with_name("style.css").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 import recorded
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.drift.host import CONCERNS, unread
-from pyinfra_gpu.drift.host import judged as judge
+from pyinfra_gpu.stages.host import CONCERNS, unread
+from pyinfra_gpu.stages.host import judged as judge
 
 GOLDEN = Path(__file__).parent / "judged.json"
 GPU = {"gpu_model": "RTX 5090", "gpu_count": 2}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.drift import cuda
-from pyinfra_gpu.drift.packages import needed
 from pyinfra_gpu.spec import resolve
+from pyinfra_gpu.stages.cuda import findings as cuda
+from pyinfra_gpu.stages.packages.findings import needed
 
 REPO = {"training_repo": "https://example.org/t.git", "training_commit": "a" * 40}
 ALL = ("g++", "git", "python3-dev", "python3-venv")

@@ -10,10 +10,10 @@ from fake_host import FakeHost, entry
 from gpu_host import DATA, FACTS, URL, VERSION, GpuHost, bare_gpu_host, sources
 from proven_host import changed, proven_host
 
-from pyinfra_gpu.drift import host as whole_host
-from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.stages import host as whole_host
+from pyinfra_gpu.stages.preflight import findings as preflight
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
 DRIVER.append("nvidia-kernel-open-dkms")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.drift.driver import SERVICES
+from pyinfra_gpu.stages.driver.findings import SERVICES
 
 MODULES = ("nvidia", "nvidia_modeset", "nvidia_drm", "nvidia_uvm")
 RUNNING = ("nvidia-persistenced", "nvidia-dcgm", "nvidia-fabricmanager")

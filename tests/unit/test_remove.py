@@ -11,7 +11,6 @@ import pytest
 
 from pyinfra_gpu import remove
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.drift import layout
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.pytorch_build import BuildState
@@ -19,6 +18,7 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import resolve
 from pyinfra_gpu.spec.system_files import HEADER
+from pyinfra_gpu.stages.layout import findings as layout
 
 PROJECT = Path(__file__).resolve().parents[2]
 PROBE = Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt"

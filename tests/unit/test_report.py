@@ -13,9 +13,9 @@ from check_reports import UPGRADE, finding
 from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.diagnosis.explained import Explained
-from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.engine.journal import Entry
 from pyinfra_gpu.report.run import HostRun, render
+from pyinfra_gpu.stages.finding import Finding, Id
 
 NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
 

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.diagnosis.explained import Explained, explained
-from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import smoke
-from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
-from pyinfra_gpu.drift.host import history_of
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stages import host as drift
+from pyinfra_gpu.stages.finding import Effect, Finding, Findings, Id, Stage
+from pyinfra_gpu.stages.host import history_of
+from pyinfra_gpu.stages.smoke import findings as smoke
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.packages.model import PackageChange
     from pyinfra_gpu.spec import HostSpec
+    from pyinfra_gpu.stages.host import StageJudgement
 
 Verdict = Literal["declared", "restart", "drift", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report import screen
@@ -24,6 +23,7 @@ from pyinfra_gpu.report.check.answer import (
     verdict_of,
 )
 from pyinfra_gpu.report.check.running import Request, hosts_of, known, run
+from pyinfra_gpu.stages.finding import Finding
 from pyinfra_gpu.text import WIDTH, columns, draws
 
 EXIT_CODES_TEXT = (

@@ -13,9 +13,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pyinfra_gpu import __version__
-from pyinfra_gpu.drift.cuda import NONE_DECLARED
-from pyinfra_gpu.drift.finding import Id, Stage
-from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.answer import (
@@ -30,6 +27,9 @@ from pyinfra_gpu.report.check.running import Request, run
 from pyinfra_gpu.report.smoke import figures
 from pyinfra_gpu.report.train.answer import HostRuns, told_of
 from pyinfra_gpu.report.train.asking import ask_all
+from pyinfra_gpu.stages.cuda.findings import NONE_DECLARED
+from pyinfra_gpu.stages.finding import Id, Stage
+from pyinfra_gpu.stages.training.findings import NO_REPOSITORY
 from pyinfra_gpu.whole_file import replacing
 
 _HERE = Path(__file__).parent

@@ -1,0 +1,1 @@
+"""One room per stage: its findings, and the operations that act on them, side by side."""
