@@ -102,7 +102,7 @@ def write_inventory(place: Path, lab: Lab, count: int) -> None:
 def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> None:
     """Write what the peers are told: inventories, and the comparison of torch's files."""
     key, known = str(lab.directory / "id_ed25519"), str(lab.directory / "known_hosts")
-    told = [
+    reported = [
         {
             "name": host.name, "address": host.address, "port": host.port, "user": host.user,
             "key": key, "known_hosts": known,
@@ -111,7 +111,7 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
     ]  # fmt: skip
     probe = f"sudo /usr/bin/python3 -I -S -c {shlex.quote(text)}"
     for name, command in (("floor", "true"), ("probe", probe)):
-        given = {"hosts": told, "command": one_line(command)}
+        given = {"hosts": reported, "command": one_line(command)}
         (place / f"{name}.json").write_text(json.dumps(given))
     # The comparison of torch's files and little else: no driver, no checkout, no path of ours.
     paths = Paths(prefix="/opt/pyinfra-gpu", name="training")
@@ -191,7 +191,7 @@ def measured(name: str, place: Path, peers: Path, lab: Lab) -> list[float]:
 
 def ready_peers(folder: Path) -> str:
     """Install the peers where they are not there; return their versions."""
-    told = [f"Python {platform.python_version()}"]
+    reported = [f"Python {platform.python_version()}"]
     for name, packages in (("stock", ["pyinfra==3.10.0"]), ("ansible", [ANSIBLE, "mitogen"])):
         pip = [str(folder / name / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
         if not (folder / name / "bin").exists():
@@ -199,8 +199,8 @@ def ready_peers(folder: Path) -> str:
             subprocess.run([*pip, "install", "-q", *packages], check=True)
         rows = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=True).stdout
         wanted = ("pyinfra==", "ansible-core==", "mitogen==")
-        told += [row.replace("==", " ") for row in rows.splitlines() if row.startswith(wanted)]
-    return ", ".join(told)
+        reported += [row.replace("==", " ") for row in rows.splitlines() if row.startswith(wanted)]
+    return ", ".join(reported)
 
 
 def table(results: Results) -> str:
@@ -211,8 +211,8 @@ def table(results: Results) -> str:
         rows.append("|---" * (len(NAMES) + 1) + "|")
         for count in HOSTS:
             cells = [results.get(f"{name} {delay} {count}") for name in NAMES]
-            told = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "" for cell in cells]
-            rows.append(f"| {count} | " + " | ".join(told) + " |")
+            reported = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "" for cell in cells]
+            rows.append(f"| {count} | " + " | ".join(reported) + " |")
     return "\n".join(rows)
 
 

@@ -42,13 +42,13 @@ def lay_out_index(folder: Path, index: Path) -> None:
             metadata = archive.read(entry)
         with wheel.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
-        told = f"sha256={hashlib.sha256(metadata).hexdigest()}"
+        noted = f"sha256={hashlib.sha256(metadata).hexdigest()}"
         (project / wheel.name).symlink_to(os.path.relpath(wheel, project))
         (project / f"{wheel.name}.metadata").write_bytes(metadata)
         # "+" of a local version must be quoted: servers may take it for a blank.
         pages.setdefault(project, []).append(
             f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}"'
-            f' data-core-metadata="{told}" data-dist-info-metadata="{told}">{wheel.name}</a><br>'
+            f' data-core-metadata="{noted}" data-dist-info-metadata="{noted}">{wheel.name}</a><br>'
         )
     for page, links in pages.items():
         (page / "index.html").write_text("<!DOCTYPE html>\n" + "\n".join(links) + "\n")

@@ -29,7 +29,7 @@ def facts_of(record: Record) -> dict[str, str]:
 
     A fact that does not hold, or is unknown, is left out.
     """
-    return {name: told for each in (_gpus, _loading, _room) for name, told in each(record)}
+    return {name: reported for each in (_gpus, _loading, _room) for name, reported in each(record)}
 
 
 def _gpus(record: Record) -> Iterator[tuple[str, str]]:

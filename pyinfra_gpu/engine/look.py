@@ -28,7 +28,7 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.ask import Answer, TooMuchError, abandon, run
 from pyinfra_gpu.engine.deadlines import within
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.facts.parse import Answer as Told
+from pyinfra_gpu.facts.parse import Answer as Reported
 from pyinfra_gpu.facts.probe import COMMAND, asked_by
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import probe_program
@@ -120,11 +120,11 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
         return said
     if not said.ok:
         return Unanswered(reason=f"could not be looked at: {_why(said.lines)}")
-    told = Told(said.stdout)
-    if told.problem:
-        why = shortened(told.problem, _LONGEST_REASON)
-        return Unanswered(reason=f"could not be looked at: {why}", no_python=not told.python)
-    record = told.record()
+    reported = Reported(said.stdout)
+    if reported.problem:
+        why = shortened(reported.problem, _LONGEST_REASON)
+        return Unanswered(reason=f"could not be looked at: {why}", no_python=not reported.python)
+    record = reported.record()
     machine = (record.system.boot_id, record.system.hostname)
     if all(isinstance(each, str) for each in machine):
         there = (x.name for x in state.inventory if x.connector_data.get(_MACHINE) == machine)

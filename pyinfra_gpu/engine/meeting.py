@@ -47,7 +47,7 @@ def hear(topic: str, names: Sequence[str], seconds: float) -> dict[str, Any]:
     with gevent.Timeout(seconds, False):
         while any(map(waited_for, hosts)):
             gevent.sleep(_POLL_S)
-    return {name: told[topic] for name, told in said.items() if topic in told}
+    return {name: reported[topic] for name, reported in said.items() if topic in reported}
 
 
 def executing() -> bool:

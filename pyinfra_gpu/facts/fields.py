@@ -39,7 +39,7 @@ class Unknown:
             {"?": core_schema.typed_dict_field(core_schema.str_schema())}, extra_behavior="forbid"
         )
         return core_schema.no_info_after_validator_function(
-            lambda told: cls(one_line(told["?"])), form
+            lambda reported: cls(one_line(reported["?"])), form
         )
 
 

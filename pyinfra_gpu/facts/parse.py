@@ -67,10 +67,10 @@ class Answer:
 
     def value(self, form: Any, key: str) -> Any:
         """Return what was told under a key as that type; `Unknown` where it is something else."""
-        told = self._owners if key in OWNERS_KEYS else self._roots
-        if isinstance(told, Unknown):
-            return told
-        value = told.get(key, {"?": NOT_REPORTED})
+        reported = self._owners if key in OWNERS_KEYS else self._roots
+        if isinstance(reported, Unknown):
+            return reported
+        value = reported.get(key, {"?": NOT_REPORTED})
         if isinstance(value, list | dict) and len(value) > MOST_ROWS:
             return Unknown(f"the host reported more than {MOST_ROWS}")
         kind = Unknown if isinstance(value, dict) and "?" in value else form
@@ -82,11 +82,11 @@ class Answer:
         entries, left = self.value(form, "layout.entries"), self.value(Rows, "layout.left")
         if isinstance(entries, Unknown) or isinstance(left, Unknown):
             return entries if isinstance(entries, Unknown) else left
-        told = self.value(form, OWNED)
-        if isinstance(told, Unknown):
-            return {**entries, **dict.fromkeys(left, told)}
+        reported = self.value(form, OWNED)
+        if isinstance(reported, Unknown):
+            return {**entries, **dict.fromkeys(left, reported)}
         return entries | {
-            path: told.get(path, Unknown(f"the owner did not tell of {path}")) for path in left
+            path: reported.get(path, Unknown(f"the owner did not tell of {path}")) for path in left
         }
 
     def record(self) -> Record:
@@ -94,11 +94,11 @@ class Answer:
         without_gpu = isinstance(self._roots, dict) and self._roots.get("nvidia") is False
         made: dict[str, Any] = {}
         for part, form in _hints(Record).items():
-            told = {each.name: f"{part}.{each.name}" for each in fields(form)}
+            reported = {each.name: f"{part}.{each.name}" for each in fields(form)}
             made[part] = form(
                 **{
                     name: self.value(_hints(form)[name], key)
-                    for name, key in told.items()
+                    for name, key in reported.items()
                     if not (without_gpu and key in NVIDIA_KEYS) and key != "layout.entries"
                 },
                 **({"entries": self._entries()} if part == "layout" else {}),

@@ -31,10 +31,12 @@ def _keys(digits: str) -> tuple[str, ...] | Unknown:
 def _made(make: Callable[[str], Any]) -> PlainValidator:
     """Return what makes a field of a text that was told; None stays."""
 
-    def read(told: object) -> Any:
-        if told is not None and not (isinstance(told, str) and len(told) <= 2 * TEXT_LIMIT):
+    def read(reported: object) -> Any:
+        if reported is not None and not (
+            isinstance(reported, str) and len(reported) <= 2 * TEXT_LIMIT
+        ):
             raise ValueError("it is no text, or too long")
-        return told if told is None else make(told)
+        return reported if reported is None else make(reported)
 
     return PlainValidator(read)
 

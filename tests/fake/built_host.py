@@ -41,7 +41,7 @@ def built_host(
     + state: of the last build of it, such as "compile ended"
     """
     host = FakeHost(name=name, data={**SOURCE, **(data or {})}, **changes)
-    host = replace(host, told={"torch.git_version": TORCH_COMMIT, **host.told})
+    host = replace(host, reported={"torch.git_version": TORCH_COMMIT, **host.reported})
     spec, record = host.spec(), host.record()
     about = {
         "fingerprint": pytorch_build.fingerprint(spec, record),
@@ -52,7 +52,7 @@ def built_host(
         "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
         "build.state": state and state_of(str(about["fingerprint"]), state),
     }
-    return replace(host, told={**documents, **host.told})
+    return replace(host, reported={**documents, **host.reported})
 
 
 _MANIFEST: dict[str, Any] = {

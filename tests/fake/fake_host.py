@@ -119,7 +119,7 @@ _ROWS = {
 """What tests write as rows of words: "libcuda1 580.95.05-1 1 1"; "-" is None, " => " a blank."""
 
 
-def told_value(key: str, value: Any) -> Any:
+def reported_value(key: str, value: Any) -> Any:
     """A fact as the probe answers it; "?why" is one that the host would not tell."""
     if key == "power.reboots" and not str(value).startswith("?"):
         found = re.findall(r"(?m)^(\d{1,12}) (\S{1,64}) (.+)$", value or "")
@@ -160,7 +160,7 @@ class FakeHost:
 
     name: str = "ws1"
     data: dict[str, object] = field(default_factory=lambda: dict(DATA))
-    told: dict[str, Any] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)
     entries: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     bare: bool = False
     answers: bool = True
@@ -178,7 +178,7 @@ class FakeHost:
     def answer(self) -> dict[str, Any]:
         """What the probe tells of this host, with the notes of a deploy that looked before it."""
         wanted = self.spec()
-        record = parse(lines(self._answer(wanted, {} if self.bare else self.told)))
+        record = parse(lines(self._answer(wanted, {} if self.bare else self.reported)))
         passed = {
             "fingerprint": fingerprint(wanted, record, smoke_digest()),
             "mode": wanted.smoke.mode,
@@ -188,15 +188,15 @@ class FakeHost:
             "training.stamp_text": stamp(record).model_dump_json(),
             "smoke.stamp": json.dumps(passed),
         }
-        return self._answer(wanted, {**({} if self.bare else noted), **self.told})
+        return self._answer(wanted, {**({} if self.bare else noted), **self.reported})
 
     def _facts(self, wanted: spec.HostSpec) -> dict[str, Any]:
         """What a host answers on which all is as declared."""
         own = {"smoke.verdict": None}
         return {**FACTS, **own, **(BARE if self.bare else {})}
 
-    def _answer(self, wanted: spec.HostSpec, told: Mapping[str, Any]) -> dict[str, Any]:
-        facts = {**self._facts(wanted), **told}
+    def _answer(self, wanted: spec.HostSpec, reported: Mapping[str, Any]) -> dict[str, Any]:
+        facts = {**self._facts(wanted), **reported}
         verdict = facts["smoke.verdict"]
         known = verdict and not verdict.startswith("?")
         facts["smoke.verdict_sha256"] = digest(verdict.encode()) if known else verdict
@@ -210,7 +210,7 @@ class FakeHost:
         if isinstance(modules := facts.get("kernel.modules"), dict):
             facts["kernel.modules"] = {facts["system.kernel"]: facts["driver.on_disk"], **modules}
         hidden = () if facts["nvidia"] else look.NVIDIA_KEYS
-        answer = {key: told_value(key, v) for key, v in facts.items() if key not in hidden}
+        answer = {key: reported_value(key, v) for key, v in facts.items() if key not in hidden}
         owners = {key: answer.pop(key) for key in [*answer] if key in look.OWNERS_KEYS}
         return {**answer, "owner": json.dumps(owners)}
 

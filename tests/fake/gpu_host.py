@@ -126,8 +126,8 @@ def logged(
     name: str, new: str, *, when: str = "2026-11-21T06:12:03", command: str = UPGRADES
 ) -> dict[str, Any]:
     """A change of a package as apt's log tells it."""
-    told = {"when": when, "action": "Upgrade", "by": None, "command": command}
-    return {**told, "name": name, "old": "1.0-1", "new": new}
+    reported = {"when": when, "action": "Upgrade", "by": None, "command": command}
+    return {**reported, "name": name, "old": "1.0-1", "new": new}
 
 
 def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:
@@ -180,7 +180,7 @@ class GpuHost(FakeHost):
 def bare_gpu_host(**changes: Any) -> GpuHost:
     """A GPU host as it comes: nouveau has the cards, nothing of NVIDIA's is installed."""
     none = ("on_disk", "libcuda", "libml", "persistenced", "persistenced_enabled")
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         **NOT_LOADED,
         **dict.fromkeys(f"driver.{name}" for name in none),
         **dict.fromkeys(("cuda.nvcc", "cuda.link", "cuda.alternative", "cuda.gcc")),
@@ -192,7 +192,7 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         "libcuda.links": [f"absent {LIB}/libcuda.so - -"],
     }
     texts: dict[str, bytes | None] = dict.fromkeys((*system_files.ALL, *files.ALL))
-    made = {"told": told, "texts": texts, "keyring": None, "bare": True}
+    made = {"reported": reported, "texts": texts, "keyring": None, "bare": True}
     for key, value in changes.items():
         made[key] = {**made[key], **value} if isinstance(made.get(key), dict) else value
     return GpuHost(**made)
@@ -221,9 +221,9 @@ class GpuRun(FakeRun):
     @staticmethod
     def _data(host: FakeHost) -> dict[str, Any]:
         data = FakeRun._data(host)
-        told = host.responses if isinstance(host, GpuHost) else {}
+        reported = host.responses if isinstance(host, GpuHost) else {}
         offer = {"apt-cache madison cuda-toolkit": {"stdout": ["cuda-toolkit-13-0 | 13.0.3-1 | x"]}}
-        data["fake_responses"] = {**data["fake_responses"], **offer, **told}
+        data["fake_responses"] = {**data["fake_responses"], **offer, **reported}
         return data
 
     def prepare(self) -> GpuRun:

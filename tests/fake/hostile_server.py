@@ -70,8 +70,10 @@ def _ended(channel: paramiko.Channel, seconds: float) -> None:
 
 def _with(lines: list[str], **facts: object) -> list[str]:
     """Return an answer with other facts, whose names have a _ in the place of their dot."""
-    told = json.loads(lines[1]) | {name.replace("_", ".", 1): each for name, each in facts.items()}
-    return [lines[0], json.dumps(told, ensure_ascii=False), *lines[2:]]
+    reported = json.loads(lines[1]) | {
+        name.replace("_", ".", 1): each for name, each in facts.items()
+    }
+    return [lines[0], json.dumps(reported, ensure_ascii=False), *lines[2:]]
 
 
 _DEEP = "[" * 60_000

@@ -36,7 +36,7 @@ def signed_rows(*kernels: str, version: str = SIGNED) -> list[str]:
 def ubuntu(**changes: Any) -> GpuHost:
     """Ubuntu 24.04 with its own driver and modules, and Secure Boot."""
     host = GpuHost(
-        told={
+        reported={
             "system.kernel": NOBLE_KERNEL,
             "system.secure_boot": True,
             "driver.loaded": SIGNED,

@@ -31,12 +31,12 @@ def proofs(data: dict[str, object]) -> dict[str, str]:
 def proven_host(
     *,
     data: dict[str, object] | None = None,
-    told: dict[str, Any] | None = None,
+    reported: dict[str, Any] | None = None,
     **more: Any,
 ) -> GpuHost:
     """A healthy, proven host of this data; then its probe said `told` instead."""
     declared = {**DATA, **(data or {})}
-    return GpuHost(data=declared, told={**proofs(declared), **(told or {})}, **more)
+    return GpuHost(data=declared, reported={**proofs(declared), **(reported or {})}, **more)
 
 
 def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> GpuHost:
@@ -45,9 +45,9 @@ def changed(changes: Mapping[str, Any], *, bare: bool = False, **more: Any) -> G
     + changes: data by its key; what the probe says by FACT.NAME, a list or one value; the row of
       what stands at a path by that
     """
-    kinds: dict[str, dict[str, Any]] = {"data": {}, "told": {}, "entries": {}}
+    kinds: dict[str, dict[str, Any]] = {"data": {}, "reported": {}, "entries": {}}
     for key, value in changes.items():
-        kinds["entries" if key[0] == "/" else "told" if "." in key else "data"][key] = value
+        kinds["entries" if key[0] == "/" else "reported" if "." in key else "data"][key] = value
     return (bare_gpu_host if bare else proven_host)(**kinds, **more)
 
 

@@ -49,24 +49,26 @@ FREE = {"storage.free_mib": 20480}  # 20 GiB
 WHEEL = {"torch.version": "2.14.1+cu130", "torch.git_version": "cf30"}
 
 
-def gpu(data: dict[str, object] | None = None, told: dict[str, Any] | None = None) -> GpuHost:
+def gpu(data: dict[str, object] | None = None, reported: dict[str, Any] | None = None) -> GpuHost:
     """Return a GPU host with a published torch, which is to build one now."""
     declared = {**SOURCE, "preflight_min_ram_gib": 1, **(data or {})}
     none = {"build.state": None, "build.wheel": None, "build.stamp": None}
-    return proven_host(data=declared, told={**WHEEL, **none, **(told or {})})
+    return proven_host(data=declared, reported={**WHEEL, **none, **(reported or {})})
 
 
 HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
     "too little disk, though a torch is there": (
-        gpu(told=FREE),
+        gpu(reported=FREE),
         ["20 GiB free at /opt/pyinfra-gpu/build", "50 GiB", "`pytorch_builder`", "`prefix`"],
     ),
     "too little disk on a bare host": (
-        FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, told=FREE, bare=True),
+        FakeHost(
+            data={**built_host().data, "preflight_min_disk_gib": 60}, reported=FREE, bare=True
+        ),
         ["20 GiB free at /opt/pyinfra-gpu;", "60 GiB", "`preflight_min_disk_gib`"],
     ),
     "a folder that starts no programs": (
-        built_host(told={"storage.noexec": "/opt"}),
+        built_host(reported={"storage.noexec": "/opt"}),
         ["/opt is mounted noexec", "another `prefix`", "remount,exec /opt"],
     ),
 }  # fmt: skip
@@ -87,7 +89,7 @@ def no_obstacle(host: FakeHost) -> bool:
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
-    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, told=FREE))
-    begun = built_host(told=FREE, state="compile ended")
+    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, reported=FREE))
+    begun = built_host(reported=FREE, state="compile ended")
     assert no_obstacle(begun)
-    assert not no_obstacle(replace(begun, told={**begun.told, "build.state": None}))
+    assert not no_obstacle(replace(begun, reported={**begun.reported, "build.state": None}))

@@ -23,13 +23,13 @@ def checked(*hosts: FakeHost) -> dict[str, HostAnswer]:
 
 
 def test_a_drift_is_named_beside_hosts_that_have_none() -> None:
-    drifted = FakeHost(told={"torch.damaged": ["torch/lib/libtorch_cpu.so"]})
+    drifted = FakeHost(reported={"torch.damaged": ["torch/lib/libtorch_cpu.so"]})
     answers = checked(drifted, FakeHost(name="ws2"), FakeHost(name="ws3", bare=True))
     assert [each.id for each in answers["ws1"].deviations] == ["pytorch.files-damaged"]
-    told = answers["ws2"]
-    assert (told.verdict, told.findings, told.reason) == ("declared", (), None)
-    assert told.facts["os"] == "Debian GNU/Linux 12 (bookworm)"
-    assert told.facts["torch"] == "2.13.0+cpu"
+    reported = answers["ws2"]
+    assert (reported.verdict, reported.findings, reported.reason) == ("declared", (), None)
+    assert reported.facts["os"] == "Debian GNU/Linux 12 (bookworm)"
+    assert reported.facts["torch"] == "2.13.0+cpu"
     assert {each.id.stage for each in answers["ws3"].deviations} == {
         *("packages", "layout", "pytorch", "environment", "training", "smoke")
     }
@@ -38,12 +38,12 @@ def test_a_drift_is_named_beside_hosts_that_have_none() -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        FakeHost(told={"torch.uv": "?no permission"}),
-        FakeHost(told={"training.commit": "?git is not on this host"}),
+        FakeHost(reported={"torch.uv": "?no permission"}),
+        FakeHost(reported={"training.commit": "?git is not on this host"}),
         FakeHost(answers=False),
-        proven_host(told={"driver.loaded": "?no permission"}),
-        proven_host(told={"system.ram_mib": "?/proc is not there"}),
-        proven_host(told={"gpus.devices": "?"}),
+        proven_host(reported={"driver.loaded": "?no permission"}),
+        proven_host(reported={"system.ram_mib": "?/proc is not there"}),
+        proven_host(reported={"gpus.devices": "?"}),
     ],
 )
 def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) -> None:
@@ -54,15 +54,15 @@ def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) ->
 
 def test_files_that_there_was_no_time_to_compare_are_no_drift() -> None:
     """A check called it drift each night, and each deploy, which reads for longer, as declared."""
-    answer = checked(FakeHost(told={"torch.touched": 5562}))["ws1"]
+    answer = checked(FakeHost(reported={"torch.touched": 5562}))["ws1"]
     assert (answer.verdict, answer.findings) == ("unknown", ())
     assert "5562 files changed since the test passed" in str(answer.reason)
     gone = {"torch.touched": 5562, "smoke.stamp": None}
-    assert checked(FakeHost(told=gone))["ws1"].verdict == "drift"
+    assert checked(FakeHost(reported=gone))["ws1"].verdict == "drift"
 
 
 def test_a_host_that_cannot_become_what_is_declared_is_drift_with_the_reason() -> None:
-    answer = checked(FakeHost(told={"system.ram_mib": 1}))["ws1"]
+    answer = checked(FakeHost(reported={"system.ram_mib": 1}))["ws1"]
     assert answer.verdict == "drift"
     (refused,) = answer.deviations
     assert refused.id == "preflight.memory-too-small"
@@ -81,7 +81,7 @@ def upgraded() -> GpuHost:
 
     changed = ("nvidia.packages", "libcuda.cache", "libcuda.links")
     return proven_host(
-        told={
+        reported={
             "driver.on_disk": NEW,
             "driver.libcuda": f"{LIB}/libcuda.so.{NEW}",
             "driver.libml": f"{LIB}/libnvidia-ml.so.{NEW}",
@@ -94,8 +94,8 @@ def upgraded() -> GpuHost:
 def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None:
     unheld = upgraded()
     unheld.name = "ws3"
-    unheld.told["nvidia.packages"] = [
-        row.replace(" 1 1", " 0 1") for row in unheld.told["nvidia.packages"]
+    unheld.reported["nvidia.packages"] = [
+        row.replace(" 1 1", " 0 1") for row in unheld.reported["nvidia.packages"]
     ]
     healthy = proven_host()
     healthy.name = "ws2"

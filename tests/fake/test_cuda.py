@@ -54,7 +54,7 @@ def executed(host: GpuHost) -> str:
 
 
 def test_the_toolkit_is_asked_for_by_its_own_name_and_nothing_that_brings_a_driver() -> None:
-    text = executed(bare_gpu_host(told={"driver.nouveau": False}))
+    text = executed(bare_gpu_host(reported={"driver.nouveau": False}))
     assert "cuda-toolkit-13-0" in text
     words = text.replace("'", " ").split()
     assert not {"cuda", "cuda-13-0", "cuda-drivers"} & {word.rstrip(";") for word in words}
@@ -72,19 +72,22 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
     ),
     "gone files come back with their packages, after an interrupted dpkg is finished": (
         proven_host(
-            told={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]},
+            reported={
+                "cuda.missing": ["bin/ptxas"],
+                "packages.half_configured": ["cuda-nvcc-13-0"],
+            },
         ),
         ["dpkg --force-confold --configure -a", "install --reinstall cuda-nvcc-13-0"],
     ),
-    "the alternative is set": (proven_host(told=MOVED), [f"{CHOSEN} ''"]),
-    "a link by hand is kept": (proven_host(told={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
+    "the alternative is set": (proven_host(reported=MOVED), [f"{CHOSEN} ''"]),
+    "a link by hand is kept": (proven_host(reported={"cuda.alternative": None}), [f"{CHOSEN} 1"]),
     "a link of ours goes to the soname beside it": (
-        proven_host(told=dev("link libcuda.so.570 => -")),
+        proven_host(reported=dev("link libcuda.so.570 => -")),
         [f"dpkg-query -S {LIB}/libcuda.so ", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
     ),
     "a link that belongs to a package comes back with it, which is held again": (
         proven_host(
-            told=dev(f"link {FILE} => {FILE}"),
+            reported=dev(f"link {FILE} => {FILE}"),
             responses={
                 "dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]},
                 "--simulate": {"stdout": [REINSTALLED, "Hold libcuda1", "Hold dkms", "Done"]},
@@ -93,7 +96,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ["install --reinstall libcuda1:amd64", f" 'libcuda1 {VERSION}-1\n' libcuda1 env "],
     ),
     "what stands in the way is kept": (
-        proven_host(told=dev(f"file - => {LIB}/libcuda.so")),
+        proven_host(reported=dev(f"file - => {LIB}/libcuda.so")),
         [f"set_aside.sh {LIB}/libcuda.so", f"{LINKS} {LIB}/libcuda.so libcuda.so.1"],
     ),
     "the declared link in the toolkit is absolute and without a version": (
@@ -101,7 +104,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         [f"{LINKS} /usr/local/cuda-13.0/lib64/libcuda.so {SONAME}"],
     ),
     "the proof of nvcc gets what is to be proven": (
-        proven_host(data={"rehearsal": True}, told={"cuda.proof": None}),
+        proven_host(data={"rehearsal": True}, reported={"cuda.proof": None}),
         [
             '"work": "/opt/pyinfra-gpu/state/cuda.work", "compiler": "g++"',
             '"toolkit": "/usr/local/cuda-13.0", "release": "13.0", "archs": [120]',
@@ -109,7 +112,7 @@ RUNS: dict[str, tuple[GpuHost, list[str]]] = {
         ],
     ),
     "that of libcuda, too": (
-        proven_host(told={"libcuda.proof": None}),
+        proven_host(reported={"libcuda.proof": None}),
         [f'"version": "{VERSION}", "owned": true, "compiler": "gcc"'],
     ),
 }  # fmt: skip
@@ -133,15 +136,15 @@ def test_a_proof_is_noted_with_the_state_in_which_it_was_seen(
     (file,) = files
     assert file.path == spec.paths.libcuda_proof
     for gcc, found in (("12.2.0", []), ("13.1.0", [": gcc changed since the last proof"])):
-        told = {"libcuda.proof": file.content.decode(), "cuda.gcc": gcc}
-        judged = drift.judge(spec, proven_host(told=told).record())
+        reported = {"libcuda.proof": file.content.decode(), "cuda.gcc": gcc}
+        judged = drift.judge(spec, proven_host(reported=reported).record())
         assert [
             each.found.removeprefix("not verified that programs load libcuda") for each in judged
         ] == found
 
 
 def test_a_dangling_link_holds_nothing_that_is_to_be_kept() -> None:
-    assert "set_aside" not in executed(proven_host(told=dev("link libcuda.so.570 => -")))
+    assert "set_aside" not in executed(proven_host(reported=dev("link libcuda.so.570 => -")))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
     held = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (apt-get)"
     host = proven_host(
         data={"preflight_apt_wait_s": 0},
-        told={"packages.lock_holder": "pid 9 (apt-get)", **changes},
+        reported={"packages.lock_holder": "pid 9 (apt-get)", **changes},
         responses={"apt-get check": {"success": False, "stdout": [], "stderr": [held]}},
     )
     run = run_of(host, proven_host(name="ws2")).prepare()

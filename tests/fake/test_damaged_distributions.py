@@ -17,7 +17,7 @@ def found(damaged: dict[str, str], needs: tuple[str, ...] = (), **changes: objec
     """What is wrong with a host's environment where distributions are damaged."""
     host = FakeHost(
         data={**WITHOUT_TRAINING, **changes},
-        told={
+        reported={
             "training.stamp_text": None,
             "torch.damaged_others": damaged,
             "torch.needs": list(needs),
@@ -54,9 +54,9 @@ def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:
     assert "pytorch.environment-differs" in ids
 
 
-def commands(told: dict[str, Any]) -> list[str]:
+def commands(reported: dict[str, Any]) -> list[str]:
     """What is done about it, of a host that stays as it is: so the second way is tried too."""
-    run = FakeRun(FakeHost(told=told), FakeHost(name="ws2")).prepare().execute()
+    run = FakeRun(FakeHost(reported=reported), FakeHost(name="ws2")).prepare().execute()
     words = (" pip install ", " cache clean ", "set_aside.sh")
     return [each for each in run.executed("ws1") if any(word in each for word in words)]
 
@@ -82,11 +82,11 @@ def test_metadata_that_lists_no_files_is_out_of_the_way_before_torch_is_installe
 
     Of torch without a version line uv finds the metadata: it would leave the files as they are.
     """
-    told = {
+    reported = {
         "torch.version": None,
         "torch.damaged_others": {"numpy": "numpy-2.4.6.dist-info/RECORD"},
         "torch.needs": ["numpy"],
     }
-    aside, install, *_ = commands(told)
+    aside, install, *_ = commands(reported)
     assert "numpy-2.4.6.dist-info" in aside
     assert "--reinstall-package torch" in install

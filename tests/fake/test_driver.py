@@ -42,7 +42,7 @@ def spare() -> GpuHost:
     return GpuHost(name="ws2")
 
 
-class Told:
+class Reported:
     """Problems of one run, by way of the journal that the report uses."""
 
     def __init__(self, made: GpuRun) -> None:
@@ -59,10 +59,10 @@ class Told:
         return [text for entry in entries for text in entry.warnings]
 
 
-def executed(host: GpuHost) -> tuple[GpuRun, Told]:
+def executed(host: GpuHost) -> tuple[GpuRun, Reported]:
     made = run(host, spare())
-    told = Told(made)
-    return made.prepare().execute(), told
+    reported = Reported(made)
+    return made.prepare().execute(), reported
 
 
 def test_a_healthy_host_is_looked_at_once_and_left_alone() -> None:
@@ -95,14 +95,14 @@ OTHER_LOADED = {
 }
 DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "the pins": (GpuHost(texts={files.PREFERENCES: b"x"}), [TRUST]),
-    "a file": (GpuHost(told={"nvidia.lost": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
-    "headers": (GpuHost(told={"kernel.headers": {KERNEL: False}}), [INSTALL]),
-    "a hold": (GpuHost(told=packages(f"libcuda1 {VERSION}-1 0 1")), [INSTALL]),
+    "a file": (GpuHost(reported={"nvidia.lost": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
+    "headers": (GpuHost(reported={"kernel.headers": {KERNEL: False}}), [INSTALL]),
+    "a hold": (GpuHost(reported=packages(f"libcuda1 {VERSION}-1 0 1")), [INSTALL]),
     "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [TRUST]),
-    "nothing loaded": (GpuHost(told=NOT_LOADED), [LOAD]),
-    "nouveau": (GpuHost(told={**NOT_LOADED, "driver.nouveau": True}), [LOAD]),
-    "persistenced": (GpuHost(told={"driver.persistenced": "inactive"}), [PERSIST]),
-    "a runfile driver": (GpuHost(told={"driver.runfile": True}), []),
+    "nothing loaded": (GpuHost(reported=NOT_LOADED), [LOAD]),
+    "nouveau": (GpuHost(reported={**NOT_LOADED, "driver.nouveau": True}), [LOAD]),
+    "persistenced": (GpuHost(reported={"driver.persistenced": "inactive"}), [PERSIST]),
+    "a runfile driver": (GpuHost(reported={"driver.runfile": True}), []),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
 def test_a_second_list_of_the_repository_is_renamed() -> None:
     second = "/etc/apt/sources.list.d/cuda.list"
     rows = (f"{files.SOURCES}:deb {URL}/ /", f"{second}:deb {URL} /")
-    made, _ = executed(GpuHost(told=sources(*rows)))
+    made, _ = executed(GpuHost(reported=sources(*rows)))
     assert any(f"mv -f {second} {second}.disabled" in each for each in made.executed("ws1"))
 
 
@@ -134,18 +134,18 @@ def test_a_version_that_nobody_offers_is_refused_before_the_pins_name_it() -> No
     offer = {"apt-cache madison": {"stdout": ON_OFFER}}
     for version, pins in ((VERSION, {}), ("580.999.01", {}), ("580.999.01", {"texts": PINS})):
         data = {**GpuHost().data, "driver_version": version}
-        made, told = executed(GpuHost(data=data, responses=offer, **pins))
+        made, reported = executed(GpuHost(data=data, responses=offer, **pins))
         assert (made.failed() == set()) is (version == VERSION)
         assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
         if version != VERSION:
             said = f"is not on offer; of branch 580 there is {VERSION}, {OLD}; the driver"
-            assert said in told.problem
+            assert said in reported.problem
 
 
 def test_a_toolkit_that_nobody_offers_is_refused_before_the_driver_is_replaced() -> None:
     nothing = {"apt-cache madison cuda-toolkit": {"stdout": []}}
-    made, told = executed(GpuHost(texts=PINS, told=packages(), responses=nothing))
-    assert "no package source has cuda-toolkit-13-0" in told.problem
+    made, reported = executed(GpuHost(texts=PINS, reported=packages(), responses=nothing))
+    assert "no package source has cuda-toolkit-13-0" in reported.problem
     assert not any(files.PREFERENCES in each for each in made.commands("ws1"))
 
 
@@ -158,14 +158,14 @@ def answer(*lines: str, holds: tuple[str, ...] = (), uris: tuple[str, ...] = ())
 
 def deploy(
     simulated: dict[str, Any], companion: str = OLD, **responses: Any
-) -> tuple[GpuRun, Told, str]:
+) -> tuple[GpuRun, Reported, str]:
     """A host with one companion of another version, apt answering as told; what was run."""
     host = GpuHost(
-        told=packages(f"nvidia-modprobe {companion}-1 1 1"),
+        reported=packages(f"nvidia-modprobe {companion}-1 1 1"),
         responses={**responses, "--simulate": simulated},
     )
-    made, told = executed(host)
-    return made, told, "\n".join(made.executed("ws1"))
+    made, reported = executed(host)
+    return made, reported, "\n".join(made.executed("ws1"))
 
 
 GOOD = f"Inst nvidia-modprobe [{OLD}-1] ({VERSION}-1 {NVIDIA})"
@@ -176,11 +176,11 @@ def test_what_a_transaction_takes_off_hold_the_same_command_puts_back(ends: str)
     """However it ends, and whatever the run fails at after it: this host is never as declared."""
     failing = {"success": False, "stderr": ["dpkg: error processing package nvidia-modprobe"]}
     simulated = answer(GOOD, holds=("nvidia-modprobe", "dkms"))
-    made, told, commands = deploy(
+    made, reported, commands = deploy(
         simulated, **({"Pre-Install-Pkgs": failing} if ends == "badly" else {})
     )
     assert made.failed() == {"ws1"}
-    assert ("still not as declared" in told.problem) == (ends == "well")
+    assert ("still not as declared" in reported.problem) == (ends == "well")
     (transaction,) = [each for each in made.executed("ws1") if "Pre-Install-Pkgs" in each]
     assert "apt-mark hold" in transaction
     assert held_in(transaction) == "nvidia-modprobe"
@@ -235,8 +235,8 @@ def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
 
 
-def apt(*lines: str, **told: Any) -> dict[str, Any]:
-    return {SIMULATED: answer(*lines), **told}
+def apt(*lines: str, **reported: Any) -> dict[str, Any]:
+    return {SIMULATED: answer(*lines), **reported}
 
 
 Shown = tuple[GpuHost, list[str], list[str], str]
@@ -244,19 +244,19 @@ Shown = tuple[GpuHost, list[str], list[str], str]
 
 RUNS: dict[str, Shown] = {
     "sources that cannot be read": (
-        GpuHost(told={"nvidia.sources": "?no"}),
+        GpuHost(reported={"nvidia.sources": "?no"}),
         [], ["apt"], "cannot tell what is there",
     ),
     "somebody else's driver": (
         GpuHost(
             data=PRESENT, keyring=None, texts=dict.fromkeys((*system_files.ALL, *files.ALL)),
-            told=packages(f"nvidia-modprobe {OLD}-1 0 1"),
+            reported=packages(f"nvidia-modprobe {OLD}-1 0 1"),
         ),
         [], ["apt", "write.sh"], "",
     ),
     "what would go ahead of the rest": (
         GpuHost(
-            told=packages(f"nvidia-modprobe {OLD}-1 1 1"),
+            reported=packages(f"nvidia-modprobe {OLD}-1 1 1"),
             responses=apt(f"Inst libcuda1 [{VERSION}-1] (580.105.08-1 {NVIDIA})"),
         ),
         [], ["Pre-Install-Pkgs"], "as the rest",
@@ -270,56 +270,56 @@ RUNS: dict[str, Shown] = {
     },
     "a module that is not loaded and cannot be": (
         GpuHost(
-            told=NOT_LOADED,
+            reported=NOT_LOADED,
             responses={"reload_module": {"success": False, "stderr": ["modprobe: key rejected"]}},
         ),
         ["modprobe"], [RESTART], "loading it failed (modprobe: key rejected)",
     ),
     "under a training run holds are set, and nothing else is": (
         GpuHost(
-            told={**packages(f"libcuda1 {OLD}-1 0 1"), "launcher.runs": ["tick-1"]},
+            reported={**packages(f"libcuda1 {OLD}-1 0 1"), "launcher.runs": ["tick-1"]},
         ),
         ["apt-mark hold libcuda1"], ["Pre-Install-Pkgs", "--reinstall", "modprobe"], "",
     ),
     "headers that do not exist": (
         GpuHost(
-            told=kernels(VERSION, running=False),
+            reported=kernels(VERSION, running=False),
             responses=apt("E: Unable to locate package linux-headers"),
         ),
         [], ["Pre-Install-Pkgs"],
         f"no headers for kernel {KERNEL}; boot a kernel whose headers are on offer (the newest",
     ),
     "an idle host with another module": (
-        GpuHost(told=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is required",
+        GpuHost(reported=OTHER_LOADED), ["modprobe -r"], ["kill"], "a reboot is required",
     ),
     "a job": (
-        GpuHost(told={**OTHER_LOADED, **BUSY}), [], ["reboot", "modprobe"],
+        GpuHost(reported={**OTHER_LOADED, **BUSY}), [], ["reboot", "modprobe"],
         "the GPUs are in use by pid 812 (python3): run again when they are idle",
     ),
     "nobody knows who is at work": (
-        GpuHost(told={**OTHER_LOADED, "driver.users": "?no right"}),
+        GpuHost(reported={**OTHER_LOADED, "driver.users": "?no right"}),
         [], [RESTART, "modprobe"], "who uses the GPUs is not known (no right)",
     ),
     # A power cut behind the driver's packages left a trigger of libc-bin's to be run.
     "an installation is finished before": (
         GpuHost(
-            told={**NOUVEAU, **HALF},
+            reported={**NOUVEAU, **HALF},
         ),
         ["--configure -a"], [RESTART], "in use by libc-bin, which is not fully installed",
     ),
     "no reboot is allowed, so nothing is finished for it": (
-        GpuHost(told={**NOUVEAU, **HALF}, data=NEVER), [], ["--configure -a", "modprobe"],
+        GpuHost(reported={**NOUVEAU, **HALF}, data=NEVER), [], ["--configure -a", "modprobe"],
         "driver_reboot = 'never' is declared: run `sudo systemctl reboot` there",
     ),
-    "no reboot is owed, and the package is somebody's": (GpuHost(told=HALF), [], ["apt"], ""),
+    "no reboot is owed, and the package is somebody's": (GpuHost(reported=HALF), [], ["apt"], ""),
     "somebody is at work, or installs packages": (
         GpuHost(
-            told={**NOUVEAU, "power.sessions": ["alice on pts/0"]},
+            reported={**NOUVEAU, "power.sessions": ["alice on pts/0"]},
         ),
         [], [RESTART], "it is in use by alice on pts/0",
     ),
     "what one reboot did not cure": (
-        GpuHost(told={**NOUVEAU, "power.reboots": NOTED}),
+        GpuHost(reported={**NOUVEAU, "power.reboots": NOTED}),
         [], [RESTART, "modprobe"],
         "one reboot for that did not help, so none follows",
     ),
@@ -332,17 +332,17 @@ def test_what_is_run_and_what_is_said(name: str) -> None:
 
 
 def shown(host: GpuHost, parts: list[str], never: list[str], said: str) -> None:
-    made, told = executed(host)
+    made, reported = executed(host)
     text = "\n".join(made.executed("ws1"))
     assert [part for part in parts if part not in text] == []
     assert [part for part in never if part in text] == []
-    assert said in told.problem
+    assert said in reported.problem
     assert not said or made.failed() == {"ws1"}
 
 
 def test_persistenced_that_cannot_start_stops_the_run_there_and_says_what_to_declare() -> None:
-    made, told = executed(GpuHost(told={"driver.persistenced": "failed"}))
-    assert "still not as declared: nvidia-persistenced is failed" in told.problem
-    assert "journalctl -u nvidia-persistenced" in told.problem
-    assert "declare driver_persistence = False" in told.problem
+    made, reported = executed(GpuHost(reported={"driver.persistenced": "failed"}))
+    assert "still not as declared: nvidia-persistenced is failed" in reported.problem
+    assert "journalctl -u nvidia-persistenced" in reported.problem
+    assert "declare driver_persistence = False" in reported.problem
     assert made.failed() == {"ws1"}

@@ -12,9 +12,9 @@ VENV = "/opt/pyinfra-gpu/venv"
 MINE = "/opt/python/bin/python3"
 
 
-def found(python: str, **told: str | None) -> str:
+def found(python: str, **reported: str | None) -> str:
     """What is wrong with the environment of a host, "" where nothing is."""
-    host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, told=dict(told))
+    host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, reported=dict(reported))
     record = host.record()
     findings = [each for each in pytorch.judge(host.spec(), record) if "environment" in each.id]
     return "; ".join(each.found for each in findings)
@@ -24,7 +24,7 @@ BASE, DECLARED = "torch.base", "torch.declared"
 
 
 @pytest.mark.parametrize(
-    ("python", "told", "words"),
+    ("python", "reported", "words"),
     [
         ("python3", {}, ""),
         ("3.11", {}, ""),
@@ -38,9 +38,9 @@ BASE, DECLARED = "torch.base", "torch.declared"
     ],
 )
 def test_an_environment_of_another_interpreter_is_found(
-    python: str, told: dict[str, str | None], words: str
+    python: str, reported: dict[str, str | None], words: str
 ) -> None:
-    said = found(python, **told)
+    said = found(python, **reported)
     assert words in said
     assert bool(words) == bool(said)
 
@@ -59,7 +59,7 @@ FILE = "/etc/environment"
     ],
 )
 def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
-    host = FakeHost(told={"environment.for_all": [row]})
+    host = FakeHost(reported={"environment.for_all": [row]})
     record = host.record()
     findings = environment.judge(host.spec(), record)
     assert [each.effect for each in findings] == ["report"] * bool(words)
@@ -69,7 +69,7 @@ def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:
     data = {**FakeHost().data, "pytorch_python": "3.12"}
-    host = FakeHost(data=data, told={"torch.declared": "/usr/bin/python3.12"})
+    host = FakeHost(data=data, reported={"torch.declared": "/usr/bin/python3.12"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.executed("ws1")
     order = [
@@ -91,7 +91,9 @@ def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> Non
 def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
     mirror = "https://mirror.example.org/python"
     data = {**FakeHost().data, "pytorch_python": "3.13", "pytorch_python_url": mirror}
-    host = FakeHost(data=data, told=dict.fromkeys(("torch.python", "torch.base", "torch.declared")))
+    host = FakeHost(
+        data=data, reported=dict.fromkeys(("torch.python", "torch.base", "torch.declared"))
+    )
     commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
     (made,) = (each for each in commands if " venv " in each)
     assert "UV_PYTHON_INSTALL_DIR=/opt/pyinfra-gpu/cache/python" in made
@@ -100,7 +102,7 @@ def test_a_python_that_the_host_does_not_have_is_downloaded_by_uv() -> None:
 
 
 def test_a_first_environment_is_made_in_its_place() -> None:
-    host = FakeHost(told={"torch.python": None, "torch.base": None})
+    host = FakeHost(reported={"torch.python": None, "torch.base": None})
     commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
     assert any(f"place.sh {VENV} " in each for each in commands)
     assert not any("relocatable" in each or "switch.sh" in each for each in commands)

@@ -99,8 +99,8 @@ def test_documents(name: str, fuzz: random.Random) -> None:
             assert 0 < len(found.reason) <= 200
             harmless(found.reason)
         elif isinstance(found, Verdict):
-            told = explained(found, record) if number % 10 == 0 else Explained(found)
-            harmless(printed(smoke_report.blocks({"ws1": told})))
+            reported = explained(found, record) if number % 10 == 0 else Explained(found)
+            harmless(printed(smoke_report.blocks({"ws1": reported})))
 
 
 def answers(fuzz: random.Random, lines: list[str], count: int) -> Iterator[list[str]]:
@@ -131,8 +131,8 @@ def test_answers_of_the_probe(kind: str, fuzz: random.Random) -> None:
         record = parse(lines)
         if number % 5:
             continue
-        told = judge(spec, record)
-        answer = Answer(inventory="lab.py", checked="now", seconds=1.0, hosts=(told,))
+        reported = judge(spec, record)
+        answer = Answer(inventory="lab.py", checked="now", seconds=1.0, hosts=(reported,))
         harmless(render(answer))
         harmless(json.dumps(answer.as_json()))
         if number % 10 == 0:

@@ -44,7 +44,7 @@ def name_of(kind: str) -> str:
 def serving(tmp_path: Path, kinds: Iterable[str]) -> Iterator[list[int]]:
     """Serve a port for each kind of host."""
     # Many hosts answer as the good one does: by a name they would be one machine with many names.
-    good = FakeHost(name=GOOD, told={"system.hostname": "?it does not say"})
+    good = FakeHost(name=GOOD, reported={"system.hostname": "?it does not say"})
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
     answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
@@ -131,15 +131,15 @@ ODD = ("deep", "escapes")
 
 def test_the_answer_of_a_healthy_host_is_the_same_beside_hostile_ones(tmp_path: Path) -> None:
     alone = check(tmp_path, GOOD)
-    told = check(tmp_path, GOOD, *HOSTILE, *ODD)
+    reported = check(tmp_path, GOOD, *HOSTILE, *ODD)
     assert alone[GOOD]["stages"]["preflight"] == "declared"
-    assert told[GOOD] == alone[GOOD]
+    assert reported[GOOD] == alone[GOOD]
     for kind, words in HOSTILE.items():
-        host = told[name_of(kind)]
+        host = reported[name_of(kind)]
         assert host["verdict"] == "unknown", kind
         assert words in host["reason"] or "within 10 s" in host["reason"], (kind, host["reason"])
     for kind in ODD:
-        assert told[name_of(kind)]["reason"] is None, kind
+        assert reported[name_of(kind)]["reason"] is None, kind
 
 
 # What a deploy says of a host that ends the connection before a login, and of no other.
@@ -165,5 +165,5 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
     assert not HARMFUL.search(said)
     assert f"\n{GOOD}  as declared\n" in said
     for kind, words_of in BEFORE_LOGIN.items():
-        told = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
-        assert any(words_of in line for line in told), (kind, told)
+        reported = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
+        assert any(words_of in line for line in reported), (kind, reported)

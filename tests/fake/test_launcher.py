@@ -24,8 +24,8 @@ DEVIATIONS: dict[str, FakeHost] = {
     "the program is the owner's": FakeHost(
         entries={f"{PREFIX}/bin/train": entry("file", "0755", "ubuntu")}
     ),
-    "linger is off": FakeHost(told={"launcher.linger": False}),
-    "the user manager is not on": FakeHost(told={"launcher.manager": False}),
+    "linger is off": FakeHost(reported={"launcher.linger": False}),
+    "the user manager is not on": FakeHost(reported={"launcher.manager": False}),
 }
 
 
@@ -62,11 +62,11 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
     training = {} if trains else dict.fromkeys(TRAINING)
     for changes in (
         {"data": {**DATA, **training, "smoke": "skip"}},
-        {"data": {**DATA, **training}, "told": {"system.boot_id": "another-boot"}},
+        {"data": {**DATA, **training}, "reported": {"system.boot_id": "another-boot"}},
     ):
         host = FakeHost(**changes)
         stamped = FakeHost(data=changes["data"]).answer()
-        host.told = {**host.told, "smoke.stamp": stamped["smoke.stamp"]}
+        host.reported = {**host.reported, "smoke.stamp": stamped["smoke.stamp"]}
         (owed,) = smoke.judge(host.spec(), host.record())
         assert owed.effect == "note"
         assert ("; `train start` refuses until" in owed.found) is trains
@@ -74,15 +74,18 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
 
 # What differs -> whether it waits for the run.
 WAITS = {
-    "another commit": (FakeHost(told={"training.commit": "f" * 40, **ON}), True),
+    "another commit": (FakeHost(reported={"training.commit": "f" * 40, **ON}), True),
     "other dependencies": (
         FakeHost(
-            told={"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}', **ON}
+            reported={
+                "training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}',
+                **ON,
+            }
         ),
         True,
     ),
-    "no proof": (FakeHost(told={"smoke.stamp": None, **ON}), True),
-    "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, told=ON), False),
+    "no proof": (FakeHost(reported={"smoke.stamp": None, **ON}), True),
+    "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, reported=ON), False),
 }
 
 
@@ -94,14 +97,14 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
     found = effects(host)
     assert found.pop(Id.TRAINING_RUN_ON) == "note"
     assert set(found.values()) == ({"report"} if waits else {"repair"})
-    told = f"waits for run {RUN}, which uses it: run again when that has ended"
+    reported = f"waits for run {RUN}, which uses it: run again when that has ended"
     stages = drift.judge(host.spec(), host.record())
-    assert waits == any(each.action == told for stage in stages for each in stage.findings)
+    assert waits == any(each.action == reported for stage in stages for each in stage.findings)
 
 
 def test_where_nobody_can_tell_whether_a_run_is_on_nothing_that_it_uses_is_touched() -> None:
     silent = {"launcher.runs": "?it did not answer in time"}
-    host = FakeHost(told={"torch.uv": "0.1.0", **silent})
+    host = FakeHost(reported={"torch.uv": "0.1.0", **silent})
     run = FakeRun(host).prepare()
     assert run.failed() == {"ws1"}
     assert "PyTorch | Install torch" not in run.changing("ws1")
@@ -118,7 +121,7 @@ def gpu_host(runs: list[str]) -> GpuHost:
     packages = [f"{name} {NEWER}-1 1 1" for name in DRIVER_PACKAGES]
     kept = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
     return GpuHost(
-        told={
+        reported={
             **UPDATED,
             "driver.libcuda": f"{LIB}/libcuda.so.{NEWER}",
             "driver.users": ["pid 712 (python)"],
@@ -144,7 +147,7 @@ def test_what_waits_for_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) -> N
     warned: list[tuple[str, str]] = []
     monkeypatch.setattr(journal, "warn", lambda *words: warned.append(words))
     host = gpu_host([RUN])
-    host.told["nvidia.packages"][0] = f"{DRIVER_PACKAGES[0]} 580.95.05-1 1 1"
+    host.reported["nvidia.packages"][0] = f"{DRIVER_PACKAGES[0]} 580.95.05-1 1 1"
     assert next(iter(effects(host))) is Id.DRIVER_VERSION_DIFFERS
     GpuRun(host, tasks=(preflight, driver)).prepare()
     assert warned == []

@@ -42,7 +42,7 @@ def test_only_what_writes_wants_it(asked: list[str]) -> None:
 
 
 def test_a_host_that_is_refused_wants_none(asked: list[str]) -> None:
-    made = run(GpuHost(told={"driver.loaded": "?no permission"}), GpuHost(name="ws2"))
+    made = run(GpuHost(reported={"driver.loaded": "?no permission"}), GpuHost(name="ws2"))
     made.prepare().execute()
     assert made.failed() == {"ws1"}
     assert asked == []

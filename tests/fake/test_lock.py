@@ -76,7 +76,7 @@ DIFFERENT = {
     ),
     **{
         f"numpy is {there}": (
-            host(told={"torch.distributions": {"torch": "2.13.0+cpu", **row}}),
+            host(reported={"torch.distributions": {"torch": "2.13.0+cpu", **row}}),
             Id.PYTORCH_LOCK_DIFFERS, f"numpy {there}, locked is 2.4.6",
         )
         for there, row in (("1.0", {"numpy": "1.0"}), ("is missing", {}))
@@ -133,11 +133,11 @@ PYTHONS: list[tuple[dict[str, object], dict[str, str | None], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "told", "python"), PYTHONS)
+@pytest.mark.parametrize(("data", "reported", "python"), PYTHONS)
 def test_which_python_an_environment_will_have(
-    data: dict[str, object], told: dict[str, str | None], python: str | None
+    data: dict[str, object], reported: dict[str, str | None], python: str | None
 ) -> None:
-    platform = pytorch_lock.platform_of(*seen(host(data=data, told=told)))
+    platform = pytorch_lock.platform_of(*seen(host(data=data, reported=reported)))
     assert (platform and platform.python) == python
 
 
@@ -159,10 +159,10 @@ def test_by_a_lock_everything_is_installed_anew_with_its_digest() -> None:
 
 
 def test_uv_and_what_training_adds_come_by_the_lock() -> None:
-    (command,) = commands(host(told={"torch.uv": None}), "installer.sh")
+    (command,) = commands(host(reported={"torch.uv": None}), "installer.sh")
     assert UV in command
     changed = {"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}'}
-    (command,) = commands(host(told=changed), "--override")
+    (command,) = commands(host(reported=changed), "--override")
     assert f"--constraint {TORCH_LOCK}" in command
 
 
@@ -171,10 +171,10 @@ UNKNOWN = {
     # The environment is made first, and says which Python it has: one without a lock.
     "a Python of its own": FakeHost(
         data={**REQUIRED, "pytorch_python": "/opt/own/python"}, bare=True,
-        told={"torch.declared": "/opt/own/python"},
+        reported={"torch.declared": "/opt/own/python"},
     ),
     "a machine of an unknown kind": FakeHost(
-        data=REQUIRED, told={"torch.version": None, "system.architecture": "?no"}
+        data=REQUIRED, reported={"torch.version": None, "system.architecture": "?no"}
     ),
 }  # fmt: skip
 

@@ -23,15 +23,15 @@ HOSTS: dict[str, FakeHost] = {
     "with GPUs": proven_host(),
     "bare": FakeHost(bare=True),
     "silent": FakeHost(answers=False),
-    "with a run that trains": FakeHost(told={"launcher.runs": ["1 balanced running"]}),
+    "with a run that trains": FakeHost(reported={"launcher.runs": ["1 balanced running"]}),
     "bare, in the middle of apt": FakeHost(
         bare=True,
-        told={"packages.lock_holder": "apt (pid 8)"},
+        reported={"packages.lock_holder": "apt (pid 8)"},
         data={**CPU, "preflight_apt_wait_s": 0},
     ),
-    "with a full disk": FakeHost(told={"storage.free_mib": 0}),
+    "with a full disk": FakeHost(reported={"storage.free_mib": 0}),
     **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:1]},
-    "that does not tell": GpuHost(told={"driver.loaded": "?no permission"}),
+    "that does not tell": GpuHost(reported={"driver.loaded": "?no permission"}),
 }
 
 
@@ -48,10 +48,10 @@ def ended(host: FakeHost, *, asks: bool, leaves_alone: bool) -> tuple[FakeRun, d
     with ctx_state.use(run.state):
         run.prepare(leaves_alone=leaves_alone).execute()
         run.state.current_stage = StateStage.Disconnect
-        told = report.as_json(run.state, book)["hosts"][f"@fake/{host.name}"]
-    for stage in told["stages"]:
+        reported = report.as_json(run.state, book)["hosts"][f"@fake/{host.name}"]
+    for stage in reported["stages"]:
         del stage["seconds"]
-    return run, told
+    return run, reported
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["after a plan", "with -y"])
@@ -60,12 +60,12 @@ def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothin
     name: str, asks: bool
 ) -> None:
     before, told_before = ended(HOSTS[name], asks=asks, leaves_alone=False)
-    after, told = ended(HOSTS[name], asks=asks, leaves_alone=True)
-    assert told == told_before
+    after, reported = ended(HOSTS[name], asks=asks, leaves_alone=True)
+    assert reported == told_before
     done = [run.executed(HOSTS[name].name) for run in (after, before)]
     assert done[0] == done[1]
     if not operations(after, HOSTS[name].name):
-        assert told["status"] in ("as declared", "left alone")
+        assert reported["status"] in ("as declared", "left alone")
         assert done[1] == []
 
 
@@ -74,8 +74,8 @@ def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothin
 def test_a_host_with_nothing_to_do_is_looked_at_once_and_takes_no_operation(
     name: str, asks: bool
 ) -> None:
-    run, told = ended(HOSTS[name], asks=asks, leaves_alone=True)
-    assert told["status"] == "as declared"
+    run, reported = ended(HOSTS[name], asks=asks, leaves_alone=True)
+    assert reported["status"] == "as declared"
     assert operations(run, "ws1") == 0
     assert run.looks("ws1") == 1
 
@@ -87,10 +87,10 @@ def test_of_a_host_with_work_nothing_is_told_before_its_operations() -> None:
     run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
     with ctx_state.use(run.state):
         run.prepare(leaves_alone=True)
-        told = report.as_json(run.state, book)["hosts"]
+        reported = report.as_json(run.state, book)["hosts"]
     assert (book.of("@fake/ws1"), [*book.looks]) == ([], ["@fake/other"])
-    assert told["@fake/ws1"]["status"] == "not looked at"
-    assert told["@fake/other"]["status"] == "as declared"
+    assert reported["@fake/ws1"]["status"] == "not looked at"
+    assert reported["@fake/other"]["status"] == "as declared"
 
 
 @pytest.mark.parametrize("why", ["somebody asks to see each operation", "there is no report"])
@@ -109,7 +109,7 @@ def test_a_host_that_cannot_be_judged_fails_alone(monkeypatch: pytest.MonkeyPatc
         return ()
 
     monkeypatch.setattr(layout, "judge", Rules(broken, layout.judge))
-    run, told = ended(FakeHost(), asks=False, leaves_alone=True)
-    assert told["status"] == "failed"
+    run, reported = ended(FakeHost(), asks=False, leaves_alone=True)
+    assert reported["status"] == "failed"
     assert run.failed() == {"ws1"}
     assert operations(run, "other") == 0

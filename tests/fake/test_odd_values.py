@@ -20,9 +20,9 @@ from pyinfra_gpu.stages.pytorch import findings as pytorch
 @pytest.mark.parametrize("version", ["3.11.2+", "3.14.0rc1", "g++ 4:12.2.0-3", "²", "9" * 5000])
 @pytest.mark.parametrize("key", ["torch.python", "driver.loaded"])
 def test_a_version_that_no_comparison_can_read_is_judged(key: str, version: str) -> None:
-    host = FakeHost(told={key: version})
-    told = judge(host.spec(), host.record())
-    assert told.stages
+    host = FakeHost(reported={key: version})
+    reported = judge(host.spec(), host.record())
+    assert reported.stages
 
 
 def _each_unknown(record: Any) -> Iterator[tuple[str, Any]]:
@@ -69,15 +69,15 @@ def test_a_fact_that_is_unknown_is_said_in_words_and_never_guessed(
     for name, record in _each_unknown(host.record()):
         stages = drift.judge(spec, record)
         assert "Unknown(" not in str([judge(spec, record).as_json(), stages]), name
-        told = [each for stage in stages if not stage.unread for each in stage.findings]
-        assert {each.id for each in told if each.acts} <= ANEW, name
+        reported = [each for stage in stages if not stage.unread for each in stage.findings]
+        assert {each.id for each in reported if each.acts} <= ANEW, name
         if any(stage.unread for stage in stages):
             undetermined.add(name)
     assert undetermined == set(needed.split())
 
 
 def test_a_version_line_that_is_damaged_is_installed_again() -> None:
-    host = FakeHost(told={"torch.version": None})
+    host = FakeHost(reported={"torch.version": None})
     found = pytorch.judge(host.spec(), host.record())
     assert [(each.id, each.found) for each in found] == [
         (Id.PYTORCH_VERSION_DIFFERS, "a torch without a version")

@@ -67,7 +67,7 @@ def test_a_step_that_breaks_fails_its_host_and_the_others_go_on(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, odd = pair()
-    odd.told = {"packages.installed": {"git": "1:2.39.5"}}
+    odd.reported = {"packages.installed": {"git": "1:2.39.5"}}
     run = FakeRun(good, odd).prepare()
     book = kept(run)
 
@@ -100,7 +100,7 @@ def test_with_v_the_traceback_is_there_and_without_it_is_not(
 
 def test_one_machine_under_two_names_is_said_before_anything_is_written() -> None:
     box = {"system.hostname": "box"}
-    run = FakeRun(*(FakeHost(name=name, told=box, bare=True) for name in ("good", "odd")))
+    run = FakeRun(*(FakeHost(name=name, reported=box, bare=True) for name in ("good", "odd")))
     book = kept(run)
     run.prepare()
     assert "is the same machine as @fake/good: declare it by one name" in problem_of(book)

@@ -31,8 +31,8 @@ GUARDED = "Pre-Install-Pkgs"
 
 def bare(host: GpuHost, *simulated: str) -> GpuHost:
     gone = ("driver.loaded", "driver.open_modules", "driver.on_disk")
-    host.told |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
-    host.told |= {"nvidia.packages": [], "libcuda.cache": []}
+    host.reported |= dict.fromkeys((*gone, "driver.libcuda", "driver.libml"))
+    host.reported |= {"nvidia.packages": [], "libcuda.cache": []}
     return answering(host, *simulated)
 
 
@@ -67,13 +67,13 @@ RUNS: dict[str, Shown] = {
         [files.UNATTENDED, files.PREFERENCES], ["cuda-keyring", files.SOURCES], "",
     ),
     "the module of the next kernel is the distribution's": (
-        answering(ubuntu(told=NEXT), f"Inst {MODULES}{NOBLE_NEXT} (6.8.0-151.151 {LABEL})"),
+        answering(ubuntu(reported=NEXT), f"Inst {MODULES}{NOBLE_NEXT} (6.8.0-151.151 {LABEL})"),
         [f" {MODULES}{NOBLE_NEXT}", f"nvidia-utils-580-server={SIGNED}-*", "generic-6.8"], [], "",
     ),
     "a signed module whose file is gone": (
         answering(
             ubuntu(
-                told={"driver.on_disk": None, "nvidia.packages": signed_rows(NOBLE_KERNEL)},
+                reported={"driver.on_disk": None, "nvidia.packages": signed_rows(NOBLE_KERNEL)},
             ),
             f"Inst {MODULES}{NOBLE_KERNEL} {SAME}",
         ),

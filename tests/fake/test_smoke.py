@@ -46,14 +46,14 @@ def started(host: FakeHost) -> list[list[str]]:
 
 MODES: dict[str, tuple[FakeHost, str, int, int]] = {
     # name: (the host, mode, GPUs, ranks)
-    "two GPUs": (GpuHost(data=TWO_GPUS, told=NO_STAMP), "gpu", 2, 2),
-    "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, told=NO_STAMP), "gpu", 4, 4),
-    "one": (GpuHost(data=ONE_GPU, told=NO_STAMP), "gpu", 1, 1),
+    "two GPUs": (GpuHost(data=TWO_GPUS, reported=NO_STAMP), "gpu", 2, 2),
+    "four": (GpuHost(data={**TWO_GPUS, "gpu_count": 4}, reported=NO_STAMP), "gpu", 4, 4),
+    "one": (GpuHost(data=ONE_GPU, reported=NO_STAMP), "gpu", 1, 1),
     "simulated GPUs": (
-        GpuHost(data={**TWO_GPUS, "rehearsal": True}, told=NO_STAMP),
+        GpuHost(data={**TWO_GPUS, "rehearsal": True}, reported=NO_STAMP),
         *("rehearsal-cpu", 0, 2),
     ),
-    "no GPU": (FakeHost(told=NO_STAMP), "rehearsal-cpu", 0, 2),
+    "no GPU": (FakeHost(reported=NO_STAMP), "rehearsal-cpu", 0, 2),
 }
 
 
@@ -68,9 +68,9 @@ def test_the_hardware_that_is_declared_decides_the_mode(name: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        FakeHost(data={**FakeHost().data, "smoke_accept": "two-gpus"}, told=NO_STAMP),
-        GpuHost(data={**ONE_GPU, "smoke_accept": "two-gpus"}, told=NO_STAMP),
-        FakeHost(told={**NO_STAMP, "torch.python": None}),
+        FakeHost(data={**FakeHost().data, "smoke_accept": "two-gpus"}, reported=NO_STAMP),
+        GpuHost(data={**ONE_GPU, "smoke_accept": "two-gpus"}, reported=NO_STAMP),
+        FakeHost(reported={**NO_STAMP, "torch.python": None}),
     ],
     ids=["no GPU, two must be proven", "one GPU, two must be proven", "no environment"],
 )
@@ -82,11 +82,11 @@ def test_what_cannot_be_tested_is_refused_before_anything_runs(host: FakeHost) -
 
 def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
     off = {"environment_dynamo": False}
-    assert not asked(started(FakeHost(data=off, told=NO_STAMP))[-1]).compile
+    assert not asked(started(FakeHost(data=off, reported=NO_STAMP))[-1]).compile
 
 
 def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
-    host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, told=NO_STAMP)
+    host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, reported=NO_STAMP)
     wrapper, waiting, _ = started(host)
     assert (wrapper[-5], wrapper[-4]) == ("group.sh", "trainer")
     assert wrapper[-2:] == ["1260", "127.0.0.0/9 ::1"]  # when all is ended, and who may connect
@@ -95,7 +95,7 @@ def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
 
 @pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
 def test_without_root_or_by_data_the_test_is_left_to_itself(data: dict[str, object]) -> None:
-    host = FakeHost(data={**FakeHost().data, **data}, told=NO_STAMP)
+    host = FakeHost(data={**FakeHost().data, **data}, reported=NO_STAMP)
     waiting, _ = started(host)
     assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
 
@@ -110,7 +110,7 @@ PASSED = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(TEXT.encode()).hexdi
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
         ({"smoke.verdict": TEXT}, ""),
         ({"smoke.verdict": f"{TEXT} "}, "the verdict of the test that passed was edited"),
@@ -123,11 +123,11 @@ PASSED = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(TEXT.encode()).hexdi
     ],
 )
 def test_a_test_is_run_where_no_pass_stands_for_what_is_there(
-    told: dict[str, Any], why: str
+    reported: dict[str, Any], why: str
 ) -> None:
     """An edited verdict: the page showed its figures, and the stamp beside it still counted."""
     verdict = {"smoke.verdict": TEXT, "smoke.stamp": json.dumps(PASSED)}
-    host = FakeHost(told={**verdict, **told})
+    host = FakeHost(reported={**verdict, **reported})
     assert bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1")) is bool(why)
     assert why in "".join(each.found for each in drift.judge(host.spec(), host.record()))
 
@@ -143,7 +143,7 @@ def test_a_host_that_has_only_booted_is_as_declared_and_is_tested_again(across: 
         before = FakeHost(name=name, data=data)
         stamp = json.dumps({**stamp_of(before), **together})
         booted = {"smoke.stamp": stamp, "system.boot_id": "another"}
-        hosts.append(FakeHost(name=name, data=data, told=booted))
+        hosts.append(FakeHost(name=name, data=data, reported=booted))
     said = "the host has booted since the smoke test passed; `train start` refuses until one passes"
     answer = checked(*hosts)["ws1"]
     assert (answer.verdict, answer.deviations) == ("declared", ())
@@ -159,7 +159,7 @@ def test_a_host_that_has_only_booted_is_as_declared_and_is_tested_again(across: 
 def test_a_test_that_leaves_nothing_new_is_not_believed() -> None:
     """The host's stamp and verdict are good, and stay as they were: the test has not run."""
     text = json.dumps(verdicts.document(fingerprint=stamp_of(FakeHost())["fingerprint"]))
-    host = FakeHost(data={**FakeHost().data, "smoke": "always"}, told={"smoke.verdict": text})
+    host = FakeHost(data={**FakeHost().data, "smoke": "always"}, reported={"smoke.verdict": text})
     assert executed(host)[0].failed() == {"ws1"}
 
 
@@ -197,7 +197,7 @@ def test_the_stamp_of_a_pass_has_what_the_next_run_compares(
     fingerprint = stamp_of(FakeHost())["fingerprint"]
     failed = verdicts.failed("S4.x", "y") if status == "fail" else None
     text = json.dumps(verdicts.document(status=status, failed=failed, fingerprint=fingerprint))
-    host, files = FakeHost(told={**NO_STAMP, "smoke.verdict": text}), list[File]()
+    host, files = FakeHost(reported={**NO_STAMP, "smoke.verdict": text}), list[File]()
     name: Any = SimpleNamespace(name="ws1", log=lambda *_, **__: None)
     monkeypatch.setattr(operations, "forget", lambda: None)
     monkeypatch.setattr(operations, "look", lambda spec: host.record())

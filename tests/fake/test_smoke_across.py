@@ -44,9 +44,9 @@ class Run(GpuRun):
     def _data(host: FakeHost) -> dict[str, Any]:
         data = GpuRun._data(host)
         if isinstance(host, Answering):
-            told = {"hostname -I": {"stdout": [host.tells]}}
-            told["state/across.json"] = {"stdout": host.leaves.splitlines()}
-            data["fake_responses"] = {**data["fake_responses"], **told}
+            reported = {"hostname -I": {"stdout": [host.tells]}}
+            reported["state/across.json"] = {"stdout": host.leaves.splitlines()}
+            data["fake_responses"] = {**data["fake_responses"], **reported}
         return data
 
     def wrapped(self, name: str) -> list[list[str]]:
@@ -68,7 +68,7 @@ def passed_together(*names: str, across: list[str] | None = None) -> list[Answer
     hosts = [Answering(name=name) for name in names]
     together = [f"@fake/{name}" for name in names] if across is None else across
     for host in hosts:
-        host.told = {"smoke.stamp": json.dumps({**stamp_of(host), "across": together})}
+        host.reported = {"smoke.stamp": json.dumps({**stamp_of(host), "across": together})}
     return hosts
 
 
@@ -163,7 +163,7 @@ def test_what_no_longer_holds_is_made_again(across: Any, operations: list[str]) 
 def test_one_host_that_changed_brings_the_others_along() -> None:
     hosts = passed_together("ws1", "ws2", "ws3")
     stamp = stamp_of(Answering(name="ws2"))
-    hosts[1].told = {"smoke.stamp": json.dumps(stamp)}
+    hosts[1].reported = {"smoke.stamp": json.dumps(stamp)}
     run = Run(*hosts).prepare().execute()
     assert all(run.wrapped(name) for name in ("ws1", "ws2", "ws3"))
 
@@ -205,7 +205,7 @@ def test_the_address_of_data_is_taken_and_may_pass() -> None:
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
     gpus = GpuHost(name="ws2", data={**GPU_DATA, "smoke": "auto", "smoke_across_hosts": True})
     stamp = stamp_of(gpus)
-    gpus.told = {"smoke.stamp": json.dumps(stamp)}
+    gpus.reported = {"smoke.stamp": json.dumps(stamp)}
     run = Run(Answering(name="ws1"), gpus).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
     assert run.wrapped("ws1") == []

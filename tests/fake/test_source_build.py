@@ -28,7 +28,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "as declared": (built_host(stamp={}), {}, []),
     "as declared, and its wheel too": (built_host(stamp={}, wheel={}), {}, []),
     "nothing is built": (
-        built_host(told={"torch.version": None}),
+        built_host(reported={"torch.version": None}),
         {
             "pytorch.build-missing": "no wheel of this build",
             "pytorch.version-differs": "a torch without a version",
@@ -49,16 +49,16 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "a torch of another commit was put over it": (
         built_host(
             stamp={}, wheel={},
-            told={"torch.git_version": "cf30"},
+            reported={"torch.git_version": "cf30"},
         ),
         {"pytorch.build-differs": "torch of commit cf30"}, [INSTALL],
     ),
     "a library was copied into it by hand": (
-        built_host(stamp={}, wheel={}, told={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
+        built_host(stamp={}, wheel={}, reported={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"}, [INSTALL],
     ),
     "its installation was cut off": (
-        built_host(stamp={}, told={"torch.installing": True}),
+        built_host(stamp={}, reported={"torch.installing": True}),
         {"pytorch.build-missing": "no wheel", "pytorch.files-damaged": "was interrupted"},
         [BUILD, INSTALL],
     ),
@@ -79,14 +79,14 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         [BUILD, INSTALL],
     ),
     "its notes are half a file": (
-        built_host(told={"build.stamp": '{"fing', "build.wheel": "{"}),
+        built_host(reported={"build.stamp": '{"fing', "build.wheel": "{"}),
         {"pytorch.build-missing": "no wheel", "pytorch.build-differs": "not built here"},
         [BUILD, INSTALL],
     ),
     "its fallback is installed": (
         built_host(
             data={"pytorch_fallback": "2.12.0"}, wheel=None, stamp=None,
-            told={"torch.version": "2.12.0+cpu", "torch.git_version": "?none"},
+            reported={"torch.version": "2.12.0+cpu", "torch.git_version": "?none"},
         ),
         {"pytorch.build-missing": "no wheel", "pytorch.fallback": "torch 2.12.0+cpu, the fallback"},
         [BUILD, INSTALL],
@@ -94,7 +94,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "its fallback is not what is installed": (
         built_host(
             data={"pytorch_fallback": "2.12.0"}, wheel={},
-            told={"torch.version": "2.11.0+cpu", "torch.git_version": "?none"},
+            reported={"torch.version": "2.11.0+cpu", "torch.git_version": "?none"},
         ),
         {"pytorch.version-differs": "torch 2.11.0+cpu"}, [INSTALL],
     ),
@@ -121,7 +121,7 @@ def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
 
 
 def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
-    host = built_host(told={"build.state": state_of(OTHER["fingerprint"], BUILDING)})
+    host = built_host(reported={"build.state": state_of(OTHER["fingerprint"], BUILDING)})
     run = FakeRun(host, built_host(name="ws2", stamp={})).prepare().execute()
     assert run.failed() == {"ws1"}
     (found,) = pytorch_build.judge(host.spec(), host.record())
@@ -131,7 +131,9 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
 
 def test_another_python_takes_its_place_before_torch_is_built_for_it() -> None:
     host = built_host(
-        stamp={}, data={"pytorch_python": "3.12"}, told={"torch.declared": "/usr/bin/python3.12"}
+        stamp={},
+        data={"pytorch_python": "3.12"},
+        reported={"torch.declared": "/usr/bin/python3.12"},
     )
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     assert any("switch.sh" in each for each in run.executed("ws1"))
@@ -211,7 +213,7 @@ def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> N
     assert rooms == [65, 65, 15]
 
 
-MISSING_TORCH: dict[str, Any] = {"told": {"torch.version": None}}
+MISSING_TORCH: dict[str, Any] = {"reported": {"torch.version": None}}
 KINDS = {
     "the first of each kind": (
         [built_host(name=name, **MISSING_TORCH) for name in ("ws1", "ws2")]

@@ -73,10 +73,12 @@ DIRTY_ROW = {"training.dirty": [" M train.py"]}
 
 
 DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
-    "a package is missing": (FakeHost(told={"packages.installed": {"git": "1:2.39.5"}}), [INSTALL]),
+    "a package is missing": (
+        FakeHost(reported={"packages.installed": {"git": "1:2.39.5"}}), [INSTALL],
+    ),
     "git is missing, so that nobody can tell what is checked out": (
         FakeHost(
-            told={
+            reported={
                 "packages.installed": {
                     name: version
                     for name, version in FACTS["packages.installed"].items()
@@ -105,33 +107,35 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     ),
     "without root nothing can be given to anybody, and nobody is asked for linger": (
         FakeHost(
-            data={**USUAL, "privilege": "none"}, told={"launcher.linger": False},
+            data={**USUAL, "privilege": "none"}, reported={"launcher.linger": False},
             entries={f"{PREFIX}/env/training.env": entry("file", "0644")},
         ),
         [],
     ),
-    "uv has another version": (FakeHost(told={"torch.uv": "0.1.0"}), ["PyTorch | Install uv"]),
+    "uv has another version": (FakeHost(reported={"torch.uv": "0.1.0"}), ["PyTorch | Install uv"]),
     "another Python": (
         FakeHost(
             data={**USUAL, "pytorch_python": "3.12"},
-            told={"torch.declared": "/usr/bin/python3.12"},
+            reported={"torch.declared": "/usr/bin/python3.12"},
         ),
         [VENV, TORCH],
     ),
-    "a cut installation": (FakeHost(told={"torch.installing": True}), [TORCH, REQUIRE]),
+    "a cut installation": (FakeHost(reported={"torch.installing": True}), [TORCH, REQUIRE]),
     "a library was copied beside torch's": (
-        FakeHost(told={"torch.foreign": ["torch/lib/libnccl.so.2"]}), [TORCH],
+        FakeHost(reported={"torch.foreign": ["torch/lib/libnccl.so.2"]}), [TORCH],
     ),
     "local changes at the declared commit, which are a person's": (
-        FakeHost(told={**DIRTY, **DIRTY_ROW}), [],
+        FakeHost(reported={**DIRTY, **DIRTY_ROW}), [],
     ),
-    "another commit": (FakeHost(told={"training.commit": "f" * 40}), [CHECK_OUT]),
+    "another commit": (FakeHost(reported={"training.commit": "f" * 40}), [CHECK_OUT]),
     "the requirements changed": (
-        FakeHost(told={"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}'}),
+        FakeHost(
+            reported={"training.stamp_text": '{"requirements_sha256": "0", "distributions": {}}'},
+        ),
         [REQUIRE],
     ),
-    "the smoke stamp is gone": (FakeHost(told={"smoke.stamp": None}), [TRAIN]),
-    "the smoke stamp is damaged": (FakeHost(told={"smoke.stamp": '{"fing": "12"}'}), [TRAIN]),
+    "the smoke stamp is gone": (FakeHost(reported={"smoke.stamp": None}), [TRAIN]),
+    "the smoke stamp is damaged": (FakeHost(reported={"smoke.stamp": '{"fing": "12"}'}), [TRAIN]),
     "the smoke test is always wanted": (FakeHost(data={**USUAL, "smoke": "always"}), [TRAIN]),
 }  # fmt: skip
 
@@ -145,7 +149,7 @@ def test_a_deviation_makes_exactly_its_own_operation_act(deviation: str) -> None
 def test_a_failed_test_is_not_hidden_by_an_older_stamp() -> None:
     failed = verdicts.failed("S4.finished", "rank 1 raised")
     verdict = json.dumps(verdicts.document(status="fail", failed=failed))
-    host = FakeHost(told={"smoke.stamp": None, "smoke.verdict": verdict})
+    host = FakeHost(reported={"smoke.stamp": None, "smoke.verdict": verdict})
     assert FakeRun(host).prepare().changing("ws1") == [TRAIN]
 
 
@@ -153,12 +157,12 @@ def test_a_plan_knows_that_another_environment_file_means_another_test() -> None
     stamped = FakeHost()
     stamp = stamped.answer()["smoke.stamp"]
     changed = {**stamped.data, "environment_variables": {"A": "1"}}
-    host = FakeHost(data=changed, told={"smoke.stamp": stamp})
+    host = FakeHost(data=changed, reported={"smoke.stamp": stamp})
     assert TRAIN in FakeRun(host).prepare().changing("ws1")
 
 
 def test_a_refused_host_is_among_the_failed_ones_after_a_dry_run_too() -> None:
-    run = FakeRun(FakeHost(told={"system.init": "tini"}), FakeHost(name="ws2")).prepare()
+    run = FakeRun(FakeHost(reported={"system.init": "tini"}), FakeHost(name="ws2")).prepare()
     assert run.failed() == {"ws1"}
 
 
@@ -190,20 +194,20 @@ def test_directories_are_made_for_the_owner_and_nothing_is_given_away_below_them
 
 
 REFUSED: dict[str, FakeHost] = {
-    "no systemd": FakeHost(told={"system.init": "tini"}),
+    "no systemd": FakeHost(reported={"system.init": "tini"}),
     "a prefix that root cannot trust": FakeHost(
         data={**USUAL, "prefix": "/home/ubuntu/gpu"}, bare=True,
-        told={"layout.open": "/home/ubuntu"},
+        reported={"layout.open": "/home/ubuntu"},
     ),
     "an owner whom the host does not know": FakeHost(
         data={**USUAL, "owner": "alice"}, bare=True,
-        told={"layout.owner_problem": "there is no user alice on this host"},
+        reported={"layout.owner_problem": "there is no user alice on this host"},
     ),
     "something of somebody's in the place of a directory": at("/cache", "file", "0644", "ubuntu"),
     "local changes at another commit": FakeHost(
-        told={**DIRTY, "training.commit": "f" * 40, **DIRTY_ROW},
+        reported={**DIRTY, "training.commit": "f" * 40, **DIRTY_ROW},
     ),
-    "a checkout that cannot be read": FakeHost(told={"training.commit": "?no git"}),
+    "a checkout that cannot be read": FakeHost(reported={"training.commit": "?no git"}),
     "a host that does not answer": FakeHost(answers=False),
 }  # fmt: skip
 
@@ -223,7 +227,9 @@ def given_away() -> FakeHost:
     entries |= {f"{PREFIX}/state": None, f"{PREFIX}/.lock": entry("file", "0644", "ubuntu")}
     entries[f"{PREFIX}/bin/torchrun"] = entry("file", "0755", "ubuntu")
     entries[f"{PREFIX}/env/training.env"] = entry("file", "0644", "ubuntu")
-    return FakeHost(entries=entries, told={"smoke.stamp": "?somebody else than root can change it"})
+    return FakeHost(
+        entries=entries, reported={"smoke.stamp": "?somebody else than root can change it"}
+    )
 
 
 def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so() -> None:
@@ -249,7 +255,7 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
 
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
-    host = FakeHost(told={"system.user": "?no id"})
+    host = FakeHost(reported={"system.user": "?no id"})
     record = host.record()
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):

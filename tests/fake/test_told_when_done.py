@@ -15,7 +15,7 @@ MINE = "f" * 40
 KEPT = "/opt/x was at ffffffffffff, which no branch or tag had: branch y keeps it"
 
 
-def told(host: GpuHost, *, plan: bool = False, task: object = base) -> list[str]:
+def reported(host: GpuHost, *, plan: bool = False, task: object = base) -> list[str]:
     made = GpuRun(host, GpuHost(name="ws2"), tasks=(task,))  # type: ignore[arg-type]
     journal = Journal(lambda state, journal: None)
     made.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
@@ -35,16 +35,16 @@ def elsewhere(*said: str, works: bool = True) -> GpuHost:
         "training_repo": "https://example.org/tiny.git",
         "training_commit": "0123456789abcdef0123456789abcdef01234567",
     }
-    return GpuHost(data=data, told={"training.commit": MINE}, responses={"checkout.sh": answer})
+    return GpuHost(data=data, reported={"training.commit": MINE}, responses={"checkout.sh": answer})
 
 
 def test_a_commit_is_called_kept_when_the_host_says_so_and_not_before() -> None:
     note = f"pyinfra-gpu-note: {KEPT}"
-    assert told(elsewhere(note), plan=True) == []
-    assert told(elsewhere()) == []
-    assert told(elsewhere("fatal: no such host", works=False)) == []
+    assert reported(elsewhere(note), plan=True) == []
+    assert reported(elsewhere()) == []
+    assert reported(elsewhere("fatal: no such host", works=False)) == []
     for works in (True, False):
-        (warning,) = told(elsewhere("before", note, "after", works=works))
+        (warning,) = reported(elsewhere("before", note, "after", works=works))
         assert warning.endswith(f"ws1: {KEPT}")
 
 
@@ -66,13 +66,13 @@ def test_a_reboot_that_was_refused_has_ended_nobodys_work(
     monkeypatch.setattr(operations, "restart", restart)
     host = GpuHost(
         data={**GpuHost().data, "driver_reboot": "always"},
-        told={
+        reported={
             "driver.loaded": None,
             "driver.open_modules": None,
             "driver.nouveau": True,
             "driver.users": ["pid 812 (python3) of alice"],
         },
     )
-    ended = [each for each in told(host, task=driver) if "alice" in each]
+    ended = [each for each in reported(host, task=driver) if "alice" in each]
     words = "the reboot ended pid 812 (python3) of alice, as driver_reboot = 'always' says"
     assert [each.partition(": ")[2] for each in ended] == ([words] if rebooted else [])

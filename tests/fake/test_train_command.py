@@ -71,8 +71,8 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             code = cli.main(["train", name, *words])
         except SystemExit as ended:
             code = int(ended.code or 0)
-        told = capsys.readouterr()
-        return code, told.out + told.err
+        reported = capsys.readouterr()
+        return code, reported.out + reported.err
 
     return train
 
@@ -97,7 +97,7 @@ def test_the_runs_of_all_hosts_are_one_table(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "rows"),
+    ("reported", "code", "rows"),
     [
         ([run("failed")], 2, 1),
         ([run("stalled", state="running", wrong=True)], 2, 1),
@@ -108,9 +108,9 @@ def test_the_runs_of_all_hosts_are_one_table(ask: Ask) -> None:
     ],
 )
 def test_the_exit_code_says_whether_somebody_should_look(
-    told: list[Any], code: int, rows: int, ask: Ask
+    reported: list[Any], code: int, rows: int, ask: Ask
 ) -> None:
-    was, said = ask({"ws1": listed(*told), "ws2": listed(run("finished"))}, "list")
+    was, said = ask({"ws1": listed(*reported), "ws2": listed(run("finished"))}, "list")
     assert (was, said.count("@fake/ws1")) == (code, rows)
 
 
@@ -134,11 +134,11 @@ def test_a_host_whose_list_cannot_be_read_is_one_sentence_and_no_other_hosts(
 ) -> None:
     answers, words = UNREADABLE[name]
     code, said = ask({"ws1": answers, "ws2": listed(run())}, "list", "--json")
-    told = json.loads(said)
-    reason = told["hosts"]["@fake/ws1"]["reason"]
-    assert (code, told["exit_code"], "\n" in reason) == (1, 1, False)
+    reported = json.loads(said)
+    reason = reported["hosts"]["@fake/ws1"]["reason"]
+    assert (code, reported["exit_code"], "\n" in reason) == (1, 1, False)
     assert re.search(words, reason)
-    assert [each["outcome"] for each in told["hosts"]["@fake/ws2"]["runs"]] == ["running"]
+    assert [each["outcome"] for each in reported["hosts"]["@fake/ws2"]["runs"]] == ["running"]
 
 
 def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(ask: Ask) -> None:
@@ -146,10 +146,12 @@ def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(ask: Ask) -> None
     nothing = {"training_repo": None, "training_commit": None}
     code, said = ask(hosts, "list", data=nothing)
     assert (code, "no training declared" in said) == (0, True)
-    told = "no training is declared for @fake/ws1: declare training_repo and training_commit for it"
+    reported = (
+        "no training is declared for @fake/ws1: declare training_repo and training_commit for it"
+    )
     for words in (["start"], ["why"], ["list", "--limit", "@fake/ws1"]):
         code, said = ask(hosts, *words, data=nothing)
-        assert (code, told in " ".join(said.split())) == (1, True)
+        assert (code, reported in " ".join(said.split())) == (1, True)
 
 
 def test_what_a_host_writes_reaches_the_terminal_as_text(ask: Ask) -> None:
@@ -169,8 +171,8 @@ def test_words_go_to_the_launcher_as_the_owner_with_and_without_dashes(
 ) -> None:
     given: list[tuple[str, dict[str, Any]]] = []
 
-    def command(_: object, host: object, text: object, told: Any, **more: object) -> Unanswered:
-        given.append((str(text), told))
+    def command(_: object, host: object, text: object, reported: Any, **more: object) -> Unanswered:
+        given.append((str(text), reported))
         return Unanswered(reason="enough seen")
 
     monkeypatch.setattr(asking, "reach", command)
@@ -191,8 +193,8 @@ def test_why_is_told_what_a_look_at_the_host_shows(
 ) -> None:
     monkeypatch.setattr(asking, "answer", lambda *_: "a record")
     monkeypatch.setattr(asking, "facts_of", lambda record: {"shm-small": "64 MiB"})
-    told = {'HOST_FACTS={"shm-small": "64 MiB"}': {"stderr": "told", "success": False}}
-    assert "told" in ask({"ws1": told}, "why")[1]
+    reported = {'HOST_FACTS={"shm-small": "64 MiB"}': {"stderr": "reported", "success": False}}
+    assert "reported" in ask({"ws1": reported}, "why")[1]
 
 
 # A command line that cannot be meant -> words of the sentence.
@@ -223,8 +225,8 @@ STOPPED: Answers = {"stop": "one", "logs": "step 1"}
 
 def test_equal_answers_are_shown_once_and_several_hosts_want_to_be_named(ask: Ask) -> None:
     hosts = {"ws1": STOPPED, "ws2": REFUSES, "ws3": STOPPED}
-    told = "@fake/ws1, @fake/ws3:\none\n\n@fake/ws2:\n2 runs are on (a, b): say which one\n"
-    assert ask(hosts, "stop", "--all") == (1, told)
+    reported = "@fake/ws1, @fake/ws3:\none\n\n@fake/ws2:\n2 runs are on (a, b): say which one\n"
+    assert ask(hosts, "stop", "--all") == (1, reported)
     code, said = ask(hosts, "stop")
     asks = "stop on @fake/ws1, @fake/ws2, @fake/ws3? Say which with --limit, or give --all"
     assert (code, asks in " ".join(said.split())) == (2, True)
@@ -243,7 +245,7 @@ def test_a_host_without_such_a_run_is_no_failure_where_another_one_has_it(
     others: tuple[Answers, ...], action: str, code: int, ask: Ask
 ) -> None:
     """`stop` of all hosts ended with 1 because one had no run, though the other was stopped."""
-    hosts = {f"ws{number}": told for number, told in enumerate(others)}
+    hosts = {f"ws{number}": reported for number, reported in enumerate(others)}
     assert ask(hosts, action, "--all")[0] == code
 
 

@@ -172,7 +172,7 @@ HELD = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process
 def test_somebody_who_holds_the_lock_for_too_long_is_named(said: str) -> None:
     """apt-get waits for it; what else it says then is for the transaction."""
     host = simulated(GOOD, **{"apt-get check": {"success": False, "stdout": [], "stderr": [said]}})
-    host.told["packages.lock_holder"] = "pid 9 (dpkg)"
+    host.reported["packages.lock_holder"] = "pid 9 (dpkg)"
     commands, problem = executed(host, installs)
     assert step_of(commands[0]) == "apt-get check"
     assert (len(commands) == 1) is (said == HELD)

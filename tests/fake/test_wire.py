@@ -31,8 +31,12 @@ def host() -> Iterator[Host]:
 
 
 def run(host: Host, text: str, **arguments: Any) -> tuple[bool, list[str], list[str]]:
-    told = asking.run(host.state, host, text, {}, **{"seconds": 100, **arguments})
-    return told.ok, [*told.stdout], [line for line in told.lines if line not in told.stdout]
+    reported = asking.run(host.state, host, text, {}, **{"seconds": 100, **arguments})
+    return (
+        reported.ok,
+        [*reported.stdout],
+        [line for line in reported.lines if line not in reported.stdout],
+    )
 
 
 COMMANDS: list[tuple[str, dict[str, Any], tuple[bool, list[str], list[str]]]] = [
@@ -49,14 +53,18 @@ COMMANDS: list[tuple[str, dict[str, Any], tuple[bool, list[str], list[str]]]] = 
 ]
 
 
-@pytest.mark.parametrize(("text", "arguments", "told"), COMMANDS)
+@pytest.mark.parametrize(("text", "arguments", "reported"), COMMANDS)
 def test_a_command_is_run_as_pyinfra_runs_it_and_its_lines_do_nothing_to_a_terminal(
-    host: Host, text: str, arguments: dict[str, Any], told: object, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    text: str,
+    arguments: dict[str, Any],
+    reported: object,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asking, "SETTLE_S", 1.0)
     shown: list[str] = []
     monkeypatch.setattr("pyinfra.connectors.util.echo", lambda text, err: shown.append(text))
-    assert run(host, text, show=True, **arguments) == told
+    assert run(host, text, show=True, **arguments) == reported
     assert "\x07" not in "".join(shown)
 
 
@@ -76,8 +84,8 @@ def answer(host: Host, text: str = "true", **arguments: Any) -> asking.Answer:
 
 
 def test_what_a_command_said_is_kept_in_order_and_apart(host: Host) -> None:
-    told = answer(host, "echo a; sleep 0.1; echo W: x >&2; sleep 0.1; echo b")
-    assert (told.ok, told.stdout, told.lines) == (True, ("a", "b"), ("a", "W: x", "b"))
+    reported = answer(host, "echo a; sleep 0.1; echo W: x >&2; sleep 0.1; echo b")
+    assert (reported.ok, reported.stdout, reported.lines) == (True, ("a", "b"), ("a", "W: x", "b"))
 
 
 @pytest.mark.parametrize("error", [OSError("reset by peer"), TimeoutError("not within 30 s")])
@@ -88,24 +96,24 @@ def test_what_keeps_a_host_from_answering_is_an_answer_that_is_not_ok(
         raise error
 
     monkeypatch.setattr(asking, "run", fails)
-    told = answer(host)
-    assert not told.ok
-    assert told.lines == (told.lost,)
-    assert str(error) in told.lost
+    reported = answer(host)
+    assert not reported.ok
+    assert reported.lines == (reported.lost,)
+    assert str(error) in reported.lost
 
 
 def test_a_long_command_is_told_to_be_alive(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(host, "log", told.append)
+    reported: list[str] = []
+    monkeypatch.setattr(host, "log", reported.append)
     monkeypatch.setattr(asking, "_TOLD_S", 0.1)
     answer(host, "sleep 1")
-    assert told == []
+    assert reported == []
     answer(host, "sleep 1", what="install it")
-    assert told[0] == "install it ..."
-    assert len(told) > 2
-    said = len(told)
+    assert reported[0] == "install it ..."
+    assert len(reported) > 2
+    said = len(reported)
     gevent.sleep(0.3)
-    assert len(told) == said
+    assert len(reported) == said
 
 
 def test_as_whom_it_runs_is_said_by_the_caller_and_the_password_by_pyinfra(host: Host) -> None:

@@ -23,7 +23,7 @@ PREFIX = "/opt/pyinfra-gpu"
 )
 def test_other_packages_of_nvidia_do_not_explain_the_driver(name: str) -> None:
     host = upgraded()
-    host.told["nvidia.history"] += [logged(name, "1.0-2", when="2026-11-21T09:00:00")]
+    host.reported["nvidia.history"] += [logged(name, "1.0-2", when="2026-11-21T09:00:00")]
     found = {each.id: each for each in checked(host)["ws1"].deviations}["driver.module-differs"]
     assert found.since is not None
     assert (found.since.name, found.since.when[:10]) == ("libcuda1", "2026-11-21")
@@ -49,7 +49,7 @@ def change(name: str) -> PackageChange:
 def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
     name: str, explains: bool
 ) -> None:
-    host = proven_host(told={"kernel.modules": {KERNEL: "570.1.1"}})
+    host = proven_host(reported={"kernel.modules": {KERNEL: "570.1.1"}})
     found = judged(driver, host.spec(), host.record(), [change(name)])
     (unbuilt,) = [each for each in found if each.id == "driver.module-not-built"]
     assert (unbuilt.since is not None) is explains
@@ -57,7 +57,7 @@ def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
 
 @pytest.mark.parametrize(("name", "explains"), [("python3-yaml", False), ("python3.11", True)])
 def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains: bool) -> None:
-    host = FakeHost(told={"torch.python_problem": "No such file or directory"})
+    host = FakeHost(reported={"torch.python_problem": "No such file or directory"})
     record = host.record()
     (broken, *_) = judged(pytorch, host.spec(), record, [change(name)])
     assert (broken.since is not None) is explains
@@ -82,16 +82,16 @@ def actions(host: FakeHost) -> dict[str, str]:
 
 
 def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
-    after.told["smoke.stamp"] = before.answer()["smoke.stamp"]
+    after.reported["smoke.stamp"] = before.answer()["smoke.stamp"]
     return after
 
 
 def test_the_plan_promises_the_test_that_another_host_owes() -> None:
-    moved = FakeHost(told={"gpus.devices": FACTS["gpus.devices"]})
+    moved = FakeHost(reported={"gpus.devices": FACTS["gpus.devices"]})
     assert (
         actions(with_stamp_of(FakeHost(), moved)).get("smoke.unproven")
         == "run the smoke test, 2 ranks"
     )
-    assert actions(FakeHost(told={"smoke.stamp": None})) == {
+    assert actions(FakeHost(reported={"smoke.stamp": None})) == {
         "smoke.unproven": "run the smoke test, 2 ranks"
     }

@@ -75,7 +75,7 @@ def start(
 
 def verdicts(launchers: Launchers, folder: Path) -> dict[str, dict[str, Any]]:
     """Wait for the launchers; return host -> its verdict. No process of theirs is left."""
-    told = {}
+    reported = {}
     for name, process in launchers.items():
         try:
             process.wait(2 * _DEADLINE)
@@ -85,9 +85,9 @@ def verdicts(launchers: Launchers, folder: Path) -> dict[str, dict[str, Any]]:
         assert path.exists(), (folder / name / "output").read_text()
         found = Verdict.read(path.read_text())
         assert isinstance(found, Verdict), found
-        told[name] = found.as_json()
+        reported[name] = found.as_json()
         assert smoke_runs.processes_of(folder / name) == []
-    return told
+    return reported
 
 
 def failed(launchers: Launchers, folder: Path) -> dict[str, tuple[str, str, str]]:

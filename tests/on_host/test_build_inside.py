@@ -23,9 +23,9 @@ def test_a_real_torch_loads_all_its_libraries_and_serves_its_store_with_libuv(
     words = [sys.executable, "-I", str(program), "inside"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
     (line,) = [row for row in done.stdout.splitlines() if row.startswith(ANSWER)]
-    told = json.loads(line.removeprefix(ANSWER))
-    assert told["unloadable"] == []
-    assert told["libraries"] > 3
-    assert (told["store"], told["store_error"]) == ([UV_THREAD], None)
-    assert len(told["git_version"]) == 40
-    assert told["version"].startswith("2.")
+    reported = json.loads(line.removeprefix(ANSWER))
+    assert reported["unloadable"] == []
+    assert reported["libraries"] > 3
+    assert (reported["store"], reported["store_error"]) == ([UV_THREAD], None)
+    assert len(reported["git_version"]) == 40
+    assert reported["version"].startswith("2.")

@@ -180,5 +180,5 @@ def test_an_nvcc_that_ends_well_is_not_believed(tmp_path: Path, made: str, words
     )
     nvcc.chmod(0o755)
     result = prove_cuda(tmp_path, 120, compiler="sh", toolkit=str(tmp_path / "toolkit"))
-    told = words.replace("ROOT", str(tmp_path))
-    assert (result.returncode, last_line(result)) == (1, told)
+    reported = words.replace("ROOT", str(tmp_path))
+    assert (result.returncode, last_line(result)) == (1, reported)

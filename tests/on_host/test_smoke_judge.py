@@ -92,9 +92,9 @@ def test_a_check_waits_for_the_facts_of_all() -> None:
     # What is sound on one rank alone has not passed, and the end of the other is to blame.
     end = Judged("fail", "rank 1 was killed", 1)
     results = decide(checks, WANT, own, {0: _journal(0, "store")}, end)
-    told = [(each.status, each.detail, each.seconds) for each in complete(checks, results)]
-    assert told[0] == ("fail", "rank 1 was killed", None)
-    assert told[1] == ("skip", "not reached, S4.store failed", None)
+    reported = [(each.status, each.detail, each.seconds) for each in complete(checks, results)]
+    assert reported[0] == ("fail", "rank 1 was killed", None)
+    assert reported[1] == ("skip", "not reached, S4.store failed", None)
     both = {0: _journal(0, "store"), 1: _journal(1, "store")}
     assert [*decide(checks, WANT, own, both)] == ["S4.store"]
     results = decide(checks, WANT, own, both, end)  # nobody measured the loss, and all is over

@@ -35,8 +35,8 @@ def test_what_makes_another_run_of_it_is_removed_and_told() -> None:
     names = ["NCCL_P2P_DISABLE", "TORCH_FR_BUFFER_SIZE", "PYTHONPATH", "HOME"]
     names += ["CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES"]
     mine = dict.fromkeys(names, "x")
-    told = environment.stray(mine, "gpu")
-    assert set(told) == {*names[:3], "CUDA_VISIBLE_DEVICES"}
+    reported = environment.stray(mine, "gpu")
+    assert set(reported) == {*names[:3], "CUDA_VISIBLE_DEVICES"}
     assert "CUDA_VISIBLE_DEVICES" not in environment.stray(mine)
     clean = environment.clean(mine, "gpu")
     assert {name: clean.get(name) for name in names if clean.get(name)} == {
@@ -249,8 +249,8 @@ def test_what_the_kernel_logs_of_gpus_and_of_this_tests_processes_is_read(row: s
 
 def test_a_kernels_log_that_cannot_be_read_is_not_taken_for_an_empty_one() -> None:
     def log(*texts: str, code: int = 0) -> list[str] | None:
-        told = iter(Answer(code, text) for text in texts)
-        return host.kernel_log_since(0, lambda _: next(told))
+        reported = iter(Answer(code, text) for text in texts)
+        return host.kernel_log_since(0, lambda _: next(reported))
 
     assert log("old", "a\nb") == ["a", "b"]
     assert log("old", "") == []

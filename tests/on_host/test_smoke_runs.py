@@ -130,8 +130,8 @@ def test_this_is_noticed_and_is_no_pass(plan: str, runs: Callable[[str], Run]) -
     run, wanted = runs(plan), PLANS[plan]
     failed = run.verdict["failed"]
     assert failed is not None, run.output
-    told = failed["id"], run.code, run.verdict["status"]
-    assert told == (wanted.check, FAILED, "fail"), run.output
+    reported = failed["id"], run.code, run.verdict["status"]
+    assert reported == (wanted.check, FAILED, "fail"), run.output
     for words in wanted.words:
         assert words in failed["sentence"]
     later = [each for each in run.verdict["checks"] if wanted.check[:2] < each["id"][:2] < "S5"]

@@ -197,9 +197,13 @@ BROKEN_OFF = "urllib3.exceptions.IncompleteRead: IncompleteRead(7 bytes read, 13
 
 def messages(here: Here) -> list[dict[str, Any]]:
     """Have what is told appended to a file, and return the file's documents so far."""
-    told = here.folder / "told"
-    here.site(notify=["/bin/sh", "-c", f"cat >> {told}; env >> {told}.env; exit 7"])
-    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+    reported = here.folder / "told"
+    here.site(notify=["/bin/sh", "-c", f"cat >> {reported}; env >> {reported}.env; exit 7"])
+    return (
+        [json.loads(line) for line in reported.read_text().splitlines()]
+        if reported.exists()
+        else []
+    )
 
 
 def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here) -> None:
@@ -207,9 +211,9 @@ def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here
     here.commit(FAILS_ONCE)
     messages(here)
     document, folder = supervised(here, {"why": BROKEN_OFF}, 1)
-    first, second, third = told = messages(here)
-    assert [each["event"] for each in told] == ["failed", "resumed", "finished"]
-    assert {each["run"] for each in told} == {document["run"]}
+    first, second, third = reported = messages(here)
+    assert [each["event"] for each in reported] == ["failed", "resumed", "finished"]
+    assert {each["run"] for each in reported} == {document["run"]}
     assert first["attempts"][0] | {"cause": "download-broke-off", "exit": 1} == first["attempts"][0]
     assert "retry 1 of 1 after download-broke-off" in first["waits"]
     assert first["why"].startswith("A server broke off a download")
@@ -273,8 +277,8 @@ def test_a_log_has_each_line_with_its_time_and_stays_small_whatever_is_printed(h
     assert all(path.stat().st_size <= 64 << 10 for path in files)
     lines = [line for path in files for line in path.read_text().splitlines()]
     assert all(line[10] == "T" and line[23:25] == "Z " for line in lines)
-    told = [line[25:] for line in lines]
-    assert told[-2001:] == [*(f"line {n:04}" for n in range(2000)), "no end"]
+    reported = [line[25:] for line in lines]
+    assert reported[-2001:] == [*(f"line {n:04}" for n in range(2000)), "no end"]
     here.site(log_mib=1)
     _, folder = supervised(here, {"a": 1})
     begin = (folder / "attempts/1/rank0.log").read_text().splitlines()[:5]

@@ -144,8 +144,8 @@ def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) in (10, 20, 30)
     assert [*losses(train, whole)] == [1, 10, 20, 30, 40]
     assert losses(train, name) == losses(train, whole)
-    told = map(json.loads, train.host.run(f"cat {TOLD}").stdout.splitlines())
-    events = [(each["event"], len(each["attempts"])) for each in told if each["run"] == name]
+    reported = map(json.loads, train.host.run(f"cat {TOLD}").stdout.splitlines())
+    events = [(each["event"], len(each["attempts"])) for each in reported if each["run"] == name]
     assert events == [("resumed", 2), ("finished", 2)]
 
 

@@ -87,6 +87,6 @@ def test_a_failed_attempt_leaves_nothing_for_the_next_one_and_holds_nothing(
     assert train.locks() == []
     assert "retry 1 of 2 after download-broke-off" in waits
     run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
-    told = [(each["outcome"], each["cause"]) for each in run["attempts"]]
-    assert told == [("failed", "download-broke-off"), ("finished", None)]
+    reported = [(each["outcome"], each["cause"]) for each in run["attempts"]]
+    assert reported == [("failed", "download-broke-off"), ("finished", None)]
     assert train.left() == []

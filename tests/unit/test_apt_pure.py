@@ -252,9 +252,9 @@ def test_of_all_that_apt_prints_what_says_why_is_told(printed: str) -> None:
     assert PRINTED[printed] in apt.why(answer)
 
 
-@pytest.mark.parametrize(("wait_s", "told"), [(90, 90), (0, 1)])
+@pytest.mark.parametrize(("wait_s", "reported"), [(90, 90), (0, 1)])
 def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
-    wait_s: int, told: int
+    wait_s: int, reported: int
 ) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
     lines = [
@@ -267,6 +267,6 @@ def test_transactions_do_what_was_judged_wait_for_the_lock_and_restart_nothing(
     command = apt.guarded(words, parse(lines))
     # What may be done, and what of it is on hold again when it ends.
     assert f" 'libcuda1 {V}\nnvidia-dkms -\n' libcuda1:i386 env " in command
-    assert f"-o DPkg::Lock::Timeout={told} " in command
+    assert f"-o DPkg::Lock::Timeout={reported} " in command
     assert "NEEDRESTART_SUSPEND=1 apt-get " in command
     assert ("--force-confmiss" in command) is bool(wait_s)

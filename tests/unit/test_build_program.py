@@ -441,7 +441,7 @@ def test_a_library_that_lacks_a_symbol_cannot_be_loaded_though_nobody_calls_it(
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=known, capture_output=True, text=True
     )
-    told = json.loads(done.stdout)
-    ((path, why),) = told["unloadable"]
-    assert (told["libraries"], path) == (2, "liblacks.so.1")
+    reported = json.loads(done.stdout)
+    ((path, why),) = reported["unloadable"]
+    assert (reported["libraries"], path) == (2, "liblacks.so.1")
     assert "undefined symbol: g" in why

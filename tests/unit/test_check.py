@@ -105,10 +105,10 @@ def test_of_several_hosts_the_worst_decides(found: list[Verdict], code: int) -> 
 
 def test_what_programs_read() -> None:
     stopped = host("gpu1", stage("preflight", STOP), RESTART)
-    told = stopped.as_json()
-    assert told["not_checked"][:2] == ["packages", "layout"]
+    reported = stopped.as_json()
+    assert reported["not_checked"][:2] == ["packages", "layout"]
     assert stopped.findings[0].next_run == "stops here: check seating and power"
-    assert told["deviations"][1] == {
+    assert reported["deviations"][1] == {
         "id": "driver.module-differs",
         "found": "driver.module-differs is wrong",
         "expected": "driver.module-differs is right",
@@ -151,8 +151,10 @@ def test_who_keeps_a_host_from_its_restart_is_named(users: object, reason: str) 
 def test_the_smoke_test_says_whether_it_stands_for_what_is_installed(
     stages: tuple[StageJudgement, ...], current: bool
 ) -> None:
-    told = host("gpu1", *stages, smoke=verdicts.explained(verdicts.document())).as_json()["smoke"]
-    assert (told["status"], told["current"]) == ("pass", current)
+    reported = host("gpu1", *stages, smoke=verdicts.explained(verdicts.document())).as_json()[
+        "smoke"
+    ]
+    assert (reported["status"], reported["current"]) == ("pass", current)
     unread = host("gpu1", *stages, smoke=Unknown("it is too long")).as_json()["smoke"]
     assert unread == {"unknown": "it is too long"}
 
@@ -232,8 +234,8 @@ def test_outside_the_projects_folder_nothing_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = run(Request(inventory="inventories/lab.py"))
-    assert (told.exit_code, "deploy.py" in told.reasons[0]) == (1, True)
+    reported = run(Request(inventory="inventories/lab.py"))
+    assert (reported.exit_code, "deploy.py" in reported.reasons[0]) == (1, True)
 
 
 @pytest.fixture
@@ -247,9 +249,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def inventory(home: Path, *names: str, port: int | None = None, **data: Any) -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = int(server.getsockname()[1])
-    told = {"ssh_hostname": "127.0.0.1", "ssh_port": port or free, "stack": "cpu-torch2.13", **data}
+    reported = {
+        "ssh_hostname": "127.0.0.1",
+        "ssh_port": port or free,
+        "stack": "cpu-torch2.13",
+        **data,
+    }
     path = home / "fleet.py"
-    path.write_text(f"gpu = {[(name, told) for name in names]}\n")
+    path.write_text(f"gpu = {[(name, reported) for name in names]}\n")
     return str(path)
 
 
@@ -271,8 +278,12 @@ def test_what_cannot_be_told_is_exit_code_1_and_a_sentence(
     assert cli.main(["check", *words_typed]) == 1
     assert words in " ".join(capsys.readouterr().out.split())
     assert cli.main(["check", *words_typed, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema_version"], told["verdict"], told["exit_code"]) == (1, "unknown", 1)
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["schema_version"], reported["verdict"], reported["exit_code"]) == (
+        1,
+        "unknown",
+        1,
+    )
 
 
 @pytest.mark.parametrize("words", [["check"], ["check", "x", "--nonsense"], ["report", "x"], []])
@@ -331,9 +342,9 @@ def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
         return Unanswered(reason="could not be reached: x", unreachable=True)
 
     monkeypatch.setattr(running, "answer", broken)
-    told = {e.name: e for e in run(Request(inventory=inventory(home, "odd", "dead1"))).hosts}
-    assert "RecursionError" in str(told["odd"].reason)
-    assert told["dead1"].reason == "could not be reached: x"
+    reported = {e.name: e for e in run(Request(inventory=inventory(home, "odd", "dead1"))).hosts}
+    assert "RecursionError" in str(reported["odd"].reason)
+    assert reported["dead1"].reason == "could not be reached: x"
 
 
 def test_a_closed_output_is_no_traceback(tmp_path: Path) -> None:

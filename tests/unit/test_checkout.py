@@ -300,7 +300,7 @@ INCOMPLETE: list[tuple[dict[str, Any], str]] = [
 def test_what_is_not_complete_is_found(changes: dict[str, Any], found: str) -> None:
     data = {key: value for key, value in changes.items() if "." not in key}
     lists = {key: value for key, value in changes.items() if key == SUBMODULES}
-    host = FakeHost(data={**DATA, **data}, told={**lists, LFS: changes.get(LFS)})
+    host = FakeHost(data={**DATA, **data}, reported={**lists, LFS: changes.get(LFS)})
     judged = training.judge(host.spec(), host.record())
     assert [f"{each.effect} {each.found}" for each in judged] == [found] * bool(found)
 

@@ -148,7 +148,7 @@ def kept(**changes: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "changes", "told"),
+    ("text", "changes", "reported"),
     [
         (None, {}, "never tried on this host"),
         (Unknown("no permission"), {}, "the proof cannot be read (no permission)"),
@@ -161,7 +161,9 @@ def kept(**changes: object) -> str:
     ],
 )
 def test_a_proof_holds_for_its_state_and_what_changed_since_is_named(
-    text: str | Unknown | None, changes: dict[str, object], told: str | None
+    text: str | Unknown | None, changes: dict[str, object], reported: str | None
 ) -> None:
     said = outdated(text, {**BEFORE, **changes})
-    assert said == (f"{told} since the last proof" if told and "changed" in told else told)
+    assert said == (
+        f"{reported} since the last proof" if reported and "changed" in reported else reported
+    )

@@ -38,7 +38,7 @@ def judged(host: GpuHost) -> list[Finding]:
     return judge(host.spec(), host.record())
 
 
-def told(host: GpuHost) -> list[str]:
+def reported(host: GpuHost) -> list[str]:
     """Return each finding's id without its stage, and its effect where it is no repair."""
     return [
         f"{each.id.removeprefix('driver.')}{'' if each.effect == 'repair' else ' ' + each.effect}"
@@ -50,7 +50,7 @@ def changed(data: dict[str, Any] | None = None, **changes: Any) -> GpuHost:
     """Return a host of which facts, by PART.FIELD, or fields of `GpuHost` are otherwise."""
     facts = {key: value for key, value in changes.items() if "." in key}
     more = {key: value for key, value in changes.items() if "." not in key}
-    return GpuHost(data={**GpuHost().data, **(data or {})}, told=facts, **more)
+    return GpuHost(data={**GpuHost().data, **(data or {})}, reported=facts, **more)
 
 
 def rows(version: str = VERSION, held: str = "1", **other: str) -> list[str]:
@@ -220,7 +220,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_each_deviation_and_its_near_miss(name: str) -> None:
     expected, changes = CASES[name]
     host = changed(**changes)
-    assert told(host) == expected
+    assert reported(host) == expected
     for each in judged(host):
         assert each.found and each.action and each.found != each.expected
         assert not {"None", "True", "False"} & set(re.findall(r"[A-Z]\w+", each.found))
@@ -239,7 +239,7 @@ def test_a_plan_says_what_follows_on_another_driver(data: dict[str, str], then: 
 
 
 def test_a_fresh_host_lacks_everything_and_says_so_in_order() -> None:
-    assert told(bare_gpu_host()) == [
+    assert reported(bare_gpu_host()) == [
         *("keyring-replaced", "pins-differ", "pins-differ", "blacklist-differs"),
         *("source-differs", "not-installed", "headers-missing"),
         "module-differs restart",
@@ -263,7 +263,7 @@ def test_somebody_elses_driver_is_judged_and_never_acted_upon(name: str) -> None
     fatal = [f"{each.split()[0]} report" for each in expected]
     theirs = ("closed",) if "proprietary" in name else ("module-differs", "closed")
     fatal = [each for each in fatal if each.startswith(theirs)]
-    assert told(present(**changes)) == fatal
+    assert reported(present(**changes)) == fatal
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_apt_is_asked_for_every_package_by_name_and_to_remove_what_is_anothers()
     assert {"nvidia-kernel-dkms-", f"nvidia-kernel-open-dkms={VERSION}-*"} <= set(asked)
     other = changed(**of(*rows(NEXT), f"libnvidia-compute-595 {NEXT}-1 1 1"))
     assert {"libnvidia-compute-595-", "libcuda1"} <= set(requests(other.spec(), other.record()))
-    other = ubuntu(told=NEWER_KERNEL)  # what has its own version is asked for without one
+    other = ubuntu(reported=NEWER_KERNEL)  # what has its own version is asked for without one
     both = {f"{MODULES}{NOBLE_NEXT}", f"nvidia-utils-580-server={SIGNED}-*"}
     assert both <= set(requests(other.spec(), other.record()))
     bare = bare_gpu_host()
@@ -319,7 +319,7 @@ REPOSITORIES: dict[str, tuple[dict[str, object], dict[str, list[str]], str]] = {
 def test_the_repository_is_that_of_the_hosts_own_release(name: str) -> None:
     data, lists, expected = REPOSITORIES[name]
     kept = {**GpuHost().data, **data}
-    host = GpuHost(data={k: v for k, v in kept.items() if v is not None}, told=lists)
+    host = GpuHost(data={k: v for k, v in kept.items() if v is not None}, reported=lists)
     source = repository(host.spec(), host.record())
     assert (source if isinstance(source, str) else source.url).startswith(expected)
 
@@ -344,7 +344,7 @@ def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(
 ) -> None:
     own = str(GpuHost().record().system.boot_id)
     kept = kept.replace("{own}", own) if kept else None
-    (found,) = judged(GpuHost(told={**NOUVEAU, "power.reboots": kept}))
+    (found,) = judged(GpuHost(reported={**NOUVEAU, "power.reboots": kept}))
     assert (found.acts, found.stops) == (again, not again)
     assert ("did not help, so none follows" in found.action) is not again
 
@@ -364,26 +364,26 @@ OWN: dict[str, tuple[GpuHost, list[str]]] = {
     ),
     "what has a version of its own": (
         ubuntu(
-            told={
+            reported={
                 "nvidia.packages": [*signed_rows(NOBLE_KERNEL), "nvidia-modprobe 570.133.07-1 0 1"],
             },
         ),
         [],
     ),
     "no module for the running kernel": (
-        ubuntu(told={"nvidia.packages": signed_rows()}), ["not-installed"],
+        ubuntu(reported={"nvidia.packages": signed_rows()}), ["not-installed"],
     ),
     "no module for the next kernel": (
-        ubuntu(told=NEWER_KERNEL), ["not-installed", "module-not-built"],
+        ubuntu(reported=NEWER_KERNEL), ["not-installed", "module-not-built"],
     ),
-    "a module's file is gone": (ubuntu(told={"driver.on_disk": None}), ["module-not-built"]),
+    "a module's file is gone": (ubuntu(reported={"driver.on_disk": None}), ["module-not-built"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_each_deviation_of_ubuntus_own_driver_and_its_near_miss(name: str) -> None:
     host, expected = OWN[name]
-    assert [each.partition(" ")[0] for each in told(host)] == expected
+    assert [each.partition(" ")[0] for each in reported(host)] == expected
 
 
 def stops(host: GpuHost) -> list[str]:
@@ -393,15 +393,15 @@ def stops(host: GpuHost) -> list[str]:
 
 def test_secure_boot_without_a_key_does_not_stop_what_ubuntu_signed() -> None:
     gone = {"driver.loaded": None, "driver.on_disk": None, "system.secure_boot": True}
-    assert stops(ubuntu(told={**gone, "nvidia.packages": []})) == []
+    assert stops(ubuntu(reported={**gone, "nvidia.packages": []})) == []
 
 
 def test_an_archive_without_the_branch_is_refused_with_the_way_out() -> None:
     bare: dict[str, object] = {"nvidia.packages": []}
-    (said,) = stops(ubuntu(told=bare, data={"stack": "r595-cu132"}))
+    (said,) = stops(ubuntu(reported=bare, data={"stack": "r595-cu132"}))
     assert said.startswith("driver_source = 'distribution' offers branch 535 and 570 and 580")
     assert said.endswith("driver_source = 'nvidia'")
-    (said,) = stops(ubuntu(told={**bare, **DEBIAN}))
+    (said,) = stops(ubuntu(reported={**bare, **DEBIAN}))
     assert "no packages of driver branch 580 with open modules are known for Debian 12" in said
     assert "declare `driver_source = 'nvidia'`" in said
 
@@ -419,7 +419,7 @@ OTHER = MODULES.replace("-server", "")
     ],
 )
 def test_another_drivers_packages_are_left_to_a_person(row: str | None, name: str | None) -> None:
-    host = ubuntu(told={"nvidia.packages": [row]} if row else {})
+    host = ubuntu(reported={"nvidia.packages": [row]} if row else {})
     found = [each for each in stops(host) if "of another driver" in each]
     assert bool(found) is (name is not None)
     if name:

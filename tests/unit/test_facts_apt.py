@@ -102,9 +102,9 @@ def test_a_change_tells_the_versions_before_and_after(text: str) -> None:
 
 def test_who_did_it_and_how_is_told_without_a_password() -> None:
     by = "Commandline: apt -o Proxy=http://u:pw@h/ install a|b\nRequested-By: alice (1000)\n"
-    (told,) = apt.changes(f"{WHEN}{by}Install: dkms:amd64 (3)\n".encode(), "amd64")
+    (reported,) = apt.changes(f"{WHEN}{by}Install: dkms:amd64 (3)\n".encode(), "amd64")
     expected = ("apt -o Proxy=http://u:***@h/ install a|b", "alice (1000)")
-    assert (told["command"], told["by"]) == expected
+    assert (reported["command"], reported["by"]) == expected
 
 
 DAMAGED = (

@@ -28,9 +28,9 @@ PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
 
 
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
-    told = json.loads(ANSWERED)
-    told.pop("smoke.stamp")
-    lines = ["pyinfra-gpu-probe 1", json.dumps(told), "pyinfra-gpu-probe end"]
+    reported = json.loads(ANSWERED)
+    reported.pop("smoke.stamp")
+    lines = ["pyinfra-gpu-probe 1", json.dumps(reported), "pyinfra-gpu-probe end"]
     data = json.loads(json.dumps(parse(lines), default=lambda thing: thing.to_json()))
     assert data["driver"]["loaded"] == "580.95.05"
     assert data["gpus"]["devices"][0]["bar1"] is True
@@ -47,12 +47,16 @@ def asked(**data: object) -> dict[str, Any]:
 
 def test_a_request_asks_what_the_stages_of_a_host_need() -> None:
     training = {"training_repo": "https://example.org/x.git", "training_commit": "a" * 40}
-    told = asked(owner="alice", training_requirements="sub/requirements.txt", **training)
-    assert (told["owner"], told["packages"], told["nvidia"]) == ("alice", ("git",), False)
-    assert told["requirements"] == f"{PATHS.training}/sub/requirements.txt"
-    assert told["seconds"] == 50  # of sixty: some are for the way there and back
-    assert {PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.venv} <= {*told["entries"]}
-    assert not {*system_files.ALL, *files.ALL} & {*told["entries"]}
+    reported = asked(owner="alice", training_requirements="sub/requirements.txt", **training)
+    assert (reported["owner"], reported["packages"], reported["nvidia"]) == (
+        "alice",
+        ("git",),
+        False,
+    )
+    assert reported["requirements"] == f"{PATHS.training}/sub/requirements.txt"
+    assert reported["seconds"] == 50  # of sixty: some are for the way there and back
+    assert {PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.venv} <= {*reported["entries"]}
+    assert not {*system_files.ALL, *files.ALL} & {*reported["entries"]}
     alone = asked(privilege="none", pytorch_python="/usr/bin/python3.12")
     assert (alone["training"], alone["requirements"]) == ("", "")
     assert (alone["owner"], alone["python"]) == ("-", "/usr/bin/python3.12")
@@ -60,10 +64,17 @@ def test_a_request_asks_what_the_stages_of_a_host_need() -> None:
 
 def test_a_request_with_gpus_asks_for_driver_and_toolkit() -> None:
     data = {"gpu_model": "RTX 5090", "gpu_count": 2, "host_compiler": "gcc-13"}
-    told = asked_by(resolve(data, "ws1"))
-    assert (told["nvidia"], told["cuda_release"], told["compiler"]) == (True, "13.0", "gcc-13")
-    assert (told["cuda_proof"], told["libcuda_proof"]) == (PATHS.cuda_proof, PATHS.libcuda_proof)
-    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= {*told["entries"]}
+    reported = asked_by(resolve(data, "ws1"))
+    assert (reported["nvidia"], reported["cuda_release"], reported["compiler"]) == (
+        True,
+        "13.0",
+        "gcc-13",
+    )
+    assert (reported["cuda_proof"], reported["libcuda_proof"]) == (
+        PATHS.cuda_proof,
+        PATHS.libcuda_proof,
+    )
+    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= {*reported["entries"]}
 
 
 def test_the_program_carries_every_value_as_it_is(tmp_path: Path) -> None:
@@ -71,8 +82,8 @@ def test_the_program_carries_every_value_as_it_is(tmp_path: Path) -> None:
     Path(prefix, "env").mkdir(parents=True)
     Path(prefix, "env/training.env").write_text("A=1\n")
     text = probe_program("look", asked_of(Paths(prefix=prefix, name="training")))
-    told = {"input": text, "capture_output": True, "text": True, "check": True}
-    done = subprocess.run(["sh", "-c", COMMAND], **told)  # type: ignore[call-overload]
+    reported = {"input": text, "capture_output": True, "text": True, "check": True}
+    done = subprocess.run(["sh", "-c", COMMAND], **reported)  # type: ignore[call-overload]
     entry = parse(done.stdout.splitlines()).layout.entry(f"{prefix}/env/training.env")
     assert entry.kind == "file"  # type: ignore[union-attr]
 

@@ -27,8 +27,8 @@ LAB = [f"ws{number}.lab.example" for number in range(1, 101)]
 )
 def test_names_are_natural_ranges(names: list[str], words: str | None) -> None:
     shuffled = random.Random(7).sample(names, len(names))
-    told = brief(shuffled)
-    assert all(name in told for name in names) if words is None else told == words
+    reported = brief(shuffled)
+    assert all(name in reported for name in names) if words is None else reported == words
 
 
 def test_gpu2_comes_before_gpu10() -> None:

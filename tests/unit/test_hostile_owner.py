@@ -57,7 +57,7 @@ def deploy(made: Place, seen: Record | None = None) -> list[str]:
     + seen: what a look has brought, where there was one; else it is looked at here
     """
     wanted = made.spec()
-    told = []
+    reported = []
     commands = [(directories(wanted, seen or made.look()), "")]
     commands += [(write.command(each, as_root(wanted)), write.sent(each)) for each in writes(made)]
     uses = ("files/root_only.sh", "files/set_aside.sh")
@@ -65,8 +65,8 @@ def deploy(made: Place, seen: Record | None = None) -> list[str]:
     for command, text in commands:
         done = made.run(command, text)
         if done.returncode:
-            told.append(done.stderr)
-    return told
+            reported.append(done.stderr)
+    return reported
 
 
 def harmless(made: Place, before: list[tuple[object, ...]]) -> None:
@@ -183,8 +183,8 @@ def test_who_holds_the_lock_is_told(place: Place) -> None:
         done = place.run(steps.locked("id -u", str(lock), "1", 1))
         holder.communicate(b"\n")
     assert (done.returncode, done.stdout) == (75, "")
-    told = done.stderr.splitlines()[-1]
-    assert told.startswith(f"{steps._HELD}{lock} is held by pid {holder.pid} flock")
+    reported = done.stderr.splitlines()[-1]
+    assert reported.startswith(f"{steps._HELD}{lock} is held by pid {holder.pid} flock")
     done = place.run(steps.locked("id -u", str(lock), "1", 1))
     assert (done.returncode, done.stdout) == (0, "0\n")
 

@@ -122,8 +122,8 @@ def test_whatever_a_host_says_is_escaped() -> None:
         )
         for number, smoke in enumerate((explained(document), explained(document, known)))
     )
-    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=hosts, reasons=(EVIL,))
-    text = page(told)
+    reported = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=hosts, reasons=(EVIL,))
+    text = page(reported)
     assert "<script" not in text
     assert text.count("&lt;script&gt;") > 40
 
@@ -146,8 +146,8 @@ def test_the_worst_hosts_are_on_top_with_their_links_and_rehearsals_are_called_s
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where the page goes; the check has been made, and owes a restart."""
-    told = answer(host("gpu1", RESTART))
-    monkeypatch.setattr(page_module, "run", lambda *arguments: told)
+    reported = answer(host("gpu1", RESTART))
+    monkeypatch.setattr(page_module, "run", lambda *arguments: reported)
     return tmp_path / "report.html"
 
 

@@ -23,7 +23,7 @@ SAID: dict[str, tuple[list[str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_a_login_shell_said_is_told_with_what_helps(name: str) -> None:
-    said, told = SAID[name]
+    said, reported = SAID[name]
     sentence = _why(said)
-    assert [part for part in told if part not in sentence] == []
+    assert [part for part in reported if part not in sentence] == []
     assert "\n" not in sentence

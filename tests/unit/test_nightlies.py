@@ -59,8 +59,8 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly
 
     said: list[str] = []
     for name in ("failed", "given_up"):
-        told = lambda *given: bool(said.append(given[-1]))  # noqa: E731
-        monkeypatch.setattr(torch_install, name, told)
+        reported = lambda *given: bool(said.append(given[-1]))  # noqa: E731
+        monkeypatch.setattr(torch_install, name, reported)
     monkeypatch.setattr(torch_install, "as_owner", lambda spec, record: NOBODY)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     served = tmp_path / "wheels"

@@ -112,8 +112,8 @@ def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
     allowed: str, rows: tuple[str, ...], code: int, desk: Desk
 ) -> None:
     version, *about = rows
-    told = f"VERSION {version}", "APT::Architecture=amd64", "Dir=/", "", *about, ""
-    (desk.root / "about").write_text("\n".join(told))
+    reported = f"VERSION {version}", "APT::Architecture=amd64", "Dir=/", "", *about, ""
+    (desk.root / "about").write_text("\n".join(reported))
     apt = desk.tool("apt", AS_APT)
     done = desk.run("transaction.sh", on_host.text("packages/apt/guard.sh"), allowed, "", str(apt))
     assert (done.returncode, bool(done.stderr)) == (code, bool(code))
@@ -145,7 +145,7 @@ HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 471
 
 
 @pytest.mark.parametrize(
-    ("script", "seconds", "told"),
+    ("script", "seconds", "reported"),
     [
         ('echo "$LC_ALL $1"; echo oops >&2; exit 100', 10, ("C update\noops\n", 100, 1)),
         (f"[ -e free ] || {{ >free; echo '{HELD}' >&2; exit 1; }}; echo x", 9, ("x\n", 0, 2)),
@@ -155,11 +155,11 @@ HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 471
     ids=["it fails", "another fetches the lists", "at once", "for too long"],
 )
 def test_another_fetch_of_the_lists_is_waited_for_as_long_as_declared(
-    script: str, seconds: int, told: tuple[str, int, int], desk: Desk
+    script: str, seconds: int, reported: tuple[str, int, int], desk: Desk
 ) -> None:
     fetch = desk.tool("fetch", f"echo x >>calls\n{script}")
     done = desk.run("update.sh", str(seconds), str(fetch), "update")
-    assert (done.stdout, done.returncode, len(desk.calls)) == told
+    assert (done.stdout, done.returncode, len(desk.calls)) == reported
 
 
 # --- what an interrupted installation left
@@ -246,8 +246,8 @@ def test_what_dkms_has_half_built_is_forgotten_where_a_package_cannot_be_set_up(
 ) -> None:
     """Else its `remove` passes over it, and its `add` says each time that it is there already."""
     half, kept = modules(desk)
-    told = finished(desk, "iF |dkms=1", configured=1, dkms="nvidia/580.1: added")
-    assert told == ([CONFIGURE, CONFIGURE], True)
+    reported = finished(desk, "iF |dkms=1", configured=1, dkms="nvidia/580.1: added")
+    assert reported == ([CONFIGURE, CONFIGURE], True)
     assert not half.parent.exists()
     assert all(file.exists() for file in kept)
 
@@ -265,6 +265,6 @@ def test_what_dkms_has_built_stays_and_all_where_packages_are_set_up_or_it_is_no
     desk: Desk, configured: int, dkms: str | None
 ) -> None:
     half, _ = modules(desk)
-    told = finished(desk, "iU |git=1", configured=configured, dkms=dkms)
-    assert told == ([CONFIGURE], bool(configured))
+    reported = finished(desk, "iU |git=1", configured=configured, dkms=dkms)
+    assert reported == ([CONFIGURE], bool(configured))
     assert half.exists()

@@ -198,13 +198,13 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("driver_branch = 580 is too old for NVIDIA's repository for debian 13", "'r595-cu132'"),
     ),
     "a Python that is not there": (
-        bare_gpu_host(data={"pytorch_python": "python3.13"}, told={"torch.python": None}),
+        bare_gpu_host(data={"pytorch_python": "python3.13"}, reported={"torch.python": None}),
         ("there is no /usr/bin/python3.13", "declare `pytorch_python = 'python3'`, which is 3.1"),
     ),
     "a Python that cannot be downloaded": (
         bare_gpu_host(
             data={"pytorch_python": "3.13", "pytorch_wheels": "/srv/wheels"},
-            told={"torch.python": None},
+            reported={"torch.python": None},
         ),
         ("there is no /usr/bin/python3.13", "give a mirror as `pytorch_python_url`"),
     ),
@@ -257,14 +257,14 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
 
 def test_a_tmp_from_which_nothing_can_be_loaded_is_told_where_something_would_be() -> None:
     noexec = {"storage.noexec": "/tmp"}
-    for data, told in (
+    for data, reported in (
         ({}, "preflight.mount-unfit report"),
         ({"environment_variables": {"TMPDIR": "/scratch"}}, ""),
         ({"environment_dynamo": False}, ""),
     ):
-        host = proven_host(data=data, told=noexec)
+        host = proven_host(data=data, reported=noexec)
         found = preflight.judge(host.spec(), host.record())
-        assert " ".join(f"{each.id} {each.effect}" for each in found) == told
+        assert " ".join(f"{each.id} {each.effect}" for each in found) == reported
         assert not any(each.stops for each in found)
 
 
@@ -297,7 +297,7 @@ def test_which_sources_carry_drivers(uri: str, carries: bool) -> None:
 
 def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
     host = bare_gpu_host(
-        told={
+        reported={
             "system.secure_boot": True,
             **system("Ubuntu 24.04", "24.04", "ubuntu"),
         },
@@ -311,9 +311,9 @@ def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
     ("changes", "loaded"),
     [
         ({}, VERSION),
-        ({"told": {"driver.on_disk": "580.105.08"}}, None),
-        ({"told": {"nvidia.packages": MIXED}}, None),
-        ({"data": {"driver_source": "present"}, "told": {"nvidia.packages": MIXED}}, VERSION),
+        ({"reported": {"driver.on_disk": "580.105.08"}}, None),
+        ({"reported": {"nvidia.packages": MIXED}}, None),
+        ({"data": {"driver_source": "present"}, "reported": {"nvidia.packages": MIXED}}, VERSION),
     ],
 )
 def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str | None) -> None:
@@ -322,9 +322,9 @@ def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str |
 
 
 def test_the_compiler_counts_only_for_a_toolkit() -> None:
-    host = proven_host(data={"cuda_toolkit": False}, told={"cuda.gcc": "16.1.0"})
+    host = proven_host(data={"cuda_toolkit": False}, reported={"cuda.gcc": "16.1.0"})
     assert said(host) == []
-    host = proven_host(told={"cuda.gcc": "16.1.0"})
+    host = proven_host(reported={"cuda.gcc": "16.1.0"})
     (found,) = preflight.judge(host.spec(), host.record())
     assert found.packages == ("gcc",)  # the log says since when
 

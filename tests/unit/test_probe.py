@@ -201,7 +201,7 @@ def no_kernels(tree: Tree) -> None:
         file.unlink()
 
 
-def rules(image: int, ours: int, told: str) -> Row:
+def rules(image: int, ours: int, reported: str) -> Row:
     """Our rules of modprobe's, and the initramfs, by the times that they are of."""
     changes = [
         put("etc/modprobe.d/pyinfra-gpu-nvidia.conf", "x"),
@@ -211,7 +211,7 @@ def rules(image: int, ours: int, told: str) -> Row:
         times("etc/modprobe.d/pyinfra-gpu-nvidia.conf", ours),
         times(f"boot/initrd.img-{RUNNING}", 1),
     ]
-    return Row(f"an initramfs of {image}, rules of {ours}", changes, {"kernel.initramfs": told})
+    return Row(f"an initramfs of {image}, rules of {ours}", changes, {"kernel.initramfs": reported})
 
 
 def mokutil(said: str, enrolled: object) -> Row:
@@ -220,18 +220,18 @@ def mokutil(said: str, enrolled: object) -> Row:
     return Row(f"mokutil says {said}", changes, {"driver.mok": enrolled})
 
 
-def seen(noted: dict[str, str], *told: str) -> Row:
+def seen(noted: dict[str, str], *reported: str) -> Row:
     changes = [gone("run/systemd/sessions/3"), with_(session, "c1", **{**PERSON, **noted})]
     changes.append(with_(session, "c1.ref", TTY="pts/9", **PERSON))
-    return Row(f"session {noted}", changes, {"power.sessions": told})
+    return Row(f"session {noted}", changes, {"power.sessions": reported})
 
 
-def blocks(changes: dict[str, str], *told: str) -> Row:
+def blocks(changes: dict[str, str], *reported: str) -> Row:
     noted = {"WHAT": "shutdown", "MODE": "block", "WHO": "job", "WHY": "nightly dump", **changes}
     return Row(
         f"inhibitor {changes}",
         [with_(inhibitor, "1", **noted), with_(inhibitor, "1.ref", **noted)],
-        {"power.inhibitors": told},
+        {"power.inhibitors": reported},
     )
 
 
@@ -253,7 +253,7 @@ class Row:
 
     name: str
     changes: list[Change]
-    told: dict[str, Any]
+    reported: dict[str, Any]
     also: dict[str, Any] = field(default_factory=dict)
 
 
@@ -591,7 +591,7 @@ def test_the_look_tells(row: Row, tmp_path: Path) -> None:
         change(tree)
     output = look(tree, **row.also)
     assert "s3cret" not in str(output.to_json())
-    for name, expected in row.told.items():
+    for name, expected in row.reported.items():
         if name == "packages of nvidia":
             assert [each.name for each in output.nvidia.packages] == expected  # type: ignore[union-attr]
             continue

@@ -41,8 +41,8 @@ def test_a_package_is_complete_or_not_or_not_there(gpu_host: Tree, state: str) -
     status(gpu_host, text)
     expected = STATES[state]
     record = look(gpu_host, packages=("libcuda1",))
-    told = [(each.version, each.held, each.complete) for each in record.nvidia.packages]  # type: ignore[union-attr]
-    assert told == ([("1:580-1", *expected)] if expected else [])
+    reported = [(each.version, each.held, each.complete) for each in record.nvidia.packages]  # type: ignore[union-attr]
+    assert reported == ([("1:580-1", *expected)] if expected else [])
     assert record.packages.half_configured == (
         ("libcuda1",) if expected and not expected[1] else ()
     )

@@ -117,21 +117,21 @@ def answered(how: str, *parts: str) -> dict[str, str]:
     words = [sys.executable, "-c", PARTS, how, *parts]
     more = {**os.environ, "PYTHONPATH": str(PROJECT)}
     done = subprocess.run(words, env=more, capture_output=True, text=True, check=True)
-    told: dict[str, str] = json.loads(done.stdout)
-    return told
+    reported: dict[str, str] = json.loads(done.stdout)
+    return reported
 
 
 def test_a_part_that_hangs_tells_what_it_knew_and_the_others_are_told() -> None:
     late = f'{{"?":"{LATE}"}}'
-    told = answered("plain", "hangs", "tells")
-    assert told == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
+    reported = answered("plain", "hangs", "tells")
+    assert reported == {"a.b": "1", "a.c": late, "b.d": late, "c.d": '"x"'}
 
 
 def test_a_part_that_dies_is_not_told_and_one_that_floods_is_cut() -> None:
-    told = answered("plain", "dies", "floods")
+    reported = answered("plain", "dies", "floods")
     early = '{"?":"the look at it ended too early"}'
-    assert told["dies.now"] == told["floods.4999"] == early
-    assert sum(each != early for each in told.values()) < 1200
+    assert reported["dies.now"] == reported["floods.4999"] == early
+    assert sum(each != early for each in reported.values()) < 1200
 
 
 def test_of_a_process_only_the_keys_of_its_table_are_taken() -> None:

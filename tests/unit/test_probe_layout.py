@@ -106,13 +106,13 @@ MOUNTS: list[tuple[str, dict[str, object], tuple[str | None, str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("mounts", "asked", "told"), MOUNTS)
+@pytest.mark.parametrize(("mounts", "asked", "reported"), MOUNTS)
 def test_how_what_is_written_to_is_mounted(
-    tree: Tree, mounts: str, asked: dict[str, object], told: tuple[str | None, ...]
+    tree: Tree, mounts: str, asked: dict[str, object], reported: tuple[str | None, ...]
 ) -> None:
     base = str(tree.base)
     write(tree.root / "proc/self/mounts", mounts.replace("{base}", base))
     given = {k: v.replace("{base}", base) if isinstance(v, str) else v for k, v in asked.items()}
     found = tree.look(**given).storage
-    expected = tuple(each and each.replace("{base}", base) for each in told)
+    expected = tuple(each and each.replace("{base}", base) for each in reported)
     assert (found.readonly, found.noexec) == expected

@@ -31,7 +31,7 @@ def test_changes_are_told_as_git_status_tells_them(tree: Tree) -> None:
     write(folder / "logs/run.log", "")
     write(folder / "new\nline", "")
     Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9")).write_text("")
-    told = (
+    reported = (
         "AM added.py",
         "R  old name.py -> new name.py",
         " D requirements.txt",
@@ -41,12 +41,12 @@ def test_changes_are_told_as_git_status_tells_them(tree: Tree) -> None:
         r'?? "new\nline"',
     )
     training = tree.look().training
-    assert (training.dirty, training.dirty_count) == (told, 7)
+    assert (training.dirty, training.dirty_count) == (reported, 7)
     for number in range(45):
         write(folder / f"{number:02}", "")
     training = tree.look().training
     assert training.dirty_count == 52
-    assert training.dirty == (*told[:4], *(f"?? {number:02}" for number in range(16)))
+    assert training.dirty == (*reported[:4], *(f"?? {number:02}" for number in range(16)))
 
 
 def test_an_unfinished_merge_is_a_change(tree: Tree) -> None:

@@ -103,13 +103,13 @@ def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(tree
     furnish(tree)
     tree.prefix.chmod(0o700)
     record, where = tree.look(user=NOBODY), str(tree.prefix)
-    told = {
+    reported = {
         "env/training.env": record.layout.entry(f"{where}/env/training.env"),
         "venv": record.torch.version,
         "training/training": record.training.commit,
         "bin": record.layout.entry(f"{where}/bin"),
     }
-    for name, found in told.items():
+    for name, found in reported.items():
         assert found == Unknown(f"no permission to look at {where}/{name}")
     assert record.torch.python_problem == record.torch.version
     assert record.layout.entry(where) == Entry(kind="dir", mode="0700", owner="root")

@@ -59,19 +59,19 @@ class StubHost:
         self.current_op_global_arguments: dict[str, Any] = {"_sudo": True, "_sudo_password": "x"}
         self.connector = Connector(self)
         self.connected = True
-        self.told: float | None = None
+        self.reported: float | None = None
         self.refuses = False
         self.commands: list[str] = []
         self.logged: list[str] = []
         self.closed = 0
 
     def reachable(self) -> bool:
-        if self.told is None or self.clock.now < self.told + self.lingers:
+        if self.reported is None or self.clock.now < self.reported + self.lingers:
             return True
-        return self.back is not None and self.clock.now >= self.told + self.back
+        return self.back is not None and self.clock.now >= self.reported + self.back
 
     def boot_id(self) -> str:
-        gone = self.told is not None and self.clock.now >= self.told + self.lingers
+        gone = self.reported is not None and self.clock.now >= self.reported + self.lingers
         return AFTER if gone else BEFORE
 
     def run_shell_command(self, command: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
@@ -82,7 +82,7 @@ class StubHost:
         if "reboot.sh" in text:
             if self.refuses:
                 return False, CommandOutput([OutputLine("stderr", "No space left on device")])
-            self.told = self.clock.now
+            self.reported = self.clock.now
             return True, CommandOutput([OutputLine("stdout", BEFORE)])
         if "boot_id" in text:
             return True, CommandOutput([OutputLine("stdout", self.boot_id())])
@@ -110,9 +110,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def restart(host: StubHost, wait: int = 900, policy: str = "if-idle", **seen: Any) -> bool:
     """Reboot it; `seen` are facts of its last look, by PART_FIELD."""
-    told = {name.replace("_", ".", 1): value for name, value in seen.items()}
+    reported = {name.replace("_", ".", 1): value for name, value in seen.items()}
     data = {**GpuHost().data, "driver_reboot_wait_s": wait, "driver_reboot": policy}
-    found = GpuHost(data=data, told=told)
+    found = GpuHost(data=data, reported=reported)
     spec, SEEN[:] = found.spec(), [found.record()]
     why = "nouveau is bound to the GPUs; loading it failed (busy)"
     obstacle = reboot.restart(State(), host, spec, why, "nouveau is bound to the GPUs")  # type: ignore[arg-type]
@@ -155,9 +155,9 @@ def test_one_that_never_comes_back_or_goes_down_is_given_up_with_a_remedy(
 def test_never_twice_in_a_run(clock: Clock) -> None:
     host = StubHost(clock)
     assert restart(host)
-    told = host.told
+    reported = host.reported
     assert not restart(host)
-    assert host.told == told
+    assert host.reported == reported
     assert "did not help" in host.logged[-1]
 
 

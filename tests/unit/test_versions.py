@@ -19,10 +19,10 @@ from pyinfra_gpu.report.check.answer import versions
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_host_has_the_same_names_and_plain_values(name: str) -> None:
-    told, host = versions(record(name)), record("ubuntu2404-2x-rtx5090")
-    assert json.loads(json.dumps(told)) == told
+    reported, host = versions(record(name)), record("ubuntu2404-2x-rtx5090")
+    assert json.loads(json.dumps(reported)) == reported
     whole = versions(host)
-    assert list(told) == list(whole)
+    assert list(reported) == list(whole)
     assert whole["gpus"] == ["RTX 5090", "RTX 5090"]
     assert (whole["driver_loaded"], whole["driver_modules"]) == (host.driver.loaded, "open")
 
@@ -48,5 +48,5 @@ def test_a_gpu_of_a_model_unknown_to_us_keeps_its_number() -> None:
     host = record("ubuntu2404-2x-rtx5090")
     assert not isinstance(host.gpus.devices, Unknown)
     odd = tuple(replace(gpu, pci_id="10de:ffff") for gpu in host.gpus.devices)
-    told = versions(replace(host, gpus=replace(host.gpus, devices=odd)))
-    assert told["gpus"] == ["NVIDIA 10de:ffff"] * 2
+    reported = versions(replace(host, gpus=replace(host.gpus, devices=odd)))
+    assert reported["gpus"] == ["NVIDIA 10de:ffff"] * 2

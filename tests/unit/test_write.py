@@ -109,9 +109,9 @@ def test_root_follows_a_link_of_roots_own_and_no_other(place: Place) -> None:
 
 def test_the_content_is_on_no_command_line_and_in_no_repr() -> None:
     file = File(path="/x/y.env", content=b"canary", mode="0600")
-    told = f"{file!r} {command(file, AS_ROOT)}"
-    assert "canary" not in told
-    assert base64.b64encode(b"canary").decode() not in told
+    reported = f"{file!r} {command(file, AS_ROOT)}"
+    assert "canary" not in reported
+    assert base64.b64encode(b"canary").decode() not in reported
 
 
 @pytest.mark.parametrize(

@@ -283,8 +283,8 @@ def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
         place = max(0, shown.find(hit.found[0][:40]) - 100)
         shown = f"{'...' if place else ''}{shown[place : place + _LONGEST_LINE - 6]}..."
     cause, fix, source = entry.cause, entry.fix, hit.stream.source
-    if (told := _hint(entry, whole, host)) is not None:
-        hint, line, more = told
+    if (reported := _hint(entry, whole, host)) is not None:
+        hint, line, more = reported
         cause, fix, fields = hint.cause, hint.fix or fix, {**fields, **more}
         if hint.host:
             cause = f"{cause.rstrip('.')}: {line}."

@@ -15,7 +15,7 @@ from .frame import (
     Host,
     Iterator,
     Mapping,
-    NotTold,
+    NotReported,
     content,
     decoded,
     hashed,
@@ -60,14 +60,14 @@ def _packages(host: Host) -> Mapping[str, dict[str, Any]]:
     names = (f"updates/{each}" for each in host.names(f"{_DPKG}/updates") if each.isdigit())
     files = (host.at(f"{_DPKG}/{each}") for each in ("status", *names))
     if not host.is_filled(f"{_DPKG}/status"):
-        raise NotTold(f"{host.at(_DPKG)}/status is empty or gone: see /var/backups")
+        raise NotReported(f"{host.at(_DPKG)}/status is empty or gone: see /var/backups")
     whole = b"\n\n".join(content(each, _MOST_OF_A_LIST) for each in files)
     found: dict[str, dict[str, Any]] = {}
     for stanza in filter(bytes.strip, whole.split(b"\n\n")):
         parts = (_field(b"\n" + stanza, name) for name in ("Package", "Architecture", "Version"))
         (name, arch, version), words = parts, _field(b"\n" + stanza, "Status").split()
         if not name or len(words) != 3:
-            raise NotTold(f"{host.at(_DPKG)}/status is damaged: see /var/backups")
+            raise NotReported(f"{host.at(_DPKG)}/status is damaged: see /var/backups")
         name = name if arch in (host.native, "all", "") else f"{name}:{arch}"
         cut_off = words[1] == "reinstreq" or words[2] in _UNFINISHED
         found.pop(name, None)
@@ -112,7 +112,7 @@ def holder(host: Host, kind: str, *paths: str) -> str | None:
     """
     files = {str(os.stat(host.at(path)).st_ino) for path in filter(host.there, paths)}
     if not host.is_file("/proc/locks"):
-        raise NotTold("/proc/locks may not be read")
+        raise NotReported("/proc/locks may not be read")
     for words in map(str.split, host.rows("/proc/locks")):
         if len(words) > 5 and words[1] == kind and words[5].rpartition(":")[2] in files:
             return words[4]
@@ -176,7 +176,7 @@ def _history(host: Host) -> list[dict[str, Any]]:
     for path in (f"{log}.1.gz", log):
         try:
             found += changes(content(path, _MOST_OF_A_LOG), host.native)
-        except NotTold:
+        except NotReported:
             if path == log:
                 raise
         except OSError:
@@ -241,7 +241,7 @@ def _lost(host: Host) -> list[dict[str, str]]:
         if state:
             found.append({"package": package, "state": state, "path": path})
     if touched > _MOST_TRIED and not found:
-        raise NotTold(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
+        raise NotReported(f"more than {_MOST_TRIED} files of NVIDIA's packages were touched since")
     found.sort(key=lambda each: (each["package"], each["state"], each["path"]))
     groups = groupby(found, key=lambda each: each["package"])
     return [each for _, of in groups for each in islice(of, _MOST_LOST_OF_ONE)]

@@ -8,7 +8,7 @@ import time
 from functools import cache
 
 from .files import entry
-from .frame import Any, Facts, Host, NotTold, attempt, pairs, why
+from .frame import Any, Facts, Host, NotReported, attempt, pairs, why
 
 _LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 _OURS = "/etc/modprobe.d/pyinfra-gpu-nvidia.conf"
@@ -18,7 +18,7 @@ _ON_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 
 def _is_loaded(host: Host, module: str) -> bool:
     if not host.is_dir("/sys/module"):
-        raise NotTold("/sys/module is not there")
+        raise NotReported("/sys/module is not there")
     return host.is_dir(f"/sys/module/{module}")
 
 
@@ -36,7 +36,7 @@ def _loaded_is_open(host: Host) -> bool | None:
         return None
     line = host.line(_DRIVERS)
     if "Kernel Module" not in line:
-        raise NotTold(f"{_DRIVERS} begins with {line[:60]!r}")
+        raise NotReported(f"{_DRIVERS} begins with {line[:60]!r}")
     return "Open Kernel Module" in line
 
 
@@ -48,10 +48,10 @@ def _module(host: Host, kernel: str) -> str | None:
         there_is_none = "not found" in said or "could not get modinfo" in said
         if there_is_none and "ermission denied" not in said:
             return None
-        raise NotTold(f"modinfo: {why(status, said)}")
+        raise NotReported(f"modinfo: {why(status, said)}")
     version = re.search(r"(?m)^version: *(\S.*?) *$", said)
     if not version:
-        raise NotTold("modinfo finds a module nvidia without a version")
+        raise NotReported("modinfo finds a module nvidia without a version")
     return version[1]
 
 
@@ -63,7 +63,7 @@ def _cached(host: Host) -> list[dict[str, str | None]]:
     if "an't open cache file" in said and "No such file" in said:
         return []
     if status:
-        raise NotTold(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
+        raise NotReported(f"ldconfig: {why(status, said).replace('ldconfig: ', '', 1)}")
     abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(host.machine, "")
     form = r"(?m)^\s*(libcuda\.so|libcuda\.so\.1|libnvidia-ml\.so\.1) (.*) => (.*)$"
     rows = [(name, path) for name, kind, path in re.findall(form, said) if abi in kind]
@@ -75,7 +75,7 @@ def _library(host: Host, name: str) -> str | None:
     """Return the file behind the cache's first row of that name."""
     row = next((each for each in _cached(host) if each["name"] == name), None)
     if row and row["real"] is None:
-        raise NotTold(f"ldconfig names {row['path']}, which is not there")
+        raise NotReported(f"ldconfig names {row['path']}, which is not there")
     return row["real"] if row else None
 
 
@@ -92,7 +92,7 @@ def users(host: Host) -> list[str]:
         try:
             links = host.paths(f"/proc/{pid}/fd")
         except PermissionError:
-            raise NotTold("it may not see what other users' processes have open") from None
+            raise NotReported("it may not see what other users' processes have open") from None
         except OSError:
             continue
         targets = (attempt(os.readlink, host.at(each)) for each in links)
@@ -112,7 +112,7 @@ def _persistenced(host: Host) -> tuple[str | None, bool | None]:
     if unit.get("LoadState") == "not-found":
         return None, None
     if not unit.get("LoadState") or not unit.get("ActiveState"):
-        raise NotTold("systemctl: it named no state")
+        raise NotReported("systemctl: it named no state")
     # "masked": somebody forbade it to start, which `enable` cannot change.
     state = "masked" if unit["LoadState"] == "masked" else unit["ActiveState"]
     # A unit that was removed while it ran has a state and no file.

@@ -7,7 +7,7 @@ import pwd
 import stat
 from functools import cache
 
-from .frame import GONE, TEXT_LIMIT, Any, Host, Iterable, NotTold, attempt, content, decoded
+from .frame import GONE, TEXT_LIMIT, Any, Host, Iterable, NotReported, attempt, content, decoded
 
 _LARGEST_READ = 4 << 20  # bytes; a file full of holes is as large as somebody says
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
@@ -106,17 +106,17 @@ def digest(path: str, follow: bool = True) -> str:
 
     raw = content(path, _LARGEST_READ + 1, follow=follow)
     if len(raw) > _LARGEST_READ:
-        raise NotTold(f"{path} is larger than 4 MiB")
+        raise NotReported(f"{path} is larger than 4 MiB")
     return hashlib.sha256(raw).hexdigest()
 
 
 def is_file(path: str) -> bool:
-    """Tell whether a file stands there, links followed; `NotTold` where it cannot be known."""
+    """Tell whether a file stands there, links followed; `NotReported` where it cannot be known."""
     try:
         return bool(path) and stat.S_ISREG(os.stat(path).st_mode)
     except GONE:
         if os.path.islink(path):
-            raise NotTold(f"{path} is a link to something that cannot be read") from None
+            raise NotReported(f"{path} is a link to something that cannot be read") from None
         return False
 
 
@@ -126,7 +126,7 @@ def document(path: str) -> str | None:
         return None
     raw = content(path, TEXT_LIMIT + 1)
     if len(raw) > TEXT_LIMIT:
-        raise NotTold(f"the file is longer than {TEXT_LIMIT // 1024} KiB")
+        raise NotReported(f"the file is longer than {TEXT_LIMIT // 1024} KiB")
     return decoded(raw)
 
 
@@ -140,8 +140,8 @@ def believed(host: Host, name: str) -> str | None:
     path: str = host.asked[name]
     if path and host.owner.apart:
         if place := open_place(os.path.dirname(path)):
-            raise NotTold(f"somebody else than root can change {place}")
+            raise NotReported(f"somebody else than root can change {place}")
         found = os.lstat(path)
         if found.st_uid != 0 or not stat.S_ISREG(found.st_mode):
-            raise NotTold(f"{path} is not a file of root's")
+            raise NotReported(f"{path} is not a file of root's")
     return document(path)

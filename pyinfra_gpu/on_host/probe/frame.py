@@ -35,7 +35,7 @@ _KILL = 9  # to load `signal` takes 8 ms
 _ADD_SEALS, _SEAL_SHRINK_AND_GROW = 1033, 6  # see fcntl(2)
 
 
-class NotTold(Exception):  # noqa: N818 - it is no error: the host has its reasons
+class NotReported(Exception):  # noqa: N818 - it is no error: the host has its reasons
     """The host would not tell; the reason is a clause."""
 
 
@@ -79,8 +79,8 @@ class Child:
             poll.poll(100)
         os.close(ended)
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, os.WNOHANG)[1])
-        told = min(self._most, os.lseek(self._file, 0, os.SEEK_CUR))  # a child can set it
-        said = os.pread(self._file, told, 0)
+        reported = min(self._most, os.lseek(self._file, 0, os.SEEK_CUR))  # a child can set it
+        said = os.pread(self._file, reported, 0)
         os.close(self._file)
         return (128 - code if code < 0 else code) if in_time else None, said
 
@@ -162,7 +162,7 @@ class Host:
         """Return the same; none where it cannot be read."""
         try:
             return self.rows(path)
-        except (OSError, NotTold):
+        except (OSError, NotReported):
             return []
 
     def line(self, path: str) -> str:
@@ -173,7 +173,7 @@ class Host:
         except OSError:
             row = ""
         if not row:
-            raise NotTold(f"{self.root}{path} is empty, or the host does not show it")
+            raise NotReported(f"{self.root}{path} is empty, or the host does not show it")
         return row
 
     def process(self, pid: str) -> str:
@@ -200,11 +200,11 @@ class Host:
 
         + errors: whether what it says on standard error counts
 
-        124: it was given up. `NotTold` where it is not there, or says more than anybody reads.
+        124: it was given up. `NotReported` where it is not there, or says more than anybody reads.
         """
         program = self.which(words[0])
         if program is None:
-            raise NotTold(f"{words[0]} is not on this host")
+            raise NotReported(f"{words[0]} is not on this host")
         given = self.environment if environment is None else environment
 
         def start(file: int) -> int:
@@ -222,14 +222,14 @@ class Host:
             return 126, f"{words[0]}: {error.strerror}"
         status, said = child.end(time.monotonic() + min(seconds, self.asked.get("limit", seconds)))
         if len(said) >= _MOST_SAID:
-            raise NotTold(f"{words[0]} said too much")
+            raise NotReported(f"{words[0]} said too much")
         return 124 if status is None else status, decoded(said).rstrip("\n")
 
     def said(self, *words: str, seconds: float) -> str:
-        """Return what a program says; `NotTold`, with its words, where it fails."""
+        """Return what a program says; `NotReported`, with its words, where it fails."""
         status, said = self.run(*words, seconds=seconds)
         if status:
-            raise NotTold(f"{words[0]}: {why(status, said)}")
+            raise NotReported(f"{words[0]}: {why(status, said)}")
         return said
 
 
@@ -247,7 +247,7 @@ def only(form: str, said: str, program: str) -> str:
     """Return what stands at the form's one group in what a program said."""
     found = re.search(form, said)
     if not found:
-        raise NotTold(f"{program}: it said {said.partition(chr(10))[0][:80]}")
+        raise NotReported(f"{program}: it said {said.partition(chr(10))[0][:80]}")
     return found[1]
 
 
@@ -260,7 +260,7 @@ def attempt(find: Callable[..., Any], *given: Any) -> Any:
     """Return what is found; what says why not where that fails, and None where it is not there."""
     try:
         return find(*given)
-    except NotTold as error:
+    except NotReported as error:
         return unknown(str(error))
     except GONE:
         return None
@@ -357,10 +357,10 @@ def content(path: str, most: int, *, follow: bool = True) -> bytes:
     try:
         number = os.open(path, flags)
     except PermissionError:
-        raise NotTold(f"no permission to read {path}") from None
+        raise NotReported(f"no permission to read {path}") from None
     with open(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise NotTold(f"{path} is no file")
+            raise NotReported(f"{path} is no file")
         return file.read(most)
 
 

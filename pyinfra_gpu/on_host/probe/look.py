@@ -126,11 +126,11 @@ def look(asked: Mapping[str, Any], root: str = "") -> str:
     if not owner.problem:
         tables.append(({**_chosen(host, needs), **training.FACTS}, owner.become))
         tables.append(({**LEFT, **torch.FACTS}, owner.know_and_become))
-    told = collect([(table, begin(host, table, first)) for table, first in tables], until)
-    owned = {key: told.pop(key) for key in OWNERS_KEYS & told.keys()}
+    reported = collect([(table, begin(host, table, first)) for table, first in tables], until)
+    owned = {key: reported.pop(key) for key in OWNERS_KEYS & reported.keys()}
     owners = object_of(owned) if owned else unknown(str(owner.problem))
     more = {"owner": owners, "layout.owner_problem": owner.problem, "nvidia": asked["nvidia"]}
-    return object_of({**told, **{key: json(value) for key, value in more.items()}})
+    return object_of({**reported, **{key: json(value) for key, value in more.items()}})
 
 
 def main(asked: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import believed, open_place
-from .frame import GONE, Facts, Host, NotTold
+from .frame import GONE, Facts, Host, NotReported
 
 
 def _mib(folder: str, blocks: str = "f_bavail") -> int:
@@ -38,7 +38,7 @@ def _mounted(host: Host) -> tuple[str | None, ...]:
     rows = (row.split(" ") for row in host.rows_if_any("/proc/self/mounts"))
     mounts = [(words[1], words[3].split(",")) for words in rows if len(words) > 3]
     if not mounts:
-        raise NotTold("/proc/self/mounts may not be read")
+        raise NotReported("/proc/self/mounts may not be read")
 
     def first(option: str, paths: list[str]) -> str | None:
         for path in filter(None, paths):

@@ -7,7 +7,7 @@ import re
 import sys
 
 from .files import document, user_name
-from .frame import Any, Facts, Host, NotTold, attempt, content, decoded, only, pairs
+from .frame import Any, Facts, Host, NotReported, attempt, content, decoded, only, pairs
 
 _GROUPS = "/sys/fs/cgroup"
 _ADDRESSES = re.compile(r"0x[0-9a-f]+ 0x[0-9a-f]+ .*")
@@ -25,7 +25,7 @@ def _release(host: Host) -> tuple[str | None, ...]:
     places = ("/etc/os-release", "/usr/lib/os-release")
     there = [each for each in places if os.access(host.at(each), os.R_OK)]
     if not there:
-        raise NotTold("/etc/os-release may not be read or is not there")
+        raise NotReported("/etc/os-release may not be read or is not there")
     found = pairs(map(str.strip, host.rows(there[0])))
     names = ("ID", "VERSION_ID", "PRETTY_NAME")
     return tuple(found.get(name, "").strip("\"'") or None for name in names)
@@ -50,17 +50,19 @@ def _secure_boot(host: Host) -> bool | None:
     """Tell whether it is on; None without EFI. Without its variable a kernel takes it as off."""
     efi = "/sys/firmware/efi"
     if not host.is_dir("/sys/firmware"):
-        raise NotTold("/sys/firmware is not there")
+        raise NotReported("/sys/firmware is not there")
     if not host.is_dir(efi):
         return None
     variables = host.paths(f"{efi}/efivars", "SecureBoot-")
     if not variables and host.names(f"{efi}/efivars"):
         return False
     if not variables:
-        raise NotTold(f"{efi}/efivars is empty or may not be read")
+        raise NotReported(f"{efi}/efivars is empty or may not be read")
     raw = content(host.at(variables[0]), 5)[4:]  # behind its attributes
     if raw not in (b"\0", b"\1"):
-        raise NotTold(f"the firmware's SecureBoot variable holds '{raw[0] if raw else 'nothing'}'")
+        raise NotReported(
+            f"the firmware's SecureBoot variable holds '{raw[0] if raw else 'nothing'}'"
+        )
     return raw == b"\1"
 
 
@@ -70,7 +72,7 @@ def _enrolled(host: Host) -> bool | None:
     if not _secure_boot(host) or key is None or host.which("mokutil") is None:
         return None
     if not os.access(key, os.R_OK):
-        raise NotTold(f"no permission to read {key}")
+        raise NotReported(f"no permission to read {key}")
     # Its status differs between versions for the same answer.
     last = host.run("mokutil", "--test-key", key, seconds=5)[1].rpartition("\n")[2]
     if last.endswith(("is already enrolled", "is already in db")):
@@ -78,24 +80,24 @@ def _enrolled(host: Host) -> bool | None:
     # A request to enrol it is not yet an enrolment.
     if last.endswith(("is not enrolled", "is already in the enrollment request")):
         return False
-    raise NotTold(f"mokutil said {last[:80]!r}")
+    raise NotReported(f"mokutil said {last[:80]!r}")
 
 
 def _gpus(host: Host) -> list[dict[str, Any]]:
     """Return the NVIDIA display and 3D controllers on the PCI bus, in the order of addresses."""
     if not host.is_dir("/sys/bus"):
-        raise NotTold("/sys/bus is not there")
+        raise NotReported("/sys/bus is not there")
     found = []
     for device in host.paths("/sys/bus/pci/devices"):
         read = (host.rows_if_any(f"{device}/{name}")[:1] for name in ("vendor", "device", "class"))
         vendor, model, class_ = ("".join(each) for each in read)
         if vendor == "0x10de" and not (model and class_):
-            raise NotTold(f"{host.at(device)} could not be read")
+            raise NotReported(f"{host.at(device)} could not be read")
         if vendor == "0x10de" and class_[:6] in ("0x0300", "0x0302"):
             name = attempt(os.readlink, host.at(f"{device}/driver"))
             driver = os.path.basename(name) if isinstance(name, str) else name
-            told = {"address": device.rpartition("/")[2], "pci_id": f"10de:{model[2:]}"}
-            found.append({**told, "driver": driver, "bar1": attempt(_has_bar1, host, device)})
+            reported = {"address": device.rpartition("/")[2], "pci_id": f"10de:{model[2:]}"}
+            found.append({**reported, "driver": driver, "bar1": attempt(_has_bar1, host, device)})
     return found
 
 
@@ -106,7 +108,7 @@ def _has_bar1(host: Host, device: str) -> bool:
     """
     rows = [row.split() for row in host.rows_if_any(f"{device}/resource")[1:3]]
     if not all(map(_ADDRESSES.fullmatch, map(" ".join, rows))) or len(rows) < 2:
-        raise NotTold("the device's resource file could not be read")
+        raise NotReported("the device's resource file could not be read")
     return any(int(last, 16) for _, last, *_ in rows)
 
 

@@ -21,7 +21,7 @@ from .frame import (
     Callable,
     Facts,
     Host,
-    NotTold,
+    NotReported,
     content,
     decoded,
     hashed,
@@ -55,12 +55,12 @@ class Environment:
         self.python = self.base = None
         self.problem: str | None = None
         if os.path.isdir(self.venv) and not os.access(self.venv, os.R_OK | os.X_OK):
-            raise NotTold(f"no permission to read {self.venv}")
+            raise NotReported(f"no permission to read {self.venv}")
         # A folder may be made for the owner, and not filled yet.
         self.absent = not names(self.venv)
         try:
             self.base, self.python, folder = (None, None, "") if self.absent else self._asked()
-        except NotTold as error:
+        except NotReported as error:
             self.problem = str(error)
             found = [each for each in names(f"{self.venv}/lib") if each.startswith("python3")]
             folder = (found or ["python3"])[-1]
@@ -70,22 +70,27 @@ class Environment:
         python = f"{self.venv}/bin/python"
         if not os.path.exists(python):
             link = f" is a link to {os.readlink(python)}, which" if os.path.islink(python) else ""
-            raise NotTold(f"{python}{link} is not there")
+            raise NotReported(f"{python}{link} is not there")
         status, said = self.host.run(python, "-I", "-S", "-B", "-c", _TELL, seconds=15)
         if status:
-            raise NotTold(why(status, said))
-        told = tuple(said.split("\n"))
-        if len(told) != 3 or not all(told) or "/" in told[2] or not "".join(told).isprintable():
-            raise NotTold(f"it said {told[0][:80]!r}")
+            raise NotReported(why(status, said))
+        reported = tuple(said.split("\n"))
+        if (
+            len(reported) != 3
+            or not all(reported)
+            or "/" in reported[2]
+            or not "".join(reported).isprintable()
+        ):
+            raise NotReported(f"it said {reported[0][:80]!r}")
         if content(python, 2) == b"#!":
-            raise NotTold("as that of the environment, being a script that starts another one")
+            raise NotReported("as that of the environment, being a script that starts another one")
         try:
             settings = decoded(content(f"{self.venv}/pyvenv.cfg", TEXT_LIMIT))
         except GONE:
-            raise NotTold("as that of the environment, whose pyvenv.cfg is gone") from None
+            raise NotReported("as that of the environment, whose pyvenv.cfg is gone") from None
         if "include-system-site-packages=true" in settings.replace(" ", "").lower():
-            raise NotTold("apart from the packages of the system, which pyvenv.cfg lets in")
-        return told
+            raise NotReported("apart from the packages of the system, which pyvenv.cfg lets in")
+        return reported
 
 
 environment = cache(Environment)
@@ -96,8 +101,8 @@ def _python(host: Host) -> tuple[Any, Any, bool]:
     """Return version, base, and whether an installation was begun and not finished."""
     found = environment(host)
     begun = os.path.lexists(f"{found.venv}/.pyinfra-gpu-installing")
-    told = unknown(found.problem) if found.problem else None
-    return told or found.python, told or found.base, begun
+    reported = unknown(found.problem) if found.problem else None
+    return reported or found.python, reported or found.base, begun
 
 
 def _declared(host: Host) -> str | None:
@@ -134,7 +139,7 @@ def _identity(host: Host) -> tuple[Any, Any]:
 def _infos(site: str) -> list[str]:
     found = [each for each in names(site) if each.endswith(".dist-info")]
     if len(found) > _MOST_FOLDERS:
-        raise NotTold(f"{os.path.realpath(site)} holds more than {_MOST_FOLDERS}")
+        raise NotReported(f"{os.path.realpath(site)} holds more than {_MOST_FOLDERS}")
     return found
 
 
@@ -166,7 +171,7 @@ def _compared(host: Host) -> tuple[Any, ...]:
     if not found.problem:
         try:
             return (*Comparison(found).result(), None)
-        except NotTold as error:
+        except NotReported as error:
             return (*(unknown(str(error)),) * 6, None)
         except PermissionError as error:
             where = text(os.fsdecode(error.filename))
@@ -241,7 +246,7 @@ class Comparison:
 
     def _listed(self, record: str) -> list[bytes]:
         if time.monotonic() > self.end:
-            raise NotTold("its files could not be compared in time")
+            raise NotReported("its files could not be compared in time")
         try:
             with open(record, "rb") as file:
                 whole = file.read(_MOST_OF_A_LIST + 1)
@@ -345,7 +350,7 @@ def _building(host: Host) -> dict[str, Any] | None:
     if said is None:
         return None
     if len(words := said.split()) != 2:
-        raise NotTold("it does not say which build it is")
+        raise NotReported("it does not say which build it is")
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     file = os.open(f"{host.asked['build']}/building", os.O_RDONLY | os.O_NONBLOCK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .files import digest, document, is_file
-from .frame import GONE, Any, Callable, Facts, Host, NotTold, rows, why
+from .frame import GONE, Any, Callable, Facts, Host, NotReported, rows, why
 
 _MOST = 20
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
@@ -39,7 +39,7 @@ def _git(host: Host, *words: str) -> str:
     environment = {**_APART, "PATH": host.path}
     status, said = host.run(*before, *words, seconds=10, environment=environment)
     if status:
-        raise NotTold(f"git: {why(status, said)}")
+        raise NotReported(f"git: {why(status, said)}")
     return said
 
 
@@ -53,10 +53,10 @@ def _checkout(host: Host) -> tuple[Any, ...]:
     except GONE:
         return nothing
     except PermissionError:
-        raise NotTold(f"no permission to look at {host.asked['training']}") from None
+        raise NotReported(f"no permission to look at {host.asked['training']}") from None
     try:
         said = _git(host, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
-    except NotTold as error:
+    except NotReported as error:
         reason = str(error)
         damage = reason if any(each in reason for each in _DAMAGED) else None
         return (*({"?": reason},) * 3, damage)

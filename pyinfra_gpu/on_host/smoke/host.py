@@ -87,9 +87,9 @@ def kernel_log_since(began: float, run: Run = nvidia_smi.run) -> list[str] | Non
     from a log that cannot be read.
     """
     command = ["journalctl", "--dmesg", "--no-pager", "--output=short-monotonic", "--quiet"]
-    readable, told = run([*command, "--lines=1"]), run([*command, f"--since=@{began:.6f}"])
-    if readable.ok and readable.text.strip() and told.ok:
-        return told.text.splitlines()[-_MOST_LINES:]
+    readable, reported = run([*command, "--lines=1"]), run([*command, f"--since=@{began:.6f}"])
+    if readable.ok and readable.text.strip() and reported.ok:
+        return reported.text.splitlines()[-_MOST_LINES:]
     return None
 
 
@@ -99,11 +99,11 @@ def after(lines: list[str] | None, pids: Set[int], left: Set[int]) -> dict[str, 
     + lines: of the kernel's log since the test began, None if it cannot be read
     + pids: the processes of this test; left: those that were still there after its end
     """
-    told = [line.partition("] ")[2] or line for line in lines or ()]
-    of_gpus = [line for line in told if _GPU_ERROR.search(line)]
+    reported = [line.partition("] ")[2] or line for line in lines or ()]
+    of_gpus = [line for line in reported if _GPU_ERROR.search(line)]
     kernel = {
         "lines": lines,
-        "own": [line for line in told if pids & {int(pid) for pid in _KILLED.findall(line)}],
+        "own": [line for line in reported if pids & {int(pid) for pid in _KILLED.findall(line)}],
         "serious": [line for line in of_gpus if not _HARMLESS.search(line)],
         "harmless": [line for line in of_gpus if _HARMLESS.search(line)],
     }

@@ -110,8 +110,10 @@ class Ranks:
 
     def everyone(self) -> dict[int, Journal]:
         """Return rank -> its journal, of all hosts where they have told each other."""
-        told = (each.facts["everyone"] for each in self.journals.values() if each.has(["everyone"]))
-        facts: Mapping[str, dict[str, object]] = next(told, {})
+        reported = (
+            each.facts["everyone"] for each in self.journals.values() if each.has(["everyone"])
+        )
+        facts: Mapping[str, dict[str, object]] = next(reported, {})
         others = {int(rank): Journal(int(rank), facts=each) for rank, each in facts.items()}
         return {**others, **self.journals}
 

@@ -131,8 +131,8 @@ def _tell_the_others(it: Rank) -> None:
     with it.journal.measuring("everyone") as value:
         store: Any = distributed_c10d._get_default_store()
         store.set(f"facts of {it.rank}", json.dumps(mine.facts))
-        told = {rank: store.get(f"facts of {rank}") for rank in range(it.world_size)}
-        value.update({str(rank): json.loads(text) for rank, text in told.items()})
+        reported = {rank: store.get(f"facts of {rank}") for rank in range(it.world_size)}
+        value.update({str(rank): json.loads(text) for rank, text in reported.items()})
 
 
 def agent(text: str, arguments: list[str]) -> int:

@@ -269,7 +269,7 @@ def against_reboot(spec: HostSpec, record: Record) -> list[str]:
     if spec.driver.reboot != "always":
         asked = [*people(record), *asked]
     each_told = ((each.reason,) if isinstance(each, Unknown) else each for each in asked)
-    return [who for told in each_told for who in told]
+    return [who for reported in each_told for who in reported]
 
 
 def _module(spec: HostSpec, record: Record) -> Finding | None:

@@ -279,8 +279,8 @@ def _with_others(spec: HostSpec, record: Record) -> Commands:
     """Take part if any host of the group finds that the step has to be made."""
     mode = "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
     mine = drift.why_across(spec, record)
-    told = {"why": mine, "mode": mode, "runs": running(record)}
-    said, missing = _heard(spec, "step", told)
+    reported = {"why": mine, "mode": mode, "runs": running(record)}
+    said, missing = _heard(spec, "step", reported)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     runs = ", ".join(f"{name} has {each['runs']}" for name, each in said.items() if each["runs"])
     modes = {name: each["mode"] for name, each in said.items()}
@@ -305,8 +305,8 @@ def _heard(
     """
     meeting.say(topic, mine)
     said = meeting.hear(topic, drift.members(spec), seconds)
-    told = {name: said[name] for name in drift.members(spec) if name in said}
-    return told, [name for name in drift.members(spec) if name not in said]
+    reported = {name: said[name] for name in drift.members(spec) if name in said}
+    return reported, [name for name in drift.members(spec) if name not in said]
 
 
 def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Commands:
@@ -347,7 +347,7 @@ def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Command
         address=(its_own or first["reached"])[0],
         port=first["port"],
     )
-    addresses = [each for told in places.values() for each in told["addresses"]]
+    addresses = [each for reported in places.values() for each in reported["addresses"]]
     yield _started(spec, record, f"one step with {drift.others(spec)} ({why})", asked, addresses)
     yield FunctionCommand(_check_step, (spec, asked, own), {})
 

@@ -93,9 +93,9 @@ def test_the_error_file_of_torchrun_is_read() -> None:
 def test_another_line_of_the_log_decides() -> None:
     line = "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
     plain = explain({"a": line}, catalogue()).found[0]
-    told = explain({"a": line, "b": "CUDA_VISIBLE_DEVICES=2,3"}, catalogue()).found[0]
-    assert plain.cause != told.cause
-    assert "CUDA_VISIBLE_DEVICES=2" in told.cause
+    reported = explain({"a": line, "b": "CUDA_VISIBLE_DEVICES=2,3"}, catalogue()).found[0]
+    assert plain.cause != reported.cause
+    assert "CUDA_VISIBLE_DEVICES=2" in reported.cause
 
 
 def test_a_full_gpu_is_another_processs_only_where_torch_tells_its_own_beside_it() -> None:

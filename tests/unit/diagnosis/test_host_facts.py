@@ -120,5 +120,5 @@ def test_one_message_has_another_cause_on_another_host() -> None:
 
 def test_a_failed_command_of_a_deploy_is_explained_with_what_the_last_look_saw() -> None:
     full = record(storage={"var_mib": 3})
-    told = explain_lines(["OSError: [Errno 28] No space left on device"], record=full)
-    assert "/var has 3 MiB free" in str(told)
+    reported = explain_lines(["OSError: [Errno 28] No space left on device"], record=full)
+    assert "/var has 3 MiB free" in str(reported)

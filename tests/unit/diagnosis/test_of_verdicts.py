@@ -45,6 +45,6 @@ def test_what_is_evidence_of_a_failure(
     failed = verdicts.failed("S4.collectives", sentence, tail=["line 38", "  ^^^", "line 39"])
     checks = [verdicts.check("S4.collectives", "fail", **check)]
     verdict = verdicts.verdict(status="fail", failed=failed, checks=checks)
-    told = explained(verdict, SOUND, evidence)
-    assert (told.root.name if told.root else "", told.tail) == (name, tail)
+    reported = explained(verdict, SOUND, evidence)
+    assert (reported.root.name if reported.root else "", reported.tail) == (name, tail)
     assert explained(verdicts.verdict(), SOUND).diagnosis is None

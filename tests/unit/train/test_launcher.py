@@ -99,7 +99,7 @@ def put(path: Path, text: str = "x") -> None:
     path.write_text(text)
 
 
-def told(run: Run, *lines: dict[str, Any]) -> Run:
+def reported(run: Run, *lines: dict[str, Any]) -> Run:
     """Write metrics of a run down, and read it again."""
     whole = ({"time": host.now(), "attempt": 1, **line} for line in lines)
     put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in whole))
@@ -208,7 +208,7 @@ def test_metrics_never_end_and_a_long_run_is_not_called_stalled(tmp_path: Path) 
 
 
 def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(site: Site) -> None:
-    run = told(
+    run = reported(
         written(site),
         {"step": 5, "loss": None, "not_finite": "nan"},
         {"step": 6, "loss": 2.0},
@@ -569,7 +569,9 @@ def test_a_failure_is_explained_by_what_the_log_and_the_launcher_know(
     monkeypatch.setattr(causes, "carried", lambda: catalogue)
     monkeypatch.setenv("PYINFRA_GPU_HOST_FACTS", '{"disk-full": "/var has 3 MiB free"}')
     log = (FAILURES / f"{name}.log").read_text()
-    found = views.explain(site, told(written(site, log=log, attempt={"exit": exit_code}), *lines))
+    found = views.explain(
+        site, reported(written(site, log=log, attempt={"exit": exit_code}), *lines)
+    )
     text = " ".join(found.text(80).split())
     assert (found.id, "What to do" in text) == (cause, True), text
     assert ("/var has 3 MiB free" in text) is (name == "disk")
@@ -589,7 +591,7 @@ def test_what_became_of_a_run_is_one_sentence_and_how_to_go_on(site: Site, on: s
         (4, {"attempts": [], "refused": "git failed"}, [], "not started: git failed"),
         (5, {"state": "running", "outcome": None}, HANG, "stalled: no step for 0:1"),
     ):
-        run = told(written(site, f"{NAME}-{number}", **fields), *lines)
+        run = reported(written(site, f"{NAME}-{number}", **fields), *lines)
         assert words in views.explain(site, run).text(80)
     text = views.explain(site, written(site, f"{NAME}-6", log="one\nnobody knows this\n")).text(80)
     assert "No cause found" in text
@@ -604,7 +606,7 @@ def test_a_run_is_one_line_or_a_screen(
 ) -> None:
     run = written(site, log="step 10/20  loss 2.5\n", overrides={"lr": "1"})
     steps = ({"step": n, "steps": 20, "loss": 3 - n / 10} for n in range(9))
-    run = told(run, *({"time": host.now(each["step"] - 9), **each} for each in steps))
+    run = reported(run, *({"time": host.now(each["step"] - 9), **each} for each in steps))
     assert cli.main(["watch", "--once"]) == 2
     assert "| failed, after 0:01:00 | step 8/20 (40.0%) | loss 2.2" in capsys.readouterr().out
     for width in (60, 120):
@@ -642,7 +644,7 @@ def test_list_says_what_a_run_does_and_whether_somebody_should_look(
     site: Site, on: set[str], capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     on.add(NAME)
-    told(written(site, **fields), *lines)
+    reported(written(site, **fields), *lines)
     assert cli.main(["list", "--json"]) == 0
     (each,) = json.loads(capsys.readouterr().out)["runs"]
     assert (each["outcome"], each["wrong"]) == (outcome, wrong)

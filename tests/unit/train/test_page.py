@@ -18,8 +18,8 @@ NAME = "20261122-200000-balanced"
 
 def run(**fields: Any) -> Run:
     words = {"step": "4,209/5,960", "loss": "2.7149", "speed": "368,417 tokens/s, MFU 47.6 %"}
-    told = {"run": NAME, "state": "running", "outcome": "running", "words": words}
-    return Run.model_validate({**told, "losses": LOSSES, **fields})
+    reported = {"run": NAME, "state": "running", "outcome": "running", "words": words}
+    return Run.model_validate({**reported, "losses": LOSSES, **fields})
 
 
 def section(*runs: Run, **fields: Any) -> str:

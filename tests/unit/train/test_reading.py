@@ -52,13 +52,13 @@ def test_no_number_is_read_from_any_other_line(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "reported"),
     [("nan", "nan"), ("NaN", "nan"), ("-nan", "nan"), ("inf", "inf"), ("-inf", "-inf")],
 )
-def test_a_loss_that_is_no_number_is_told_as_such(word: str, told: str) -> None:
+def test_a_loss_that_is_no_number_is_told_as_such(word: str, reported: str) -> None:
     line = f"step 00421/05960 (7.06%) | loss: {word} | lrm: 1.00 | dt: 1.50ms"
     (found,) = read(line)
-    assert found == {"step": 421, "steps": 5960, "loss": None, "not_finite": told}
+    assert found == {"step": 421, "steps": 5960, "loss": None, "not_finite": reported}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
@@ -111,7 +111,7 @@ STEADY = [float(n) for n in range(0, 100, 2)]
 
 
 @pytest.mark.parametrize(
-    ("times", "now", "told"),
+    ("times", "now", "reported"),
     [
         ([], 1e6, None),
         ([5.0], 1e6, None),
@@ -125,7 +125,7 @@ STEADY = [float(n) for n in range(0, 100, 2)]
     ],
 )
 def test_a_run_stands_still_after_ten_steps_time_and_five_minutes(
-    times: list[float], now: float, told: float | None
+    times: list[float], now: float, reported: float | None
 ) -> None:
     history = History(moments=deque((when, step) for step, when in enumerate(times)))
-    assert history.stalled(now) == told
+    assert history.stalled(now) == reported
