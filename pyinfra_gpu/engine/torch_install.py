@@ -22,11 +22,11 @@ from pyinfra_gpu.facts.pytorch_build import Wheel
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.model import PytorchSpec
-from pyinfra_gpu.stages.pytorch import findings as drift
+from pyinfra_gpu.stages.pytorch import findings
 from pyinfra_gpu.stages.pytorch.lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.stages.pytorch_build import findings as pytorch_build
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
 def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) -> Commands:
@@ -45,10 +45,10 @@ def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) 
         if executing() and not files:
             what, lock = f"install the fallback torch {torch.full_fallback}", None
             wanted = [*torch.fallback_from]
-            wrong = "" if drift.has_fallback(spec, record) else wrong
+            wrong = "" if findings.has_fallback(spec, record) else wrong
             if not wrong and not damaged:
                 return
-    again = [*(["torch"] if wrong and drift.is_there(record) else []), *damaged]
+    again = [*(["torch"] if wrong and findings.is_there(record) else []), *damaged]
     if lock is not None:
         file = File(path=new_lock(spec), content=lock.requirements.encode())
         yield write(STAGE, file, as_owner(spec, record))
@@ -58,7 +58,7 @@ def install(spec: HostSpec, record: Record, wrong: str, damaged: Sequence[str]) 
         what = what if wrong else f"reinstall {', '.join(damaged)}"
         words = [*(files or wanted)] if wrong else ["--no-deps"]
         words += [word for name in again for word in ("--reinstall-package", name)]
-        words += drift.requirements(record, damaged)
+        words += findings.requirements(record, damaged)
         after = quoted("rm", "-f", spec.paths.torch_lock)
         if torch.building is not None and files:
             after = f"{after} && {_noted(spec, record)}"
@@ -215,7 +215,7 @@ def constraint(spec: HostSpec, record: Record) -> list[str]:
 
     A fallback is another torch than the lock is for.
     """
-    locked = lock_of(spec, record) is not None and not drift.has_fallback(spec, record)
+    locked = lock_of(spec, record) is not None and not findings.has_fallback(spec, record)
     return ["--constraint", spec.paths.torch_lock] if locked else []
 
 

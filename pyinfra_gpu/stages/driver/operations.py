@@ -26,7 +26,7 @@ from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages.names import driver_version, plain
 from pyinfra_gpu.spec import HostSpec, system_files
 from pyinfra_gpu.stages.cuda import findings as cuda
-from pyinfra_gpu.stages.driver import findings as drift
+from pyinfra_gpu.stages.driver import findings
 from pyinfra_gpu.stages.driver.findings import SERVICES, UNIT, users
 from pyinfra_gpu.stages.driver.inventory import (
     Packages,
@@ -43,14 +43,14 @@ from pyinfra_gpu.stages.host import judged
 from pyinfra_gpu.stages.rules import if_known
 from pyinfra_gpu.text import some
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 _TRIED = 4
 """Versions: an archive has one in each of its pockets, at most."""
 
 
 @converging(
-    drift,
+    findings,
     repairs=(
         Id.DRIVER_KEYRING_REPLACED,
         Id.DRIVER_SOURCE_DIFFERS,
@@ -72,7 +72,7 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         driver.trusted(name="Add NVIDIA's apt repository", spec=wanted)
     """
-    source, root = drift.trusted(spec, record), as_root(spec)
+    source, root = findings.trusted(spec, record), as_root(spec)
     renewed = found.of(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS)
     yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
     if not renewed:  # else there is nobody yet who could be asked
@@ -80,10 +80,10 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if source is not None:
         if found.of(Id.DRIVER_KEYRING_REPLACED):
             yield FunctionCommand(_fetch_keyring, (spec, source), {})
-        for file in drift.twice(record, source):
+        for file in findings.twice(record, source):
             what, command = f"rename {file}", quoted("mv", "-f", file, f"{file}.disabled")
             yield step(STAGE, what, command, run_as=root, seconds=deadlines.PLAIN)
-    for ours in drift.declared(spec, record):
+    for ours in findings.declared(spec, record):
         if differs(record, ours):
             yield write(STAGE, ours, root)
     if renewed:
@@ -134,12 +134,12 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
         said = f"{url} does not hold the key {source.key_fingerprint} alone, but {held}: find out"
         said += " who changed it before you trust it (`driver_key_fingerprint`)"
         return failed(host, STAGE, f"{host.name}: {said}")
-    file = File(path=system_files.KEYRING, content=keyring, mode=drift.KEYRING_MODE)
+    file = File(path=system_files.KEYRING, content=keyring, mode=findings.KEYRING_MODE)
     return written(state, host, STAGE, file, as_root(spec))
 
 
 @converging(
-    drift,
+    findings,
     repairs=(
         Id.DRIVER_NOT_INSTALLED,
         Id.DRIVER_VERSION_DIFFERS,
@@ -162,7 +162,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del found  # what one repair brings, or leaves, is the next one's
     for ids, act in _REPAIRS:
         record = look(spec) or record
-        if due := judged(drift, spec, record, ()).of(*ids).acting:
+        if due := judged(findings, spec, record, ()).of(*ids).acting:
             yield from act(spec, record, due)
 
 
@@ -194,7 +194,7 @@ def _finish(spec: HostSpec, record: Record, due: Findings) -> Commands:
 def _set_aside(spec: HostSpec, record: Record, due: Findings) -> Commands:
     """Rename libraries of another version, which would come first again."""
     del due
-    if aside := drift.foreign_libraries(record, packages(spec, record)):
+    if aside := findings.foreign_libraries(record, packages(spec, record)):
         what, command = f"rename {', '.join(aside)}", program("libcuda/set_aside.sh", *aside)
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)
 
@@ -208,7 +208,7 @@ def _reinstall(spec: HostSpec, record: Record, due: Findings) -> Commands:
 def _build_modules(spec: HostSpec, record: Record, due: Findings) -> Commands:
     del due
     root, own, driver = as_root(spec), archive(spec, record), spec.driver
-    for kernel in drift.unbuilt(spec, record):
+    for kernel in findings.unbuilt(spec, record):
         if own is not None:
             name = own.kernel_package(driver.branch or 0, driver.modules, kernel)
             yield FunctionCommand(install, (STAGE, spec, (name,)), {"reinstall": True})
@@ -300,7 +300,7 @@ def _on_offer(state: State, host: Host, spec: HostSpec, found: Packages) -> list
 
 
 @converging(
-    drift,
+    findings,
     repairs=(Id.DRIVER_MODULE_DIFFERS, Id.DRIVER_CLOSED),
     hint="see `dkms status` and `dmesg` there for the reason",
 )
@@ -321,7 +321,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     if (record := look(spec)) is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
     root, nothing_loaded, busy = as_root(spec), record.driver.loaded is None, users(record)
-    due = said = drift.reboot_reason(spec, record)
+    due = said = findings.reboot_reason(spec, record)
     built = if_known(record.kernel.modules, {}).get(str(record.system.kernel))
     loadable = built and record.driver.nouveau is False and record.driver.nova is False
     if due and loadable and (nothing_loaded or busy == ()):
@@ -330,7 +330,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         forget()
         said = f"{due}; loading it failed ({reason(answer.lines)})"
         record = look(spec) or record
-        due = drift.reboot_reason(spec, record) if answer.ok else due
+        due = findings.reboot_reason(spec, record) if answer.ok else due
         if due and nothing_loaded:
             return failed(host, STAGE, f"{host.name}: {said}: run again when the cause is gone")
     elif due and loadable and spec.driver.reboot != "always":
@@ -345,19 +345,19 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         return False
     if due and (obstacle := restart(state, host, spec, str(said), due)):
         return failed(host, STAGE, f"{host.name}: {obstacle}")
-    ended = drift.people(record) if due and spec.driver.reboot == "always" else ()
+    ended = findings.people(record) if due and spec.driver.reboot == "always" else ()
     for who in (who for each in ended for who in if_known(each, ())):
         sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
         journal.warn(STAGE, f"{host.name}: {sentence}")
     # The same may come again in half a year, and then one reboot may help.
     record = look(spec) or record
-    if record.power.reboots and drift.reboot_reason(spec, record) is None:
+    if record.power.reboots and findings.reboot_reason(spec, record) is None:
         ask(state, host, quoted("rm", "-f", system_files.REBOOTS), root, seconds=deadlines.PLAIN)
     return True
 
 
 @converging(
-    drift,
+    findings,
     repairs=(Id.DRIVER_PERSISTENCED_DIFFERS,),
     hint=f"see `journalctl -u {UNIT}` there, or declare driver_persistence = False",
 )

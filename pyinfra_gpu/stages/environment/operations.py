@@ -10,15 +10,15 @@ from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, env_file
-from pyinfra_gpu.stages.environment import findings as drift
+from pyinfra_gpu.stages.environment import findings
 from pyinfra_gpu.stages.finding import Findings, Id
 from pyinfra_gpu.stages.rules import known
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 _USES = ("files/root_only.sh", "files/set_aside.sh")
 
 
-@converging(drift, repairs=Id.of(STAGE))
+@converging(findings, repairs=Id.of(STAGE))
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 
@@ -27,7 +27,7 @@ def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     of the user's is the owner's alone to read.
     """
     del found
-    for file in drift.wrong(spec, record):
+    for file in findings.wrong(spec, record):
         if known(record.layout.entry(file.path)).kind != "absent":
             words = (file.path, made_for(spec, record), env_file.HEADER)
             keep = program("files/keep.sh", *words, uses=_USES)

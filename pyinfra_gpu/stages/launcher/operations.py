@@ -10,14 +10,14 @@ from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Findings, Id
-from pyinfra_gpu.stages.launcher import findings as drift
+from pyinfra_gpu.stages.launcher import findings
 from pyinfra_gpu.stages.layout.findings import owner_name
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
 @converging(
-    drift,
+    findings,
     repairs=(Id.TRAINING_LAUNCHER_DIFFERS, Id.TRAINING_MANAGER_OFF, Id.TRAINING_RUN_ON),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -26,7 +26,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Runs go on: each has read all of its own before it began. What they use is left alone until
     they have ended.
     """
-    for file in drift.wrong(spec, record):
+    for file in findings.wrong(spec, record):
         yield write(STAGE, file, as_root(spec))
     if found.of(Id.TRAINING_MANAGER_OFF):
         owner = quoted(owner_name(spec, record))

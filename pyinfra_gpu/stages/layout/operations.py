@@ -12,10 +12,10 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Findings, Id
-from pyinfra_gpu.stages.layout import findings as drift
+from pyinfra_gpu.stages.layout import findings
 
 
-@converging(drift, repairs=(Id.LAYOUT_DIRECTORY_DIFFERS,))
+@converging(findings, repairs=(Id.LAYOUT_DIRECTORY_DIFFERS,))
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that our directories exist, belong to root or the owner, and have mode 0755.
 
@@ -28,7 +28,7 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     what = "; ".join(f"{each.action}: {each.found}" for each in found)
     yield step(
-        drift.STAGE,
+        findings.STAGE,
         what,
         command(spec, record),
         run_as=as_root(spec),
@@ -39,8 +39,8 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def command(spec: HostSpec, record: Record) -> str:
     """Return the shell command that makes them, to be run as `as_root` says."""
-    whose = dict.fromkeys(drift.roots(spec)[1:], "root")
-    whose |= dict.fromkeys(drift.owners(spec), "owner") | {spec.paths.venv: "present"}
+    whose = dict.fromkeys(findings.roots(spec)[1:], "root")
+    whose |= dict.fromkeys(findings.owners(spec), "owner") | {spec.paths.venv: "present"}
     words = [word for path, kind in whose.items() for word in (basename(path), kind)]
     words = [spec.paths.prefix, made_for(spec, record), *words]
     return program(

@@ -14,12 +14,12 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Findings, Id
-from pyinfra_gpu.stages.libcuda import findings as drift
+from pyinfra_gpu.stages.libcuda import findings
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
-@converging(drift, repairs=(Id.LIBCUDA_LINK_DIFFERS, Id.LIBCUDA_CACHE_STALE, Id.LIBCUDA_ANOTHER))
+@converging(findings, repairs=(Id.LIBCUDA_LINK_DIFFERS, Id.LIBCUDA_CACHE_STALE, Id.LIBCUDA_ANOTHER))
 def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
 
@@ -29,16 +29,16 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     # Packages first, links of ours second, the cache last, since it is made from both.
     del found
-    wrong, inside = list(drift.wrong_links(spec, record)), drift.toolkit_link(spec)
+    wrong, inside = list(findings.wrong_links(spec, record)), findings.toolkit_link(spec)
     if in_the_way := [path for path in wrong if _is_in_the_way(record, path)]:
         what = f"look at what is at {', '.join(in_the_way)}"
         command = program("libcuda/set_aside.sh", *in_the_way)
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.PLAIN, stream=True)
     if of_packages := [path for path in wrong if path != inside]:
-        packages = [] if drift.has_library(record) else drift.library_packages(record)
+        packages = [] if findings.has_library(record) else findings.library_packages(record)
         yield FunctionCommand(_reinstall, (spec, of_packages, packages), {})
-    soname = drift.path(record, drift.SONAME)
-    targets = {drift.path(record, drift.DEV): drift.SONAME, inside: soname}
+    soname = findings.path(record, findings.SONAME)
+    targets = {findings.path(record, findings.DEV): findings.SONAME, inside: soname}
     pairs = [word for path in wrong if path in targets for word in (path, targets[path])]
     command = program("libcuda/links.sh", soname, *pairs)
     what = "update the linker's cache"
@@ -47,7 +47,7 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _is_in_the_way(record: Record, path: str) -> bool:
     """Tell whether something is lost when a link is made there; a dangling link leads nowhere."""
-    there = drift.link(record, path)
+    there = findings.link(record, path)
     return there.kind != "absent" and not (there.kind == "link" and there.real is None)
 
 
@@ -59,7 +59,7 @@ def _reinstall(
     return transaction.again(state, host, STAGE, spec, [*packages, *owners])
 
 
-@converging(drift, repairs=(Id.LIBCUDA_UNPROVEN,))
+@converging(findings, repairs=(Id.LIBCUDA_UNPROVEN,))
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 
@@ -70,4 +70,4 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     what = "compile and run programs that load libcuda"
     version, owned = str(record.driver.loaded), spec.driver.source != "present"
     asked = {"version": version, "owned": owned, "compiler": "gcc"}
-    yield from proof.run("libcuda", spec, record, what, drift.state(spec, record), **asked)
+    yield from proof.run("libcuda", spec, record, what, findings.state(spec, record), **asked)

@@ -9,12 +9,12 @@ from pyinfra_gpu.engine.transaction import install
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Findings
-from pyinfra_gpu.stages.packages import findings as drift
+from pyinfra_gpu.stages.packages import findings
 
 _HINT = "a name that only other packages provide never counts as installed: name one of those"
 
 
-@converging(drift, repairs=drift.IDS, hint=_HINT)
+@converging(findings, repairs=findings.IDS, hint=_HINT)
 def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the packages the stages and ``packages_extra`` need are installed.
 
@@ -25,4 +25,4 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del record
     names = [name for each in found for name in each.packages]
     how = {"hint": "no source of this host offers all of them"}
-    yield FunctionCommand(install, (drift.STAGE, spec, names), how)
+    yield FunctionCommand(install, (findings.STAGE, spec, names), how)

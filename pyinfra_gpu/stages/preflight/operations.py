@@ -12,13 +12,13 @@ from pyinfra_gpu.engine.transaction import wait_for_lock
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Id
-from pyinfra_gpu.stages.preflight import findings as drift
+from pyinfra_gpu.stages.preflight import findings
 from pyinfra_gpu.stages.training.operations import unreachable
 
-_IDS = Id.of(drift.STAGE)
+_IDS = Id.of(findings.STAGE)
 
 
-@looking(drift.STAGE, claims=_IDS)
+@looking(findings.STAGE, claims=_IDS)
 def ready(spec: HostSpec, record: Record) -> Commands:
     """Ensure that this host can become what is declared; otherwise fail it with one sentence.
 
@@ -30,13 +30,13 @@ def ready(spec: HostSpec, record: Record) -> Commands:
     """
     held = executing() and isinstance(record.packages.lock_holder, str)
     # Where we install nothing, somebody else may.
-    if held and any(each.effect != "report" for each in drift.installing(spec, record)):
-        yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
+    if held and any(each.effect != "report" for each in findings.installing(spec, record)):
+        yield FunctionCommand(wait_for_lock, (findings.STAGE, spec), {})
         record = look(spec) or record
-    found = note(drift, spec, record, _IDS)
-    if refusal := refused(drift, spec, record, found):
+    found = note(findings, spec, record, _IDS)
+    if refusal := refused(findings, spec, record, found):
         yield refusal
     elif sentence := unreachable(spec, record):
-        yield refuse(drift.STAGE, sentence)
+        yield refuse(findings.STAGE, sentence)
     else:
-        host.noop(f"can become what is declared: {drift.summary(spec, record)}")
+        host.noop(f"can become what is declared: {findings.summary(spec, record)}")

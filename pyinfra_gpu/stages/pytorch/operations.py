@@ -17,16 +17,16 @@ from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.paths import beside
 from pyinfra_gpu.stages.finding import Findings, Id
-from pyinfra_gpu.stages.pytorch import findings as drift
+from pyinfra_gpu.stages.pytorch import findings
 from pyinfra_gpu.stages.pytorch.lock import lock_of
 from pyinfra_gpu.stages.pytorch_build.findings import has_wheel
 from pyinfra_gpu.stages.rules import if_known
 from pyinfra_gpu.text import some
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
-@converging(drift, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
+@converging(findings, repairs=(Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
@@ -45,7 +45,7 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)
 
 
-@converging(drift, repairs=(Id.PYTORCH_ENVIRONMENT_DIFFERS,))
+@converging(findings, repairs=(Id.PYTORCH_ENVIRONMENT_DIFFERS,))
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists, and its Python is the declared one and runs.
 
@@ -112,7 +112,7 @@ def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
 
 
 @converging(
-    drift,
+    findings,
     repairs=(
         *(Id.PYTORCH_VERSION_DIFFERS, Id.PYTORCH_FILES_DAMAGED, Id.PYTORCH_IMPORT_ELSEWHERE),
         *(Id.PYTORCH_LOCK_DIFFERS, Id.PYTORCH_BUILD_DIFFERS, Id.PYTORCH_FALLBACK),
@@ -128,10 +128,10 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     training stand on is compared in the same way, and installed again by itself, in the version
     that is there.
     """
-    wrong = "; ".join(each.found for each in drift.of_torch(spec, record))
+    wrong = "; ".join(each.found for each in findings.of_torch(spec, record))
     for again in (False, True):
-        names = drift.damaged(spec, record)
-        if paths := [*if_known(record.torch.foreign, ()), *drift.unlisted(spec, record)]:
+        names = findings.damaged(spec, record)
+        if paths := [*if_known(record.torch.foreign, ()), *findings.unlisted(spec, record)]:
             aside = program("pytorch/set_aside.sh", spec.paths.venv, *paths)
             yield _owners(spec, record)(f"set {some(paths, 2)} aside", aside)
         if again:
@@ -145,5 +145,5 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
             yield from install(spec, record, wrong, names)
         record = look(spec) or record
         wrong = ", ".join(f"damaged: {each}" for each in if_known(record.torch.damaged, ())[:1])
-        if not wrong and not drift.damaged(spec, record):
+        if not wrong and not findings.damaged(spec, record):
             return

@@ -28,9 +28,9 @@ from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stages.cuda.findings import home
 from pyinfra_gpu.stages.finding import Id
-from pyinfra_gpu.stages.pytorch_build import findings as drift
+from pyinfra_gpu.stages.pytorch_build import findings
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
 @looking(STAGE, claims=(Id.PYTORCH_BUILD_MISSING,))
@@ -43,12 +43,12 @@ def built(spec: HostSpec, record: Record) -> Commands:
     change nothing of it, and the next run follows it where it is. The same fingerprint is never
     built twice.
     """
-    found = note(drift, spec, record, (Id.PYTORCH_BUILD_MISSING,))
-    if refusal := refused(drift, spec, record, found):
+    found = note(findings, spec, record, (Id.PYTORCH_BUILD_MISSING,))
+    if refusal := refused(findings, spec, record, found):
         yield refusal
     elif not found.acting:
-        host.noop(drift.summary(spec, record) or "nothing is declared for it here")
-    elif executing() and (elsewhere := _elsewhere(spec, drift.fingerprint(spec, record))):
+        host.noop(findings.summary(spec, record) or "nothing is declared for it here")
+    elif executing() and (elsewhere := _elsewhere(spec, findings.fingerprint(spec, record))):
         host.log(f"torch is not built here: its wheel comes from {elsewhere}")
     else:
         paths, name = spec.paths, f"have torch {spec.pytorch.full_version} built in the background"
@@ -56,11 +56,11 @@ def built(spec: HostSpec, record: Record) -> Commands:
         yield write(STAGE, own, as_root(spec))
         planned = File(path=f"{paths.build}/plan.json", content=plan(spec, record).text.encode())
         yield write(STAGE, planned, as_owner(spec, record))
-        where = (paths.build_program, paths.build, str(drift.memory_mib(spec, record)))
-        start = program("pytorch/build.sh", drift.UNIT, made_for(spec, record), *where)
+        where = (paths.build_program, paths.build, str(findings.memory_mib(spec, record)))
+        start = program("pytorch/build.sh", findings.UNIT, made_for(spec, record), *where)
         yield step(STAGE, name, start, run_as=as_root(spec), seconds=deadlines.SERVICE)
         yield FunctionCommand(_followed, (spec, record), {})
-        yield verify(drift, spec, *found.acting.ids)
+        yield verify(findings, spec, *found.acting.ids)
 
 
 def _elsewhere(spec: HostSpec, mine: str) -> str:
@@ -72,24 +72,24 @@ def _elsewhere(spec: HostSpec, mine: str) -> str:
     """
     if cached(mine):
         return "the controller's cache"
-    if (builder := drift.building(spec).builder) is None:
+    if (builder := findings.building(spec).builder) is None:
         has = dict[str, bool]()
         for each in (each for each in state.inventory if each not in state.failed_hosts):
             its, there = declared(each), last_of(each)
-            if there and drift.may_give(its, there, mine):
-                has[each.name] = drift.has_wheel(its, there)
+            if there and findings.may_give(its, there, mine):
+                has[each.name] = findings.has_wheel(its, there)
         builder = min(has, key=lambda name: not has[name])
     return builder if builder != host.name else ""
 
 
 def plan(spec: HostSpec, record: Record) -> Plan:
     """Return what the program on the host is to build."""
-    build, paths = drift.building(spec), spec.paths
+    build, paths = findings.building(spec), spec.paths
     name, _, major = (spec.cuda.host_compiler or "").partition("-")
     second = "g++" if name == "gcc" else "clang++"
     uv = [paths.uv, "--no-config", "--cache-dir", paths.cache]
     return Plan(
-        fingerprint=drift.fingerprint(spec, record),
+        fingerprint=findings.fingerprint(spec, record),
         git=str(build.git_url),
         commit=str(build.commit),
         version=spec.pytorch.full_version,
@@ -100,7 +100,7 @@ def plan(spec: HostSpec, record: Record) -> Plan:
         venv=[*uv, "venv", "--quiet", "--clear", "--no-managed-python", "--python", paths.python],
         install=[*uv, "pip", "install", *sources(spec)],
         tools=catalogue().build_tools,
-        memory_mib=drift.memory_mib(spec, record),
+        memory_mib=findings.memory_mib(spec, record),
         rehearsal=spec.rehearsal,
     )
 
@@ -109,17 +109,17 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Show the build until it ends; fail the host with the first error of what it printed."""
     name, run_as = f"{host.name}: the build of torch", as_owner(spec, record)
     manager = "" if made_for(spec, record) else "--user"
-    words = program("pytorch/follow.sh", drift.UNIT, manager)
+    words = program("pytorch/follow.sh", findings.UNIT, manager)
     answer = ask(state, host, words, run_as, seconds=deadlines.BUILD, show=True)
     if not answer.ok:
         goes_on = "it goes on there, and the next run follows it"
         return failed(host, STAGE, f"{name} cannot be followed ({reason(answer.lines)}); {goes_on}")
     forget()
     after = look(spec)
-    if after is not None and drift.has_wheel(spec, after):
+    if after is not None and findings.has_wheel(spec, after):
         return True
     why = no_wheel(answer.stdout)
-    return given_up(host, STAGE, spec, f"{name} {why}; {drift.log(spec)} there has all of it")
+    return given_up(host, STAGE, spec, f"{name} {why}; {findings.log(spec)} there has all of it")
 
 
 def no_wheel(lines: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ from pyinfra_gpu.stages.finding import Findings, Id
 from pyinfra_gpu.stages.fingerprint import fingerprint
 from pyinfra_gpu.stages.layout.findings import owner_name
 from pyinfra_gpu.stages.rules import if_known, running
-from pyinfra_gpu.stages.smoke import findings as drift
+from pyinfra_gpu.stages.smoke import findings
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 EXIT_CODES = (0, 1, 2, 3)
 """The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
 the verdict on the host says more than the code."""
@@ -66,7 +66,7 @@ _MOST = 64
 
 
 @converging(
-    drift,
+    findings,
     repairs=(
         Id.SMOKE_SKIPPED,
         Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
@@ -257,10 +257,10 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
 
         smoke.proven_across(name="Run the multi-node smoke test", spec=wanted)
     """
-    if not drift.members(spec):
+    if not findings.members(spec):
         return
-    found = Findings(drift.judge(spec, record)).of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS)
-    if refusal := refused(drift, spec, record, found):
+    found = Findings(findings.judge(spec, record)).of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS)
+    if refusal := refused(findings, spec, record, found):
         note_findings(STAGE, spec, found)
         yield refusal
     elif executing():
@@ -278,7 +278,7 @@ def proven_across(spec: HostSpec, record: Record) -> Commands:
 def _with_others(spec: HostSpec, record: Record) -> Commands:
     """Take part if any host of the group finds that the step has to be made."""
     mode = "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
-    mine = drift.why_across(spec, record)
+    mine = findings.why_across(spec, record)
     reported = {"why": mine, "mode": mode, "runs": running(record)}
     said, missing = _heard(spec, "step", reported)
     why = mine or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
@@ -304,14 +304,14 @@ def _heard(
     told nothing.
     """
     meeting.say(topic, mine)
-    said = meeting.hear(topic, drift.members(spec), seconds)
-    reported = {name: said[name] for name in drift.members(spec) if name in said}
-    return reported, [name for name in drift.members(spec) if name not in said]
+    said = meeting.hear(topic, findings.members(spec), seconds)
+    reported = {name: said[name] for name in findings.members(spec) if name in said}
+    return reported, [name for name in findings.members(spec) if name not in said]
 
 
 def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Commands:
     """Make the step with the other hosts."""
-    journal.found(STAGE, drift.unproven_across(spec, why))
+    journal.found(STAGE, findings.unproven_across(spec, why))
     own = record.smoke.stamp
     if not isinstance(own, Stamp):  # the step alone proves too little
         yield refuse(STAGE, f"{spec.host}: its own test has left no stamp: deploy again")
@@ -348,12 +348,12 @@ def _step_across(spec: HostSpec, record: Record, mode: Any, why: str) -> Command
         port=first["port"],
     )
     addresses = [each for reported in places.values() for each in reported["addresses"]]
-    yield _started(spec, record, f"one step with {drift.others(spec)} ({why})", asked, addresses)
+    yield _started(spec, record, f"one step with {findings.others(spec)} ({why})", asked, addresses)
     yield FunctionCommand(_check_step, (spec, asked, own), {})
 
 
 def _passed_earlier(spec: HostSpec, more: str = "") -> None:
-    journal.summary(STAGE, f"with {drift.others(spec)}: passed earlier{more}")
+    journal.summary(STAGE, f"with {findings.others(spec)}: passed earlier{more}")
     host.noop("the multi-node step passed with these very configurations")
 
 
@@ -372,7 +372,7 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
 
 def _put_off(spec: HostSpec, why: str, until: str) -> None:
     """Say that the step has to be made and is not made by this run."""
-    journal.found(STAGE, drift.unproven_across(spec, why, "report"))
+    journal.found(STAGE, findings.unproven_across(spec, why, "report"))
     journal.warn(STAGE, f"{spec.host}: the multi-node step is required ({why}) and {until}")
     host.noop("the multi-node step is not made by this run")
 
@@ -389,7 +389,7 @@ def _place(spec: HostSpec, record: Record) -> dict[str, Any]:
     # IPv6 only where data names an address: most hosts have some that lead nowhere.
     reached = [across.address] if across.address else [each for each in has if ":" not in each]
     return {
-        "ranks": 1 if spec.smoke.mode == "rehearsal-1gpu" else drift.ACROSS_RANKS,
+        "ranks": 1 if spec.smoke.mode == "rehearsal-1gpu" else findings.ACROSS_RANKS,
         "reached": reached,
         "port": across.port,
         "deadline": spec.smoke.deadline_s,

@@ -21,12 +21,12 @@ from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stages.finding import Findings, Id
 from pyinfra_gpu.stages.host import judged
 from pyinfra_gpu.stages.pytorch import findings as pytorch
-from pyinfra_gpu.stages.training import findings as drift
+from pyinfra_gpu.stages.training import findings
 
-STAGE = drift.STAGE
+STAGE = findings.STAGE
 
 
-@converging(drift, repairs=drift.CHECKOUT)
+@converging(findings, repairs=findings.CHECKOUT)
 def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
 
@@ -36,7 +36,7 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     is kept under another name, and cloned again. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
     """
-    training = drift.declared(spec)
+    training = findings.declared(spec)
     flags = (bool(found.of(Id.TRAINING_LOCAL_CHANGES)), training.submodules, training.lfs)
     # The stock `git.repo` follows branches and asks the remote each time; a pinned commit that is
     # there needs no network at all.
@@ -55,10 +55,10 @@ def unreachable(spec: HostSpec, record: Record) -> str:
     Git on the host is asked, as the owner, where the commit is not checked out; where there is no
     git yet nothing is known. Keeps nothing on the host.
     """
-    found = judged(drift, spec, record, ()).of(Id.TRAINING_CHECKOUT_DIFFERS)
+    found = judged(findings, spec, record, ()).of(Id.TRAINING_CHECKOUT_DIFFERS)
     if not found.acting:
         return ""
-    training, place = drift.declared(spec), spec.paths.training
+    training, place = findings.declared(spec), spec.paths.training
     command = program("training/reachable.sh", place, training.repo, training.commit)
     who = as_owner(spec, record)
     answer = ask(state, host, command, who, seconds=deadlines.PLAIN)
@@ -71,7 +71,7 @@ def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
     return partial(step, STAGE, run_as=as_owner(spec, record), lock=spec.paths.lock)
 
 
-@converging(drift, repairs=(Id.TRAINING_REQUIREMENTS_DIFFER,))
+@converging(findings, repairs=(Id.TRAINING_REQUIREMENTS_DIFFER,))
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 
@@ -79,7 +79,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     stays as the lock names it; digests in the repository's own file are asked. What was installed
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
     """
-    training = drift.declared(spec)
+    training = findings.declared(spec)
     path, held = f"{spec.paths.venv}/.pyinfra-gpu-override.txt", pytorch.held(spec, record)
     yield write(STAGE, File(path=path, content=f"{held}\n".encode()), as_owner(spec, record))
     command = install_command(spec, "--override", path, *constraint(spec, record))
@@ -90,6 +90,6 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if (after := look(spec)) is None:
         yield unreadable(STAGE)
         return
-    text = f"{drift.stamp(after).model_dump_json(indent=1)}\n"
+    text = f"{findings.stamp(after).model_dump_json(indent=1)}\n"
     file = File(path=f"{spec.paths.venv}/.pyinfra-gpu-training.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, after))
