@@ -40,6 +40,7 @@ from pyinfra_cli.util import exec_file, parse_cli_arg
 
 from pyinfra_gpu.engine import journal, transport
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.errors import SECRET_NAME
 from pyinfra_gpu.text import without_escapes
 
 _ENTRY = 'a name or (name, {"key": value})'
@@ -191,7 +192,13 @@ def _wrong_data(host: Host) -> str | None:
         host_to_connector_data(kind.data_cls, kind.data_meta, host.data)
         declared(host)
     except ConnectorDataTypeError as error:
-        return f"host {host.name}: {str(error).removeprefix('Invalid connector data ')}"
+        key, _, detail = str(error).removeprefix("Invalid connector data ").partition("::")
+        key = key.strip("` ")
+        value = "" if SECRET_NAME.search(key) else f" = {host.data.get(key)!r}"
+        return (
+            f"host {host.name}: {key}{value} has the wrong type ({detail.strip()}); a number, True"
+            " and False are written without quotes"
+        )
     except PyinfraError as error:
         return str(error)
     except Exception as error:  # such as a value that contains itself
