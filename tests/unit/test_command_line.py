@@ -69,7 +69,7 @@ WRONG_ENTRIES: list[tuple[str, tuple[str, ...]]] = [
     ('gpu = ["alice@ws1"]', ("host 'alice@ws1'", "a user is declared as ssh_user")),
     ('gpu = ["ws2:2222"]', ("host 'ws2:2222'", "a port as ssh_port")),
     ('gpu = [("ws1", {"ssh_hostname": "a b"})]', ("host 'ws1': 'a b' is no address",)),
-    ('gpu = [("ws1", {"ssh_port": "22"})]', ("ssh_port = '22' has the wrong type", "without quotes")),
+    ('gpu = [("ws1", {"ssh_port": "22"})]', ("ssh_port = '22' has the wrong type",)),
     ('gpu = [("ws1", {}) ("ws2", {})]', ("lab.py", "is not callable")),
     ('gpu = ["ws1"', ("lab.py", "line 1", "never closed")),
     ("gpu = [wsl]", ("lab.py", "NameError", "wsl")),
