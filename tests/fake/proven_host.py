@@ -18,7 +18,7 @@ def proofs(data: dict[str, object]) -> dict[str, str]:
     host = GpuHost(data=data)
     spec, record = host.spec(), host.record()
     return {
-        f"{stage.__name__.rpartition('.')[2]}.proof": json.dumps(
+        f"{stage.__name__.split('.')[-2]}.proof": json.dumps(
             {
                 "status": "pass",
                 "state": stage.state(spec, record),

@@ -16,7 +16,7 @@ sys.path[:0] = [{folder!r}]
 from fake_host import FakeHost, FakeRun
 _hosts = [FakeHost(name=f"gpu{{number}}") for number in range(1, {size} + 1)]
 for host in _hosts[:{lacking}]:
-    host.told = {{"packages.installed": {{"git": "1:2.39.5"}}}}
+    host.reported = {{"packages.installed": {{"git": "1:2.39.5"}}}}
 gpu = [(f"@fake/{{host.name}}", FakeRun._data(host)) for host in _hosts]
 gpu += {more}
 """
