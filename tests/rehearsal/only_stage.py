@@ -1,4 +1,4 @@
-"""A deploy of one stage alone, which an environment variable names."""
+"""A deploy of some stages alone, which an environment variable names."""
 
 import os
 
@@ -8,7 +8,7 @@ from pyinfra_gpu import report
 from pyinfra_gpu.engine.declared import declared
 from tasks import stages
 
-stage = os.environ["PYINFRA_GPU_ONLY_STAGE"]
 report.attach()
-getattr(stages, stage)(declared(host))
+for stage in os.environ["PYINFRA_GPU_ONLY_STAGE"].split():
+    getattr(stages, stage)(declared(host))
 report.plan()

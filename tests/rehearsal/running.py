@@ -256,9 +256,9 @@ class OnlyDriver(Deployer):
 
 @dataclass(frozen=True)
 class OnlyStage(Deployer):
-    """Runs one stage of tasks/stages.py alone.
+    """Runs some stages of tasks/stages.py alone.
 
-    + stage: its name
+    + stage: their names
     """
 
     stage: str = ""

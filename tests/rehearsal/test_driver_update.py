@@ -83,7 +83,7 @@ def test_a_job_on_the_gpu_and_a_training_run_are_waited_for_and_then_repaired(
     host.run(PRELUDE + textwrap.dedent(move), timeout=PATIENCE_S)
     run = gpu_deployer.deploy(limit=GPU_HOST)
     assert run.code == 0, run.output
-    assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
+    assert f"{name} is running; expected to go on" in " ".join(run.output.split())
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
     assert train.runs()[name]["state"] == "running"
     train("stop", name)

@@ -252,10 +252,10 @@ def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer:
     train.host.run(f"{git} commit -q --allow-empty -m other", root=False)
     head = f"git -C {CHECKOUT} rev-parse HEAD"
     other = train.host.run(head, root=False).stdout
-    stage = OnlyStage(lab=deployer.lab, folder=deployer.folder, stage="training")
+    stage = OnlyStage(lab=deployer.lab, folder=deployer.folder, stage="base training")
     run = stage.deploy(limit="gpu1")
     assert run.code == 0, run.output
-    assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
+    assert f"{name} is running; expected to go on" in " ".join(run.output.split())
     assert train.host.run(head, root=False).stdout == other
     ran = train.runs()[name]
     code = train.host.run(f"git -C {RUNS}/{name}/code rev-parse HEAD", root=False).stdout.strip()

@@ -81,7 +81,7 @@ def test_one_that_pins_another_torch_gets_the_rest_and_torch_is_not_touched(
     repo = (f"training_repo={lab.url}/git/nanoshape.git", f"training_commit={commit}")
     extra = f"pytorch_extra_index_url={lab.url}/shapes/"
     data = (*deployer.data, *repo, "smoke=skip", extra)
-    stage = OnlyStage(lab, deployer.folder, data=data, stage="training")
+    stage = OnlyStage(lab, deployer.folder, data=data, stage="base training")
     files, before = TORCH.format(PREFIX, r"%P %i %s %T@\n"), installed(host)
     torch = host.run(files).stdout
 

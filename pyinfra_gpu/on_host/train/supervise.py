@@ -37,6 +37,7 @@ AGAIN = 75
 MEETING_S = 60
 """Seconds that hosts wait for each other."""
 _LONGEST_LINE = 16 << 10
+_RESERVE = 1 << 20  # for the last words on a full disk
 _LOOK_S = 30.0
 _LAST_LINES_S = 5.0  # for what a program has left in its pipes
 _NOTIFY_S = 20.0
@@ -143,6 +144,9 @@ class Supervisor:
         units.ready()
         self.launcher = log_to(self.folder / "launcher.log", self.site.log_mib)
         self.metrics = Metrics(run.folder / "metrics.jsonl", number)
+        reserve = self.folder / ".reserve"
+        with contextlib.suppress(OSError), reserve.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVE)
         if number > 1:
             self.notify("resumed")
         try:
@@ -153,6 +157,8 @@ class Supervisor:
         except (TrainError, OSError) as error:
             self.launcher(f"train: {error}")
             attempt.outcome = "failed"
+        finally:
+            reserve.unlink(missing_ok=True)
         attempt.outcome = "stopped" if self.stopping else attempt.outcome
         attempt.ended = now()
         return self._ended(attempt)
