@@ -19,7 +19,17 @@ from pyinfra_gpu.spec.types import Bad
 from pyinfra_gpu.stacks import Stack, catalogue
 
 # pyinfra's own data and its connectors' (arguments, and settings of how to reach the host).
-_FOREIGN = ("_", "ssh_", "local_", "fake_", "docker_", "chroot_", "vagrant_", "terraform_")
+_FOREIGN = ("_", "local_", "fake_", "docker_", "chroot_", "vagrant_", "terraform_")
+SSH_KEYS = frozenset(
+    f"ssh_{name}"
+    for name in (
+        *("hostname", "port", "user", "password", "key", "key_password", "config_file"),
+        *("known_hosts_file", "strict_host_key_checking", "allow_agent", "look_for_keys"),
+        *("forward_agent", "connect_retries", "connect_retry_min_delay", "connect_retry_max_delay"),
+        *("file_transfer_protocol", "paramiko_connect_kwargs"),
+    )
+)
+"""pyinfra's own of its SSH connector."""
 _PYINFRAS = {"user": "ssh_user", "host": "ssh_hostname", "ssh_host": "ssh_hostname"}
 """What is written for keys of pyinfra's, which are not known here."""
 _PLACES: dict[tuple[str | int, ...], Key] = {key.place: key for key in KEYS.values()}
@@ -103,7 +113,8 @@ def _is_foreign(name: object, value: object) -> bool:
     """Return whether a key is pyinfra's own, or a function or module of a group_data file."""
     if not isinstance(name, str) or name in _PYINFRAS:
         return False
-    return name.startswith(_FOREIGN) or callable(value) or type(value).__name__ == "module"
+    known = name in SSH_KEYS or name.startswith(_FOREIGN)
+    return known or callable(value) or type(value).__name__ == "module"
 
 
 def _unknown(host: str, name: str, value: object) -> SpecError:
@@ -111,7 +122,7 @@ def _unknown(host: str, name: str, value: object) -> SpecError:
 
     What has parts, and what may have been meant for a key that holds secrets, is not shown.
     """
-    close = nearest(str(name).replace("-", "_"), KEYS)
+    close = nearest(str(name).replace("-", "_"), {*KEYS, *SSH_KEYS})
     meant = _PYINFRAS.get(str(name), close)
     remedy = f"write {meant}" if meant else "remove it"
     if isinstance(value, Mapping):

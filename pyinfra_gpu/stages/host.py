@@ -107,8 +107,14 @@ def judged(
     What would touch what a training run uses is left until it has ended.
     """
     runs = running(record)
-    found = (replace(x, since=explain(x.packages, history)) for x in concern.judge(spec, record))
+    found = (_dated(each, history) for each in concern.judge(spec, record))
     return Findings(_deferred(each, runs) if runs and _waits(each) else each for each in found)
+
+
+def _dated(each: Finding, history: Sequence[PackageChange]) -> Finding:
+    """Say since when; nothing logs who puts a package on hold, or takes it off."""
+    held = each.id is Id.DRIVER_HOLD_DIFFERS
+    return each if held else replace(each, since=explain(each.packages, history))
 
 
 def _waits(each: Finding) -> bool:

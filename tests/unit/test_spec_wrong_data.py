@@ -6,12 +6,15 @@ remedy.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import SpecError
+from pyinfra_gpu.spec.resolving import SSH_KEYS
 from pyinfra_gpu.spec.types import FORBIDDEN
 
 REPO = "https://github.com/karpathy/nanochat"
@@ -34,6 +37,8 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"torch_version": "2.14.1"}, "'2.14.1'", "is no known key", "write pytorch_version"),
     ({"smoke": {"ranks": 4}}, "{'ranks': 4}", "is not one of the allowed words", "set e.g. smoke = 'always', or remove it"),
     ({"ssh_host": "10.0.0.1"}, "'10.0.0.1'", "is no known key", "write ssh_hostname"),
+    ({"ssh_prt": 22}, "22", "is no known key", "write ssh_port"),
+    ({"shh_user": "alice"}, "'alice'", "is no known key", "write ssh_user"),
     # general
     ({"stack": "r580-cu13"}, "'r580-cu13'", "is none of r580-cu130, r580-cu128, r580-cu12", "set stack = 'r580-cu130'"),
     ({"stack": ["r580-cu130"]}, "['r580-cu130']", "is not text", "set e.g. stack = 'cpu-torch2.13', or rem"),
@@ -236,3 +241,11 @@ def test_a_host_name_with_a_line_break_does_not_break_the_line() -> None:
     with pytest.raises(SpecError) as caught:
         resolve({"gpu_count": 99}, "lab\n1")
     assert str(caught.value).startswith("host lab 1: gpu_count = 99 ")
+
+
+def test_every_key_of_pyinfras_connector_is_known() -> None:
+    program = "from pyinfra.connectors.ssh import SSHConnector as each; print(*each.data_cls.__annotations__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert {*done.stdout.split()} == SSH_KEYS

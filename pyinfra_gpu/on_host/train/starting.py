@@ -99,7 +99,9 @@ def _host(site: Site, run: Run, preset: Preset) -> Problems:
         if not os.access(path, os.R_OK):
             yield f"{path} cannot be read", AGAIN
     checkout = Path(site.checkout)
-    if code.head(checkout) is None:
+    if not shutil.which("git"):
+        yield "git, which a run's code comes by, is not installed", AGAIN
+    elif code.head(checkout) is None:
         yield f"{checkout} is no checkout with a commit", "set training_repo and training_commit"
     elif preset.file and not (checkout / preset.file).is_file():
         yield f"{checkout} has no {preset.file}", f"correct 'file' of {preset.name}"

@@ -336,7 +336,7 @@ def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
     effect: Effect = "restart" if waits else "repair"
     found = f"{UNIT} is {state or 'not there'}, and {'enabled' if enabled else 'not enabled'}"
     action = "enable and start it" if wanted else "stop and disable it"
-    yield repair(id_, found, expected, action, named, effect=effect)
+    yield repair(id_, found, expected, action, named if waits else (), effect=effect)
 
 
 def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
