@@ -1,9 +1,9 @@
 """Builds torch from source on one host: `python3 -I build.py run FOLDER`, as the owner.
 
 FOLDER holds `plan.json`, which the controller writes. It runs as a unit of systemd's, whose journal
-has all that its programs print. Everything but the source
-and what ccache has is made anew each time, so that nothing depends on what a kill or a power cut
-left half. It needs Python 3.9 or newer, git and ccache, and no package of Python's.
+has all that its programs print. Everything but the source and what ccache has is made again each
+time, so that nothing depends on what a kill or a power cut left half. It needs Python 3.9 or newer,
+git and ccache, and no package of Python's.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ HOME = "/usr/local/cuda-13.0"
 TOOLKIT = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
 MISSING, DIFFERS = "not-installed", "toolkit-differs"
 LINK, SHELL, UNPROVEN = "link-differs", "shell-path", "unproven"
-NO_TOOLKIT = {"cuda_toolkit": False}
 NO_LINK: dict[str, str | None] = {"cuda.link": None, "cuda.alternative": None}
 Lists = dict[str, list[str]]
 NONE = {"cuda.nvcc": None, **NO_LINK, "cuda.toolkits": [], "nvidia.packages": []}

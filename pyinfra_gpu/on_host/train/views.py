@@ -175,7 +175,7 @@ def chart(losses: Sequence[float], width: int) -> list[str]:
 class Explanation:
     """Why a run failed, stands still or waits, and what to do about it: what `why --json` prints.
 
-    + passing: whether it mostly passes by itself
+    + passing: whether it usually passes by itself
     + answer: the catalogue's, of a run that failed
     """
 

@@ -96,7 +96,7 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
 
     What apt cannot tell, the transaction will.
     """
-    version, found = spec.driver.version, packages(spec, record)
+    version = spec.driver.version
     toolkit = cuda.package(spec) if cuda.declared(spec) else ""
     lacks = toolkit and record.nvidia.package(toolkit) is None
     if not (version or lacks):
@@ -107,11 +107,7 @@ def _is_on_offer(state: State, host: Host, spec: HostSpec, record: Record) -> bo
         said = f"no package source has {toolkit}, for cuda_release = {spec.cuda.release!r}"
         fix = "choose another `stack`, or declare `cuda_toolkit = False`"
         return failed(host, STAGE, f"{host.name}: {said}: {fix}; the driver is as it was")
-    names = [name for name in found.wanted if name not in found.apart] if version else []
-    offer = on_offer(state, host, spec, names) or {} if names else {}
-    each = [{driver_version(one) or "" for one in offer.get(name, ())} for name in names]
-    common = set.intersection(*each) - {""} if each else set()
-    there = sorted((one for one in common if will_do(spec, one)), key=Version, reverse=True)
+    there = _on_offer(state, host, spec, packages(spec, record)) if version else []
     if version in there or not there:
         return True
     said = f"driver_version = {version!r} is not on offer; of branch {spec.driver.branch} there is"
